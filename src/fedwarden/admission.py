@@ -1,0 +1,155 @@
+"""What may enter a round: every reply is let in, clipped or rejected, and never without a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .core.stats import Scores
+from .core.types import Cohort, Rejection
+from .core.updates import Updates
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one client sent: its layers (or one flat array) and how many examples it says it used."""
+
+    client_id: str
+    layers: Any
+    num_examples: float
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The limits of what is let in.
+
+    A client's example count is clipped to ``count_ratio`` times the cohort's median count, and its share of the
+    total weight to ``max_share``. ``known`` restricts who may answer.
+    """
+
+    count_ratio: float | None = 10.0
+    max_share: float | None = None
+    known: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.count_ratio is not None and not self.count_ratio >= 1:
+            raise ValueError(f"count_ratio is at least 1, or none; got {self.count_ratio}")
+        if self.max_share is not None and not 0 < self.max_share <= 1:
+            raise ValueError(f"max_share lies in (0, 1], or none; got {self.max_share}")
+
+
+def structure_fault(layers: Any, like: Sequence[Tensor]) -> str | None:
+    """Why these layers do not fit the global model's, or None where they do."""
+    try:
+        arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in layers]
+    except (TypeError, ValueError) as error:
+        return f"layers cannot be read as arrays ({error}); expected {len(like)} arrays"
+    if len(arrays) != len(like):
+        return f"sent {len(arrays)} layers; expected {len(like)}"
+    for i, (array, want) in enumerate(zip(arrays, like, strict=True)):
+        if tuple(array.shape) != tuple(want.shape):
+            return f"layer {i} has shape {tuple(array.shape)}; expected {tuple(want.shape)}"
+        if _kind(array) != _kind(want):
+            return f"layer {i} has dtype {array.dtype}; expected {want.dtype} or another {_kind(want)} type"
+    return None
+
+
+def count_fault(count: float) -> str | None:
+    """Why an example count cannot be used, or None.
+
+    >>> count_fault(-5.0)
+    'claims -5 examples; expected a positive number'
+    """
+    if not np.isfinite(count) or count <= 0:
+        return f"claims {count:g} examples; expected a positive number"
+    return None
+
+
+def clip_counts(counts: Scores, count_ratio: float | None, max_share: float | None) -> Scores:
+    """Counts that no client can use to own the model.
+
+        c_i <- min(c_i, count_ratio * median(c));   then the largest c with c_i <= max_share * sum(c)
+
+    A share below 1/n cannot be kept: everybody then gets the same.
+
+    >>> clip_counts(np.array([10.0, 10.0, 20.0, 1e9]), count_ratio=10.0, max_share=None).tolist()
+    [10.0, 10.0, 20.0, 150.0]
+    >>> clip_counts(np.array([10.0, 10.0, 20.0, 1e9]), count_ratio=None, max_share=0.5).tolist()
+    [10.0, 10.0, 20.0, 40.0]
+    """
+    clipped = counts.astype(np.float64)
+    if count_ratio is not None and len(clipped):
+        clipped = np.minimum(clipped, count_ratio * np.median(clipped))
+    if max_share is None or not len(clipped) or clipped.max() <= max_share * clipped.sum():
+        return clipped
+    ordered = np.sort(clipped)[::-1]
+    for k in range(1, len(ordered)):
+        # with the k largest cut to one value v, v = share * (k v + the rest)
+        if k * max_share < 1 and (v := max_share * ordered[k:].sum() / (1 - k * max_share)) >= ordered[k]:
+            return np.asarray(np.minimum(clipped, v), dtype=np.float64)
+    return np.full(len(clipped), ordered[-1])
+
+
+def admit(
+    replies: Sequence[Reply], params: Sequence[Tensor], round: int, measured: Sequence[tuple[int, int]] | None = None
+) -> tuple[Cohort, tuple[Rejection, ...]]:
+    """Build the cohort from raw replies of whole models; what does not fit the global model is rejected."""
+    kept, rejected = [], []
+    flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for p in params])
+    for reply in replies:
+        layers = [reply.layers] if isinstance(reply.layers, np.ndarray | Tensor) else reply.layers
+        fault = structure_fault(layers, params)
+        if fault is None:
+            kept.append((reply, layers))
+        else:
+            rejected.append(Rejection(str(reply.client_id), fault))
+    updates = Updates.of([layers for _, layers in kept], flat, measured) if kept else Updates.empty(flat.numel())
+    counts = np.array([_number(reply.num_examples) for reply, _ in kept], dtype=np.float64)
+    cohort = Cohort(round, tuple(str(reply.client_id) for reply, _ in kept), updates, counts, flat)
+    return cohort, tuple(rejected)
+
+
+def screen(cohort: Cohort, limits: Admission) -> tuple[NDArray[np.int_], list[Rejection]]:
+    """Which positions of a cohort may stay, who is rejected and why, before any update is read."""
+    keep, rejected, seen = [], [], set[str]()
+    for i, (client, count) in enumerate(zip(cohort.client_ids, cohort.num_examples.tolist(), strict=True)):
+        if limits.known is not None and client not in limits.known:
+            reason: str | None = f"unknown client; {len(limits.known)} clients are known"
+        elif client in seen:
+            reason = "answered more than once; the first reply counts"
+        else:
+            reason = count_fault(count)
+        seen.add(client)
+        if reason is None:
+            keep.append(i)
+        else:
+            rejected.append(Rejection(client, reason))
+    return np.array(keep, dtype=int), rejected
+
+
+def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores) -> list[str]:
+    """One line for every client whose example count was clipped."""
+    return [
+        f"client {client}: claims {a:g} examples, counted as {b:g}"
+        for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)
+        if a != b
+    ]
+
+
+def _number(count: Any) -> float:
+    try:
+        return float(count)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+def _kind(array: Any) -> str:
+    if isinstance(array, Tensor):
+        return "complex" if array.is_complex() else "floating" if array.dtype.is_floating_point else "integer"
+    return {"f": "floating", "i": "integer", "u": "integer", "b": "integer"}.get(array.dtype.kind, "other")

@@ -1,0 +1,1 @@
+"""Aggregators: how the updates become one."""

@@ -1,0 +1,1 @@
+"""Attacks: what malicious or broken clients do; used by the simulator only."""

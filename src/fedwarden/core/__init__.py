@@ -1,0 +1,1 @@
+"""Types, the fold over column blocks, the registry, seeds and statistics; imports nothing else of the package."""

@@ -1,0 +1,54 @@
+"""Geometry of the rows from their (n, n) Gram matrix, so that its cost does not grow with d."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .stats import Scores
+
+
+def distances_to(gram: NDArray[np.float64], weights: Scores) -> Scores:
+    """Distance of every row to a combination of the rows, from inner products alone.
+
+        ||x_i - sum_j a_j x_j||^2 = G_ii - 2 (G a)_i + a' G a
+
+    ``gram`` is that of centred rows and ``weights`` sum to 1.
+
+    >>> distances_to(np.diag([1.0, 1.0]), np.array([1.0, 0.0])).round(6).tolist()
+    [0.0, 1.414214]
+    """
+    product = gram @ weights
+    squares = np.diag(gram) - 2 * product + weights @ product
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)), dtype=np.float64)
+
+
+def geometric_median(
+    gram: NDArray[np.float64], shares: Scores, smoothing: float = 1e-6, tolerance: float = 1e-10, steps: int = 1000
+) -> Scores:
+    """Weights a of the rows whose combination minimises the shares-weighted sum of distances.
+
+        z = argmin_z sum_i s_i ||x_i - z||;   a_i <- s_i / max(nu, ||x_i - z||), normalised
+
+    Pillutla et al., Robust Aggregation for Federated Learning, arXiv 1912.13445, algorithm 2 (smoothed Weiszfeld).
+    Differs from the paper: run to convergence, on the Gram matrix; nu is relative to the median distance.
+
+    >>> square = np.array([[0., 0.], [0., 2.], [2., 0.], [2., 2.]]) - 1
+    >>> geometric_median(square @ square.T, np.full(4, .25)).round(6).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    weights = shares / shares.sum()
+    for _ in range(steps):
+        distances = distances_to(gram, weights)
+        floor = smoothing * float(np.median(distances))
+        if floor == 0.0:
+            floor = smoothing * float(distances.max())
+        if floor == 0.0:
+            return np.asarray(weights, dtype=np.float64)
+        new = shares / np.maximum(distances, floor)
+        new = new / new.sum()
+        moved = float(np.abs(new - weights).sum())
+        weights = new
+        if moved < tolerance:
+            break
+    return np.asarray(weights, dtype=np.float64)

@@ -1,0 +1,57 @@
+"""What a signal, a history, a rule, a policy and an aggregator are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .stats import Mask, Scores
+from .types import Aggregate, Cohort, Verdict
+
+Signal = Callable[[Cohort], Scores]
+"""Scores (n,) of a cohort; higher = more suspicious."""
+
+Rule = Callable[[Scores, int], Verdict]
+"""Judges the scores of the clients in good standing; the number counts the tests of the run so far, from 1."""
+
+
+class History(Protocol):
+    """Turns this round's values into scores with what is remembered of each client, by id."""
+
+    def init(self) -> Mapping[str, Any]: ...
+
+    def step(
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+    ) -> tuple[Mapping[str, Any], Scores]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The watches' combined word on a round: who is flagged, and how far out each client stands."""
+
+    client_ids: tuple[str, ...]
+    flagged: Mask
+    severity: Scores
+
+
+class Policy(Protocol):
+    """Turns a decision into weights in [0, 1]; its state maps each excluded client to its clean rounds since."""
+
+    def init(self) -> Mapping[str, int]: ...
+
+    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]: ...
+
+    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
+        """Whether the client should still be asked for updates."""
+        ...
+
+
+class Aggregator(Protocol):
+    """Combines the rows of a cohort; ``weights`` in [0, 1] come from the policy, 0 = leave out."""
+
+    def init(self) -> Mapping[str, Any]: ...
+
+    def step(
+        self, state: Mapping[str, Any], cohort: Cohort, weights: Scores
+    ) -> tuple[Mapping[str, Any], Aggregate]: ...

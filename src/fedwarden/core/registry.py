@@ -1,0 +1,127 @@
+"""Names to factories. An extension is one new file with one decorator.
+
+A file dropped into the folder of its kind is found by itself; a third-party package declares an entry point in
+the group ``fedwarden`` that names the module to import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from .errors import ConfigError, nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FOLDERS = {
+    "aggregator": "fedwarden.aggregators",
+    "attack": "fedwarden.attacks",
+    "dataset": "fedwarden.sim.data",
+    "history": "fedwarden.history",
+    "model": "fedwarden.sim.models",
+    "partition": "fedwarden.sim.partition",
+    "policy": "fedwarden.policies",
+    "preset": "fedwarden.presets",
+    "rule": "fedwarden.rules",
+    "signal": "fedwarden.signals",
+}
+_entries: dict[str, dict[str, Callable[..., Any]]] = {kind: {} for kind in FOLDERS}
+
+
+def register(kind: str, name: str) -> Callable[[F], F]:
+    """Register the decorated factory under a name; a second factory of the same name is refused."""
+    table = _table(kind)
+
+    def decorate(factory: F) -> F:
+        present = table.setdefault(name, factory)
+        if (present.__module__, present.__qualname__) != (factory.__module__, factory.__qualname__):
+            raise ConfigError(f"{kind} {name!r} is already registered by {present.__module__}; choose another name")
+        table[name] = factory
+        return factory
+
+    return decorate
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """The registered names of a kind, in alphabetical order."""
+    table = _table(kind)
+    _discover(kind)
+    return tuple(sorted(table))
+
+
+def lookup(kind: str, name: str) -> Callable[..., Any]:
+    """The factory behind a name; an unknown name raises with the nearest one."""
+    known = names(kind)
+    if name not in known:
+        raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
+    return _entries[kind][name]
+
+
+def make(kind: str, name: str, /, **options: Any) -> Any:
+    """Build a registered thing; an option it does not have raises with the nearest one."""
+    factory = lookup(kind, name)
+    known = parameters(factory)
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{kind} {name!r} has no option {option!r}; {nearest(option, known)}")
+    try:
+        return factory(**options)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{kind} {name!r}: {error}") from error
+
+
+def component(kind: str, spec: Any) -> Any:
+    """Build from a name, from a table with a ``name`` and options, or pass a ready-made object through."""
+    if isinstance(spec, str):
+        return make(kind, spec)
+    if isinstance(spec, Mapping):
+        options = dict(spec)
+        name = options.pop("name", None)
+        if not isinstance(name, str):
+            raise ConfigError(f"a {kind} is a name or a table with a 'name'; got {dict(spec)!r}")
+        return make(kind, name, **options)
+    return spec
+
+
+def describe(instance: Any) -> dict[str, Any]:
+    """The table that :func:`component` would build this instance from."""
+    for kind, table in _entries.items():
+        for name, factory in table.items():
+            if type(instance) is factory and dataclasses.is_dataclass(instance):
+                fields = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance)}
+                return {"kind": kind, "name": name, **fields}
+    return {"kind": "custom", "name": type(instance).__qualname__}
+
+
+def summary(kind: str, name: str) -> str:
+    """The first sentence of the docstring of an entry."""
+    return (inspect.getdoc(lookup(kind, name)) or "").split("\n", 1)[0]
+
+
+def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The options of a factory and their defaults."""
+    signature = inspect.signature(factory)
+    return {p.name: p.default for p in signature.parameters.values() if p.kind is not p.POSITIONAL_ONLY}
+
+
+def _table(kind: str) -> dict[str, Callable[..., Any]]:
+    if kind not in _entries:
+        raise ConfigError(f"there is no kind {kind!r}; {nearest(kind, _entries)}")
+    return _entries[kind]
+
+
+@cache
+def _discover(kind: str) -> None:
+    package = import_module(FOLDERS[kind])
+    for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
+        import_module(f"{package.__name__}.{module.name}")
+    for entry in entry_points(group="fedwarden"):
+        entry.load()

@@ -1,0 +1,142 @@
+"""The values that flow through a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from .stats import Mask, Scores
+from .updates import Updates
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """The clients of one round and what they sent: the only thing that signals and aggregators see.
+
+    Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
+    that define what is normal, those not excluded in an earlier round; everybody by default. It has no field for the
+    truth.
+    """
+
+    round: int
+    client_ids: tuple[str, ...]
+    updates: Updates
+    num_examples: Scores
+    params: Tensor | None = None
+    trusted: Mask = field(default_factory=lambda: np.zeros(0, bool))
+
+    def __post_init__(self) -> None:
+        counts = np.asarray(self.num_examples, dtype=np.float64)
+        object.__setattr__(self, "client_ids", tuple(str(c) for c in self.client_ids))
+        object.__setattr__(self, "num_examples", counts)
+        trusted = np.asarray(self.trusted, bool) if len(self.trusted) else np.ones(len(self.client_ids), bool)
+        object.__setattr__(self, "trusted", trusted)
+        sizes = {len(self.client_ids), len(self.updates), len(counts), len(trusted)}
+        if len(sizes) > 1:
+            raise ValueError(
+                f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
+                f"{len(self.updates)} rows, {len(counts)} counts"
+            )
+
+    def __len__(self) -> int:
+        return len(self.client_ids)
+
+    @cached_property
+    def shares(self) -> Scores:
+        """The weight of each trusted client by its example count; sums to 1."""
+        counts = np.where(self.trusted, self.num_examples, 0.0)
+        total = counts.sum()
+        return counts / total if total > 0 else counts
+
+    @property
+    def reference(self) -> Mask:
+        """The trusted clients, or everybody where nobody is: who the centre is computed from."""
+        return self.trusted if self.trusted.any() else np.ones(len(self), bool)
+
+    def select(self, index: Sequence[int]) -> Cohort:
+        """The same round with fewer clients; shares the buffers."""
+        keep = np.asarray(index, dtype=int)
+        return Cohort(
+            self.round,
+            tuple(self.client_ids[i] for i in keep),
+            self.updates.select(keep),
+            self.num_examples[keep],
+            self.params,
+            self.trusted[keep],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What a rule says of one set of scores: who lies above the threshold."""
+
+    flagged: Mask
+    threshold: float
+    warning: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate:
+    """The combined update (d,) and, where it is a weighted mean, the weight of each client."""
+
+    update: Tensor
+    weights: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A reply that was not let in, and why."""
+
+    client_id: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class WatchRecord:
+    """What one watch saw in one round; NaN for clients that were rejected."""
+
+    name: str
+    signal: Scores
+    scores: Scores
+    threshold: float
+    flagged: Mask
+    warning: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RoundRecord:
+    """Everything about a round in plain numbers: what the ledger stores and every reader shows."""
+
+    round: int
+    client_ids: tuple[str, ...]
+    num_examples: Scores
+    weights: Scores
+    watches: tuple[WatchRecord, ...] = ()
+    flagged: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    excluded: tuple[str, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+    notes: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of one guarded round: the update to apply and the record of how it came about."""
+
+    update: Tensor
+    record: RoundRecord
+
+    @property
+    def weights(self) -> Scores:
+        """The weight of each client in the update; 0 = not in the model."""
+        return self.record.weights
+
+
+def scores_of(values: ArrayLike) -> Scores:
+    """Values per client as a float64 vector."""
+    return np.asarray(values, dtype=np.float64)

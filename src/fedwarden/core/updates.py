@@ -1,0 +1,410 @@
+"""The updates of one round as a fold over column blocks: n clients, d parameters, never an n x d copy.
+
+Rows stay in the buffers they arrived in: one stacked tensor, a list of layers per client, or memory-mapped files.
+Every statistic reads them once, block by block, and what several stages need (norms, distances to the mean, the
+weighted sum, the Gram matrix) is read once and kept.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .stats import Mask, Scores
+
+BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
+TASK_COLUMNS = 1 << 16  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
+RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
+KERNEL_SIZE = 1 << 21  # entries from which a compiled kernel pays for its start
+CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of columns: one 1-D buffer per client, and the stacked view of them where there is one."""
+
+    start: int
+    stop: int
+    rows: tuple[Tensor, ...]
+    stack: Tensor | None
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one read of the updates tells: everything that PID-MADE with a mean centroid needs."""
+
+    sq_norms: Scores
+    sq_distances: Scores
+    total: Tensor
+    shares: Scores
+
+    @property
+    def finite(self) -> Mask:
+        """Rows whose squared norm is a number: no NaN, no Inf, nothing so large that it overflows."""
+        return np.isfinite(self.sq_norms)
+
+
+class Updates:
+    """The rows of n clients, read as blocks (n, b) of float32 (float64 where a client sent float64)."""
+
+    def __init__(self, segments: Sequence[Segment], base: Tensor | None = None, maps: Sequence[mmap.mmap] = ()) -> None:
+        if not segments:
+            raise ValueError("updates need at least one layer; got none")
+        self.segments = tuple(segments)
+        self.n = len(segments[0].rows)
+        self.d = segments[-1].stop
+        first = next((row for s in segments for row in s.rows), None)
+        self.device = first.device if first is not None else torch.device("cpu")
+        wide = any(row.dtype == torch.float64 for s in segments for row in s.rows)
+        self.dtype = torch.float64 if wide else torch.float32
+        if base is not None and base.numel() != self.d:
+            raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
+        self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
+        self._maps = tuple(maps)
+        self._survey: tuple[bytes, Survey] | None = None
+        self._gram: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        base: Tensor | None = None,
+        measured: Sequence[tuple[int, int]] | None = None,
+    ) -> Updates:
+        """Wrap an (n, d) tensor or array, a list of clients (each a flat array or a list of layer arrays), or Updates.
+
+        ``base`` is subtracted from every row as it is read: give the round's global parameters when the rows are
+        whole models. ``measured`` lists the column ranges that enter norms and distances; by default all but integer
+        layers.
+        """
+        if isinstance(rows, Updates):
+            return rows
+        maps: dict[int, mmap.mmap] = {}
+        if isinstance(rows, np.ndarray | Tensor) and rows.ndim == 2:
+            stack = _tensor(rows, maps)
+            if not len(stack):
+                return cls.empty(stack.shape[1])
+            ranges = _ranges(stack.shape[1], measured, not stack.dtype.is_floating_point)
+            segments = [Segment(a, b, tuple(stack[:, a:b].unbind(0)), stack[:, a:b], m) for a, b, m in ranges]
+            return cls(segments, base, list(maps.values()))
+        clients = [_layers(client, maps) for client in rows]
+        if not clients:
+            raise ValueError("updates need at least one client; use Updates.empty(d) for none")
+        shapes = [tuple(layer.numel() for layer in client) for client in clients]
+        if len(set(shapes)) > 1:
+            odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
+            raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
+        segments, start = [], 0
+        for layer in zip(*clients, strict=True):
+            integer = any(not row.dtype.is_floating_point for row in layer)
+            for a, b, m in _ranges(layer[0].numel(), _shifted(measured, start, layer[0].numel()), integer):
+                segments.append(Segment(start + a, start + b, tuple(row[a:b] for row in layer), None, m))
+            start += layer[0].numel()
+        return cls(segments, base, list(maps.values()))
+
+    @classmethod
+    def open(cls, paths: Sequence[str | os.PathLike[str]], base: Tensor | None = None) -> Updates:
+        """Wrap one .npy file per client, read through memory maps and never held in memory as a whole."""
+        rows = []
+        for path in paths:
+            if not Path(path).is_file():
+                raise FileNotFoundError(f"no update file at {path}; expected one .npy file per client")
+            rows.append(np.load(path, mmap_mode="r", allow_pickle=False))
+        return cls.of(rows, base)
+
+    @classmethod
+    def empty(cls, d: int) -> Updates:
+        """No clients of d parameters each: a round in which nobody answered."""
+        return cls([Segment(0, d, (), torch.empty(0, d), True)])
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        return f"Updates(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
+
+    def select(self, index: Sequence[int] | NDArray[np.int_]) -> Updates:
+        """The same columns of fewer clients; shares the buffers."""
+        keep = [int(i) for i in index]
+        if keep == list(range(self.n)):
+            return self
+        if not keep:
+            return Updates.empty(self.d)
+        return Updates(
+            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), None, s.measured) for s in self.segments],
+            self.base,
+            self._maps,
+        )
+
+    def blocks(self, measured_only: bool = False) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield (start, stop, block) with block (n, stop - start); a block is only valid until the next one."""
+        for segment, start, stop in self._pieces(self._width()):
+            if segment.measured or not measured_only:
+                yield start, stop, self._block(segment, start, stop)
+
+    def survey(self, trusted: Mask | None = None, shares: Scores | None = None) -> Survey:
+        """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.
+
+            mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
+
+        By default all rows are trusted and shares are those of the mean. Distances use measured columns only; norms
+        use all of them, so that nothing non-finite hides in a buffer. The last survey is kept.
+        """
+        mask = np.ones(self.n, bool) if trusted is None else np.asarray(trusted, bool)
+        centre = mask / max(int(mask.sum()), 1)
+        share = centre if shares is None else np.asarray(shares, np.float64)
+        key = centre.tobytes() + share.tobytes()
+        if self._survey is None or self._survey[0] != key:
+            fold = self._survey_kernel if self._compiled() else self._survey_blocks
+            self._survey = key, fold(centre, share)
+        return self._survey[1]
+
+    def distances(self, centre: Callable[[Tensor], Tensor]) -> Scores:
+        """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
+        squares = torch.zeros(self.n, dtype=torch.float64, device=self.device)
+        for _, _, block in self.blocks(measured_only=True):
+            squares += _squares(block - centre(block))
+        return np.asarray(squares.sqrt().cpu().numpy(), dtype=np.float64)
+
+    def gram(self) -> NDArray[np.float64]:
+        """The (n, n) inner products of the rows about their mean, accumulated in float64; kept.
+
+        Centring first keeps the small differences of clients that nearly agree: squared distances
+        G_ii + G_jj - 2 G_ij of centred rows do not cancel.
+        """
+        if self._gram is None:
+            total = torch.zeros(self.n, self.n, dtype=torch.float64, device=self.device)
+            for _, _, block in self.blocks(measured_only=True):
+                centred = block - block.mean(dim=0)
+                total += (centred @ centred.T).double()
+            self._gram = total.cpu().numpy()
+        return self._gram
+
+    def weighted_sum(self, weights: Scores) -> Tensor:
+        """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor not to be written to.
+
+        When a survey has read the same sum but for a few rows, only those rows are read again, unless they are so
+        large that taking them out would cost the digits of the rest.
+        """
+        w = np.asarray(weights, np.float64)
+        if w.shape != (self.n,):
+            raise ValueError(f"one weight per client; got {w.shape} for n={self.n}")
+        survey = self._survey[1] if self._survey else None
+        if survey is not None and (change := _correction(w, survey)) is not None:
+            scale, delta = change
+            return self._accumulate(delta, survey.total * scale if scale != 1.0 or delta.any() else survey.total)
+        return self._accumulate(w, torch.zeros(self.d, dtype=self.dtype, device=self.device))
+
+    def _width(self) -> int:
+        width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
+        return max(1024, width // 1024 * 1024)
+
+    def _block(self, segment: Segment, start: int, stop: int) -> Tensor:
+        a, b = start - segment.start, stop - segment.start
+        if segment.stack is not None:
+            block = segment.stack[:, a:b].to(self.dtype)
+        else:
+            block = torch.empty(self.n, b - a, dtype=self.dtype, device=self.device)
+            for target, row in zip(block, segment.rows, strict=True):
+                target.copy_(row[a:b])
+        return block if self.base is None else block - self.base[start:stop]
+
+    def _survey_blocks(self, centre: Scores, shares: Scores) -> Survey:
+        c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
+        norms, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(2))
+        total = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        for segment, start, stop in self._pieces(self._width()):
+            block = self._block(segment, start, stop)
+            total[start:stop] = s @ block
+            norms += _squares(block)
+            if segment.measured:
+                distances += _squares(block - c @ block)
+        return Survey(norms.cpu().numpy(), distances.cpu().numpy(), total, shares)
+
+    def _compiled(self) -> bool:
+        """Whether the compiled kernels can read these rows: float32 on the CPU, contiguous, and enough of them."""
+        return (
+            self.device.type == "cpu"
+            and self.n * self.d >= KERNEL_SIZE
+            and all(row.dtype == torch.float32 and row.is_contiguous() for s in self.segments for row in s.rows)
+            and _kernels() is not None
+        )
+
+    def _pieces(self, width: int) -> Iterator[tuple[Segment, int, int]]:
+        """Column ranges in order; memory-mapped pages are given back once enough of them have been read."""
+        held = 0
+        for segment in self.segments:
+            for start in range(segment.start, segment.stop, width):
+                stop = min(start + width, segment.stop)
+                yield segment, start, stop
+                held += 4 * self.n * (stop - start)
+                if self._maps and held >= RELEASE_BYTES:
+                    for pages in self._maps:
+                        pages.madvise(mmap.MADV_DONTNEED)
+                    held = 0
+
+    def _tasks(self) -> Iterator[tuple[Segment, int, int]]:
+        """Column ranges for the threads."""
+        return self._pieces(TASK_COLUMNS // 2 if self._maps else TASK_COLUMNS)
+
+    def _survey_kernel(self, centre: Scores, shares: Scores) -> Survey:
+        kernels = _kernels()
+        assert kernels is not None
+        c, s = centre.astype(np.float32), shares.astype(np.float32)
+        total = torch.empty(self.d, dtype=torch.float32)
+
+        def task(segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
+            sums = np.zeros((2, self.n))
+            offset = segment.start
+            kernels.survey(
+                _addresses(segment.rows), self._address(offset), start - offset, stop - offset, c, s,
+                total[start:stop].numpy(), sums[0], sums[1],
+            )  # fmt: skip
+            sums[1] *= segment.measured
+            return sums
+
+        norms, distances = _sum_in_order(task, self._tasks(), np.zeros((2, self.n)))
+        return Survey(norms, distances, total, shares)
+
+    def _accumulate(self, weights: Scores, out: Tensor) -> Tensor:
+        """out + sum_i weights_i x_i over the rows whose weight is not zero; rows of weight 0 are never read."""
+        keep = np.flatnonzero(weights)
+        if not len(keep):
+            return out
+        rows = self.select(keep)
+        if not rows._compiled():
+            w = torch.as_tensor(weights[keep]).to(self.device, self.dtype)
+            for start, stop, block in rows.blocks():
+                out[start:stop] += w @ block
+            return out
+        kernels, w32 = _kernels(), weights[keep].astype(np.float32)
+        assert kernels is not None
+
+        def task(segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
+            offset = segment.start
+            kernels.weighted_sum(
+                _addresses(segment.rows), rows._address(offset), start - offset, stop - offset, w32,
+                out[start:stop].numpy(),
+            )  # fmt: skip
+            return np.zeros(0)
+
+        _sum_in_order(task, rows._tasks(), np.zeros(0))
+        return out
+
+    def _address(self, offset: int) -> np.uint64:
+        return np.uint64(0 if self.base is None else self.base.data_ptr() + 4 * offset)
+
+
+def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
+    """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
+    counted = (survey.shares > 0) & (weights > 0)
+    if not counted.any():
+        return None
+    scale = float(np.median(weights[counted] / survey.shares[counted]))
+    delta = weights - scale * survey.shares
+    delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
+    changed = delta != 0
+    mass = survey.shares * np.sqrt(survey.sq_norms)
+    if 2 * changed.sum() > counted.sum() or not mass[changed].sum() <= CANCELLATION * mass[~changed].sum():
+        return None
+    return scale, delta
+
+
+def _sum_in_order(
+    task: Callable[[Segment, int, int], NDArray[np.float64]],
+    tasks: Iterator[tuple[Segment, int, int]],
+    zero: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Run the tasks on as many threads as torch would use and add their results in the order of the columns."""
+    workers = torch.get_num_threads()
+    if workers == 1:
+        return sum((task(*columns) for columns in tasks), start=zero)
+    pending, total = deque[Future[NDArray[np.float64]]](), zero
+    for columns in tasks:
+        pending.append(_pool(workers).submit(task, *columns))
+        if len(pending) > 4 * workers:  # bounded, so that memory-mapped pages can be given back behind the readers
+            total = total + pending.popleft().result()
+    return sum((future.result() for future in pending), start=total)
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="fedwarden")
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The compiled kernels, imported on first use; None where numba is not installed."""
+    return import_module("fedwarden.core.kernels") if find_spec("numba") else None
+
+
+def _addresses(rows: Sequence[Tensor]) -> NDArray[np.uint64]:
+    return np.array([row.data_ptr() for row in rows], dtype=np.uint64)
+
+
+def _squares(block: Tensor) -> Tensor:
+    """Squared norm of each row, in float64."""
+    norms: Tensor = torch.linalg.vector_norm(block, dim=1)
+    return norms.double().square()
+
+
+def _ranges(d: int, measured: Sequence[tuple[int, int]] | None, integer: bool) -> list[tuple[int, int, bool]]:
+    """Cut [0, d) into runs that are measured or not."""
+    if measured is None:
+        return [(0, d, not integer)]
+    cuts, at = [], 0
+    for a, b in sorted(measured):
+        if not at <= a <= b <= d:
+            raise ValueError(f"measured ranges must be disjoint and inside [0, {d}); got ({a}, {b})")
+        cuts += [(at, a, False), (a, b, True)]
+        at = b
+    return [(a, b, m) for a, b, m in [*cuts, (at, d, False)] if b > a]
+
+
+def _shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -> list[tuple[int, int]] | None:
+    """The part of the measured ranges inside one layer, counted from its start."""
+    if measured is None:
+        return None
+    inside = [(max(a - start, 0), min(b - start, size)) for a, b in measured]
+    return [(a, b) for a, b in inside if a < b]
+
+
+def _layers(client: Any, maps: dict[int, mmap.mmap]) -> list[Tensor]:
+    """One client's layers as 1-D tensors over its own buffers."""
+    whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and np.isscalar(client[0]))
+    return [_tensor(layer, maps).reshape(-1) for layer in ([client] if whole else client)]
+
+
+def _tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
+    """A tensor over the same memory; the memory map behind it, if any, is added to ``maps``."""
+    if isinstance(array, Tensor):
+        if array.is_complex():
+            raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
+        return array.detach()
+    array = np.asanyarray(array)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
+    pages = getattr(array, "_mmap", None)
+    if pages is not None and array.mode != "c":  # giving back private pages would lose what was written to them
+        maps[id(pages)] = pages
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
+        tensor: Tensor = torch.as_tensor(np.asarray(array))
+        return tensor

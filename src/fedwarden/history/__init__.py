@@ -1,0 +1,1 @@
+"""Histories: what is remembered of each client over rounds."""

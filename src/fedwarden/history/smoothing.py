@@ -1,0 +1,91 @@
+"""Simple memories: none, an exponential average, a cumulative sum of excesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.registry import register
+from ..core.stats import Scores, robust_z
+
+
+def ewma(values: Scores, averages: Scores, decay: float) -> Scores:
+    """Exponentially weighted average; NaN stands for no past.
+
+        a_t = decay * a_{t-1} + (1 - decay) * x_t,   a_1 = x_1
+
+    Roberts (1959), control charts.
+
+    >>> ewma(np.array([4.0, 4.0]), np.array([2.0, np.nan]), decay=0.75).tolist()
+    [2.5, 4.0]
+    """
+    return np.where(np.isnan(averages), values, decay * averages + (1 - decay) * values)
+
+
+def cusum(excesses: Scores, sums: Scores, slack: float) -> Scores:
+    """One-sided cumulative sum of what exceeds a slack.
+
+        s_t = max(0, s_{t-1} + x_t - slack)
+
+    Page (1954).
+
+    >>> cusum(np.array([3.0, -5.0]), np.array([1.0, 1.0]), slack=1.0).tolist()
+    [3.0, 0.0]
+    """
+    return np.maximum(0.0, sums + excesses - slack)
+
+
+@register("history", "raw")
+@dataclass(frozen=True)
+class Raw:
+    """No memory: the score is this round's value."""
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+    ) -> tuple[Mapping[str, Any], Scores]:
+        return state, values
+
+
+@register("history", "ewma")
+@dataclass(frozen=True)
+class EWMA:
+    """Exponentially weighted average of each client's values."""
+
+    decay: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay lies in [0, 1); got {self.decay}")
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+    ) -> tuple[Mapping[str, Any], Scores]:
+        scores = ewma(values, np.array([state.get(c, np.nan) for c in client_ids]), self.decay)
+        return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
+
+
+@register("history", "cusum")
+@dataclass(frozen=True)
+class CUSUM:
+    """Cumulative sum of each client's robust z-score above a slack: many small excesses become a large one."""
+
+    slack: float = 1.0
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+    ) -> tuple[Mapping[str, Any], Scores]:
+        sums = np.array([state.get(c, 0.0) for c in client_ids])
+        scores = cusum(robust_z(values), sums, self.slack)
+        return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores

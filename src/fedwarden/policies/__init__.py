@@ -1,0 +1,1 @@
+"""Policies: what happens to a client that stands out."""

@@ -1,0 +1,105 @@
+"""Report only, leave out for a round, quarantine, or weigh down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.protocols import Decision
+from ..core.registry import register
+from ..core.stats import Scores
+
+
+def huber_weight(severity: Scores, limit: float) -> Scores:
+    """Full weight up to a limit, then inversely proportional to how far out a client stands.
+
+        w = min(1, limit / z)
+
+    Huber (1964), the weight function of his M-estimator, one-sided.
+
+    >>> huber_weight(np.array([-1.0, 3.0, 12.0]), limit=3.0).tolist()
+    [1.0, 1.0, 0.25]
+    """
+    return np.asarray(limit / np.maximum(severity, limit), dtype=np.float64)
+
+
+@register("policy", "observe")
+@dataclass(frozen=True)
+class Observe:
+    """Change nothing; only report."""
+
+    def init(self) -> Mapping[str, int]:
+        return {}
+
+    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
+        return excluded, np.ones(len(decision.client_ids))
+
+    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
+        return True
+
+
+@register("policy", "exclude")
+@dataclass(frozen=True)
+class Exclude:
+    """Leave flagged clients out of this round only."""
+
+    def init(self) -> Mapping[str, int]:
+        return {}
+
+    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
+        return excluded, np.where(decision.flagged, 0.0, 1.0)
+
+    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
+        return True
+
+
+@register("policy", "quarantine")
+@dataclass(frozen=True)
+class Quarantine:
+    """Exclude flagged clients for good, or until they have been clean for ``parole`` rounds in a row."""
+
+    parole: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.parole is not None and self.parole < 1:
+            raise ValueError(f"parole is a number of clean rounds, at least 1; got {self.parole}")
+
+    def init(self) -> Mapping[str, int]:
+        return {}
+
+    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
+        clean = dict(excluded)
+        for client, flagged in zip(decision.client_ids, decision.flagged, strict=True):
+            if flagged:
+                clean[client] = 0
+            elif client in clean:
+                clean[client] += 1
+                if self.parole is not None and clean[client] >= self.parole:
+                    del clean[client]
+        return clean, np.array([0.0 if c in clean else 1.0 for c in decision.client_ids])
+
+    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
+        return self.parole is not None or client_id not in excluded
+
+
+@register("policy", "down_weight")
+@dataclass(frozen=True)
+class DownWeight:
+    """Keep everybody, but give clients beyond ``limit`` robust deviations less weight."""
+
+    limit: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not self.limit > 0:
+            raise ValueError(f"limit must be positive; got {self.limit}")
+
+    def init(self) -> Mapping[str, int]:
+        return {}
+
+    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
+        return excluded, huber_weight(decision.severity, self.limit)
+
+    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
+        return True

@@ -1,0 +1,30 @@
+"""Ready-made wardens."""
+
+from __future__ import annotations
+
+from .core.registry import register
+from .warden import Warden, Watch
+
+
+@register("preset", "none")
+def none(weighted: bool = True) -> Warden:
+    """No guard: plain FedAvg behind admission."""
+    return Warden(aggregator={"name": "mean", "weighted": weighted})
+
+
+@register("preset", "pid-made")
+def pid_made(
+    kp: float = 1.0, ki: float = 0.5, kd: float = 0.05, k: float = 2.33, start_round: int = 2, weighted: bool = True
+) -> Warden:
+    """PID-MADE as published: distance to the mean, PID over rounds, mean + k sigma, exclusion for good."""
+    history = {"name": "pid", "kp": kp, "ki": ki, "kd": kd}
+    watch = Watch("centroid_distance", history, {"name": "k_sigma", "k": k}, start_round)
+    return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted})
+
+
+@register("preset", "auto")
+def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
+    """The default: no number of attackers, no tuning; false exclusions of a run stay below alpha."""
+    history = {"name": "pid", "integral": "mean"}
+    watch = Watch("centroid_distance", history, {"name": "gesd", "alpha": alpha})
+    return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)

@@ -1,0 +1,1 @@
+"""Rules: who stands out among the scores of a round."""

@@ -1,0 +1,1 @@
+"""Signals: what is measured of each client in one round."""

@@ -1,0 +1,291 @@
+"""The warden: admission, watches, policy and aggregator, and all that is remembered between rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from .admission import Admission, Reply, admit, clip_counts, clipped_notes, screen
+from .core.errors import ConfigError
+from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal
+from .core.registry import component, describe, make
+from .core.stats import Mask, Scores, mad
+from .core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, WatchRecord
+from .core.updates import Updates
+
+Combine = Literal["any", "all", "vote"]
+OVERFLOW = "its update holds NaN, Inf or numbers too large to square; expected finite values"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
+
+    Clients are flagged from round ``start_round`` on.
+    """
+
+    signal: Signal
+    history: History = field(default_factory=lambda: make("history", "raw"))
+    rule: Rule = field(default_factory=lambda: make("rule", "gesd"))
+    start_round: int = 2
+    name: str = ""
+
+    def __init__(
+        self, signal: Any, history: Any = "raw", rule: Any = "gesd", start_round: int = 2, name: str = ""
+    ) -> None:
+        for key, value in (("signal", signal), ("history", history), ("rule", rule)):
+            object.__setattr__(self, key, component(key, value))
+        object.__setattr__(self, "start_round", start_round)
+        object.__setattr__(self, "name", name or describe(self.signal)["name"])
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All that a warden remembers: plain numbers by client id, and whatever its aggregator keeps."""
+
+    histories: tuple[Mapping[str, Any], ...]
+    tests: tuple[int, ...]
+    excluded: Mapping[str, int]
+    aggregator: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What the watches and the policy make of one round's measurements."""
+
+    memory: Memory
+    watches: tuple[WatchRecord, ...]
+    flagged: Mask
+    weights: Scores
+
+
+def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
+    """Several watches' flags as one: any of them, all of them, or more than half.
+
+    >>> a, b, c = np.array([True, True]), np.array([True, False]), np.array([False, False])
+    >>> [combine_flags([a, b, c], how).tolist() for how in ("any", "all", "vote")]
+    [[True, True], [False, False], [True, False]]
+    """
+    votes = np.sum(flags, axis=0)
+    needed = {"any": 1, "all": len(flags), "vote": len(flags) // 2 + 1}[how]
+    return np.asarray(votes >= needed)
+
+
+def judge(
+    memory: Memory,
+    watches: Sequence[Watch],
+    policy: Policy,
+    combine: Combine,
+    round: int,
+    client_ids: tuple[str, ...],
+    signals: Sequence[Scores],
+) -> Judgement:
+    """Decide from measurements alone: the live guard and a replay of recorded signals run this same function."""
+    trusted = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    histories, tests, records = [], [], []
+    severity = np.zeros(len(client_ids))
+    for watch, past, test, values in zip(watches, memory.histories, memory.tests, signals, strict=True):
+        state, scores = watch.history.step(past, client_ids, values)
+        active = round >= watch.start_round
+        verdict = watch.rule(scores[trusted], test + 1)
+        flagged = (scores > verdict.threshold) & active
+        histories.append(state)
+        tests.append(test + active)
+        records.append(WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning))
+        severity = np.maximum(severity, _severity(scores, trusted))
+    flagged = combine_flags([r.flagged for r in records], combine) if records else np.zeros(len(client_ids), bool)
+    excluded, weights = policy.step(memory.excluded, Decision(client_ids, flagged, severity))
+    after = replace(memory, histories=tuple(histories), tests=tuple(tests), excluded=excluded)
+    return Judgement(after, tuple(records), flagged, weights)
+
+
+class Warden:
+    """Guards a federation: give it each round's cohort and apply the update it returns.
+
+    >>> rows = np.array([[0.0, 0.1], [0.1, 0.0], [0.1, 0.1], [0.0, 0.0], [9.0, 9.0]])
+    >>> watch = Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, start_round=1)
+    >>> warden = Warden([watch], policy="exclude")
+    >>> cohort = Cohort(1, tuple("abcde"), Updates.of(rows), np.full(5, 10.0))
+    >>> warden.step(cohort).weights.tolist()
+    [0.25, 0.25, 0.25, 0.25, 0.0]
+    """
+
+    def __init__(
+        self,
+        watches: Sequence[Watch] = (),
+        policy: Any = "observe",
+        aggregator: Any = "mean",
+        combine: Combine = "any",
+        admission: Admission | None = None,
+        remeasure: bool = False,
+    ) -> None:
+        """``remeasure`` measures again without the clients just flagged, so that they do not pull the centre."""
+        if combine not in ("any", "all", "vote"):
+            raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
+        self.watches = tuple(watches)
+        self.policy: Policy = component("policy", policy)
+        self.aggregator: Aggregator = component("aggregator", aggregator)
+        self.combine: Combine = combine
+        self.admission = admission or Admission()
+        self.remeasure = remeasure
+        self.memory = Memory(
+            tuple(w.history.init() for w in self.watches),
+            (0,) * len(self.watches),
+            self.policy.init(),
+            self.aggregator.init(),
+        )
+
+    @classmethod
+    def preset(cls, name: str, **options: Any) -> Warden:
+        """A ready-made warden: ``auto``, ``pid-made``, or any other registered preset."""
+        warden = make("preset", name, **options)
+        assert isinstance(warden, cls)
+        return warden
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The clients that are excluded now."""
+        return tuple(self.memory.excluded)
+
+    def asks(self, client_id: str) -> bool:
+        """Whether this client should be asked for an update in the next round."""
+        return self.policy.asks(str(client_id), self.memory.excluded)
+
+    def receive(
+        self,
+        replies: Sequence[Reply],
+        params: Sequence[torch.Tensor],
+        round: int,
+        measured: Sequence[tuple[int, int]] | None = None,
+    ) -> Outcome:
+        """One round from raw replies of whole models: what does not fit the global model is rejected first."""
+        cohort, rejected = admit(replies, params, round, measured)
+        return self.step(cohort, rejected)
+
+    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Outcome:
+        """One round: screen, measure, decide, then aggregate what is left."""
+        inside, keep, refused, notes = self._enter(cohort)
+        rejections = [*rejected, *refused]
+        if not len(inside):
+            notes.append(f"no usable reply ({len(rejections)} rejected); the model is kept")
+            return Outcome(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
+        judgement, inside = self._decide(inside)
+        notes += [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
+        state, aggregate = self._aggregate(inside, judgement.weights, notes)
+        self.memory = replace(judgement.memory, aggregator=state)
+        weights = judgement.weights if aggregate.weights is None else aggregate.weights
+        return Outcome(aggregate.update, self._record(cohort, keep, judgement, rejections, notes, weights))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as plain numbers and tensors."""
+        m = self.memory
+        return {
+            "histories": [dict(h) for h in m.histories],
+            "tests": list(m.tests),
+            "excluded": dict(m.excluded),
+            "aggregator": dict(m.aggregator),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where another warden of the same configuration stood."""
+        if len(state["histories"]) != len(self.watches):
+            raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {len(state['histories'])}")
+        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], state["aggregator"])
+
+    def __repr__(self) -> str:
+        names = ", ".join(w.name for w in self.watches)
+        policy, aggregator = (describe(x)["name"] for x in (self.policy, self.aggregator))
+        return f"Warden(watches=[{names}], policy={policy!r}, aggregator={aggregator!r})"
+
+    def _enter(self, cohort: Cohort) -> tuple[Cohort, list[int], list[Rejection], list[str]]:
+        """The part of the cohort that may stay, with clipped counts and who is trusted."""
+        index, refused = screen(cohort, self.admission)
+        keep = index.tolist()
+        inside = self._standing(cohort.select(keep))
+        notes = clipped_notes(inside.client_ids, cohort.num_examples[index], inside.num_examples)
+        if keep:
+            finite = inside.updates.survey(inside.reference, inside.shares).finite
+            if not finite.all():
+                refused += [Rejection(inside.client_ids[i], OVERFLOW) for i in np.flatnonzero(~finite)]
+                keep = [k for k, ok in zip(keep, finite, strict=True) if ok]
+                inside = self._standing(cohort.select(keep))
+        return inside, keep, refused, notes
+
+    def _standing(self, cohort: Cohort) -> Cohort:
+        counts = clip_counts(cohort.num_examples, self.admission.count_ratio, self.admission.max_share)
+        trusted = np.array([c not in self.memory.excluded for c in cohort.client_ids], dtype=bool)
+        return replace(cohort, num_examples=counts, trusted=trusted)
+
+    def _decide(self, cohort: Cohort) -> tuple[Judgement, Cohort]:
+        """Measure and judge; with ``remeasure``, again without the flagged until nobody new is flagged."""
+        suspects = np.zeros(len(cohort), bool)
+        while True:
+            signals = [watch.signal(cohort) for watch in self.watches]
+            judgement = judge(
+                self.memory, self.watches, self.policy, self.combine, cohort.round, cohort.client_ids, signals
+            )
+            new = judgement.flagged & cohort.trusted & ~suspects
+            if not self.remeasure or not new.any():
+                return judgement, cohort
+            suspects |= new
+            cohort = replace(cohort, trusted=cohort.trusted & ~suspects)
+
+    def _aggregate(self, cohort: Cohort, weights: Scores, notes: list[str]) -> tuple[Mapping[str, Any], Aggregate]:
+        if not (weights > 0).any():
+            notes.append(f"all {len(cohort)} clients are excluded; the model is kept")
+            return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
+        try:
+            return self.aggregator.step(self.memory.aggregator, cohort, weights)
+        except ValueError as error:
+            notes.append(
+                f"the aggregator could not combine {int((weights > 0).sum())} updates ({error}); the model is kept"
+            )
+            return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
+
+    def _record(
+        self,
+        cohort: Cohort,
+        keep: Sequence[int],
+        judgement: Judgement | None,
+        rejected: Sequence[Rejection],
+        notes: Sequence[str],
+        weights: Scores,
+    ) -> RoundRecord:
+        """The record over all clients of the cohort as it came; rejected ones have NaN scores and weight 0."""
+        n = len(cohort)
+
+        def wide(values: np.ndarray[Any, Any], fill: Any) -> Any:
+            out = np.full(n, fill, dtype=values.dtype)
+            out[list(keep)] = values
+            return out
+
+        watches = () if judgement is None else judgement.watches
+        return RoundRecord(
+            round=cohort.round,
+            client_ids=cohort.client_ids,
+            num_examples=cohort.num_examples,
+            weights=wide(weights, 0.0),
+            watches=tuple(
+                replace(w, signal=wide(w.signal, np.nan), scores=wide(w.scores, np.nan), flagged=wide(w.flagged, False))
+                for w in watches
+            ),
+            flagged=np.zeros(n, bool) if judgement is None else wide(judgement.flagged, False),
+            excluded=self.excluded if judgement is None else tuple(judgement.memory.excluded),
+            rejected=tuple(rejected),
+            notes=tuple(notes),
+        )
+
+
+def _severity(scores: Scores, trusted: Mask) -> Scores:
+    """Robust z of every client relative to those in good standing."""
+    reference = scores[trusted] if trusted.any() else scores
+    return np.asarray((scores - np.median(reference)) / (mad(reference) + 1e-12), dtype=np.float64)
+
+
+def _zeros(cohort: Cohort) -> torch.Tensor:
+    updates: Updates = cohort.updates
+    return torch.zeros(updates.d, dtype=updates.dtype, device=updates.device)
