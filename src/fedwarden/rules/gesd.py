@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores
@@ -25,7 +25,7 @@ def critical_value(n: int, i: int, alpha: float) -> float:
     >>> round(critical_value(54, 1, 0.05 / 2), 3), round(critical_value(54, 10, 0.05 / 2), 3)
     (3.159, 3.085)
     """
-    quantile = float(student.isf(alpha / (n - i + 1), n - i - 1))
+    quantile = -float(stdtrit(n - i - 1, alpha / (n - i + 1)))
     return (n - i) * quantile / math.sqrt((n - i - 1 + quantile**2) * (n - i + 1))
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ..core.registry import register
 from ..core.stats import Scores, robust_z
@@ -34,7 +34,7 @@ def gaussian_k(alpha: float) -> float:
     >>> round(gaussian_k(0.01), 3)
     2.326
     """
-    return float(norm.isf(alpha))
+    return -float(ndtri(alpha))
 
 
 def cantelli_k(alpha: float) -> float:

@@ -1,0 +1,118 @@
+"""One TOML file describes a run; overrides are ``a.b=c``; an unknown key is an error that names the nearest one."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .errors import ConfigError, nearest
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A table whose keys are all known; frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    if not path.is_file():
+        raise ConfigError(f"no file at {path}; expected a TOML file that describes a run")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The table with ``a.b=c`` applied; c is read as TOML, else as a plain string; a number indexes a list.
+
+    >>> override({"guard": {"preset": "auto"}}, ["guard.preset=none", "rounds=5"])
+    {'guard': {'preset': 'none'}, 'rounds': 5}
+    """
+    out: dict[str, Any] = _copy(table)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path.strip():
+            raise ConfigError(f"an override is written a.b=c; got {setting!r}")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        *parents, last = path.strip().split(".")
+        at: Any = out
+        for key in parents:
+            at = _child(at, key, path)
+        if isinstance(at, list):
+            at[_index(at, last, path)] = value
+        else:
+            at[last] = value
+    return out
+
+
+def parse(model: type[T], table: Mapping[str, Any]) -> T:
+    """The table as a validated model; the first fault becomes one clear line."""
+    try:
+        return model.model_validate(dict(table))
+    except ValidationError as error:
+        raise ConfigError(_explain(model, error)) from error
+
+
+def _explain(model: type[BaseModel], error: ValidationError) -> str:
+    faults = error.errors()
+    fault = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])
+    path = [str(part) for part in fault["loc"]]
+    where = ".".join(path)
+    if fault["type"] == "extra_forbidden":
+        parent = ".".join(path[:-1]) or "the file"
+        return f"unknown key {path[-1]!r} in {parent}; {nearest(path[-1], _keys(model, path[:-1]))}"
+    if fault["type"] == "missing":
+        return f"key {where!r} is missing"
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{where or 'the file'}: {message}; got {fault['input']!r}"
+
+
+def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The known keys of a nested table."""
+    for part in path:
+        field = model.model_fields.get(part)
+        if field is None:
+            continue
+        nested = _models(field.annotation)
+        if nested:
+            model = nested[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _child(at: Any, key: str, path: str) -> Any:
+    if isinstance(at, list):
+        return at[_index(at, key, path)]
+    if key not in at or isinstance(at[key], str):  # a bare name becomes a table that can carry options
+        at[key] = {"name": at[key]} if key in at else {}
+    if not isinstance(at[key], dict | list):
+        raise ConfigError(f"cannot set {path}: {key!r} is {at[key]!r}, not a table")
+    return at[key]
+
+
+def _index(at: list[Any], key: str, path: str) -> int:
+    if not key.isdigit() or int(key) >= len(at):
+        raise ConfigError(f"cannot set {path}: {key!r} is not an index below {len(at)}")
+    return int(key)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _copy(v) for k, v in value.items()}
+    return [_copy(v) for v in value] if isinstance(value, list) else value

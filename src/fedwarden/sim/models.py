@@ -1,0 +1,126 @@
+"""The models of the papers, built for an input shape and a number of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import ConfigError, nearest
+from ..core.registry import lookup, parameters, register
+from ..core.seeds import seed_of
+
+Shape = tuple[int, ...]
+
+
+def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], classes: int, seed: int) -> nn.Module:
+    """A registered model with weights drawn from the seed; torch's own generator is left as it was."""
+    factory = lookup("model", name)
+    known = set(parameters(factory)) - {"shape", "classes"}
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"model {name!r} has no option {option!r}; {nearest(option, known)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, "model"))
+        try:
+            return factory(tuple(shape), classes, **options)  # type: ignore[no-any-return]
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"model {name!r}: {error}") from error
+
+
+@register("model", "mlp")
+def mlp(shape: Shape, classes: int, hidden: Sequence[int] = (128,)) -> nn.Module:
+    """Fully connected ReLU layers."""
+    widths = [prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for a, b in pairwise(widths):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+
+@register("model", "pid_made_cnn")
+def pid_made_cnn(
+    shape: Shape,
+    classes: int,
+    channels: Sequence[int] = (6, 16),
+    hidden: Sequence[int] = (64, 32),
+    dropout: Sequence[float] = (0.3, 0.2),
+) -> nn.Module:
+    """The CNN of PID-MADE: two 5x5 convolutions with pooling, two hidden layers with dropout.
+
+    The authors' larger one for BloodMNIST has channels 16, 32 and hidden layers 128, 64.
+    """
+    c, h, w = _image(shape, 16)
+    flat = channels[1] * (((h - 4) // 2 - 4) // 2) * (((w - 4) // 2 - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(c, channels[0], 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(channels[0], channels[1], 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(flat, hidden[0]), nn.ReLU(), nn.Dropout(dropout[0]),
+        nn.Linear(hidden[0], hidden[1]), nn.ReLU(), nn.Dropout(dropout[1]),
+        nn.Linear(hidden[1], classes),
+    )  # fmt: skip
+
+
+@register("model", "pid_made_cnn_large")
+def pid_made_cnn_large(shape: Shape, classes: int) -> nn.Module:
+    """The larger CNN of PID-MADE (BloodMNIST): channels 16 and 32, hidden layers 128 and 64."""
+    return pid_made_cnn(shape, classes, channels=(16, 32), hidden=(128, 64))
+
+
+@register("model", "audit_cnn")
+def audit_cnn(shape: Shape, classes: int) -> nn.Module:
+    """The CNN of the audit paper for MNIST and Fashion-MNIST: 1.2 M parameters at 28x28."""
+    c, h, w = _image(shape, 6)
+    flat = 64 * ((h - 4) // 2) * ((w - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(c, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(flat, 128), nn.ReLU(), nn.Linear(128, classes),
+    )  # fmt: skip
+
+
+@register("model", "census_mlp")
+def census_mlp(shape: Shape, classes: int) -> nn.Module:
+    """The MLP of the audit paper for Census: 64, 32, 16, 8 hidden units."""
+    return mlp(shape, classes, hidden=(64, 32, 16, 8))
+
+
+class Residual(nn.Module):
+    """Two 3x3 convolutions with BatchNorm around a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.relu1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.relu2 = nn.ReLU()
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.norm2(self.conv2(self.relu1(self.norm1(self.conv1(x)))))
+        return self.relu2(out + self.shortcut(x))  # type: ignore[no-any-return]
+
+
+@register("model", "resnet18")
+def resnet18(shape: Shape, classes: int, width: int = 64) -> nn.Module:
+    """ResNet-18 for 32x32 images: a 3x3 stem without pooling; 11.2 M parameters at width 64."""
+    c, _, _ = _image(shape, 8)
+    layers: list[nn.Module] = [nn.Conv2d(c, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    inputs = width
+    for i, outputs in enumerate((width, 2 * width, 4 * width, 8 * width)):
+        layers += [Residual(inputs, outputs, 1 if i == 0 else 2), Residual(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def _image(shape: Shape, smallest: int) -> tuple[int, int, int]:
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise ValueError(f"needs images of channels x at least {smallest} x {smallest}; got input shape {shape}")
+    return shape[0], shape[1], shape[2]

@@ -1,0 +1,96 @@
+"""Who holds which rows of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import ConfigError
+from ..core.registry import register
+from .data import Dataset
+
+Rows = list[NDArray[np.int64]]
+Partition = Callable[[Dataset, int, np.random.Generator], Rows]
+
+
+def dirichlet_split(labels: NDArray[np.int64], n: int, alpha: float, smallest: int, rng: np.random.Generator) -> Rows:
+    """Each class divided among the clients by a draw from a symmetric Dirichlet distribution.
+
+    Hsu et al., arXiv 1909.06335. Differs from the paper: drawn again, up to 1,000 times, until every client holds
+    ``smallest`` rows.
+    """
+    if n * smallest > len(labels):
+        raise ConfigError(f"{n} clients of at least {smallest} rows need {n * smallest} rows; there are {len(labels)}")
+    for _ in range(1000):
+        parts: list[list[NDArray[np.int64]]] = [[] for _ in range(n)]
+        for k in np.unique(labels):
+            rows = rng.permutation(np.flatnonzero(labels == k))
+            cuts = (np.cumsum(rng.dirichlet(np.full(n, alpha)))[:-1] * len(rows)).astype(int)
+            for part, piece in zip(parts, np.split(rows, cuts), strict=True):
+                part.append(piece)
+        split = [np.sort(np.concatenate(part)) for part in parts]
+        if min(map(len, split)) >= smallest:
+            return split
+    raise ConfigError(
+        f"no Dirichlet({alpha}) split into {n} clients of at least {smallest} rows in 1,000 draws; "
+        "use fewer clients, a larger alpha or a smaller minimum"
+    )
+
+
+@register("partition", "iid")
+@dataclass(frozen=True)
+class IID:
+    """Random equal parts."""
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        return [np.sort(part) for part in np.array_split(rng.permutation(len(data.y_train)), n)]
+
+
+@register("partition", "dirichlet")
+@dataclass(frozen=True)
+class Dirichlet:
+    """Each class divided by a Dirichlet draw: small alpha, different clients."""
+
+    alpha: float = 0.5
+    smallest: int = 10
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise ValueError(f"alpha must be positive; got {self.alpha}")
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        return dirichlet_split(data.y_train.numpy(), n, self.alpha, self.smallest, rng)
+
+
+@register("partition", "shards")
+@dataclass(frozen=True)
+class Shards:
+    """Rows sorted by label and cut into shards, ``per_client`` of them to each client (McMahan et al., 2017)."""
+
+    per_client: int = 2
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        order = np.argsort(data.y_train.numpy(), kind="stable")
+        shards = np.array_split(order, n * self.per_client)
+        picks = rng.permutation(len(shards)).reshape(n, self.per_client)
+        return [np.sort(np.concatenate([shards[i] for i in pick])) for pick in picks]
+
+
+@register("partition", "given")
+@dataclass(frozen=True)
+class Given:
+    """The clients the data set comes with, from ``first`` on."""
+
+    first: int = 0
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        if data.clients is None:
+            raise ConfigError("this data set comes without clients; choose partition 'iid', 'dirichlet' or 'shards'")
+        if self.first + n > len(data.clients):
+            raise ConfigError(
+                f"this data set has {len(data.clients)} clients; asked for {self.first}..{self.first + n}"
+            )
+        return [np.asarray(rows) for rows in data.clients[self.first : self.first + n]]

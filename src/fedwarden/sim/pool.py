@@ -1,0 +1,175 @@
+"""One worker process per core, each with one torch thread; this process is one of them.
+
+Workers are started as plain subprocesses that speak JSON lines; arrays travel through memory-mapped scratch files. A
+worker that dies only makes the run slower: its clients are trained here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .engine import Engine
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One group of clients and the rows of the result that are theirs."""
+
+    round: int
+    client_ids: list[str]
+    slots: list[int]
+
+
+class Pool:
+    """Trains the clients of a round on all cores; close it, or use it as a context."""
+
+    def __init__(self, engine: Engine, model: dict[str, Any] | None, workers: int, imports: Sequence[str] = ()) -> None:
+        """``model`` describes how a worker builds the model; None, for a module of the user's own, uses none."""
+        self.engine = engine
+        self.threads = torch.get_num_threads()
+        self.processes: list[subprocess.Popen[str]] = []
+        helpers = workers - 1 if model is not None and engine.device.type == "cpu" else 0
+        clients, d = len(engine.rows), engine.layout.d
+        if helpers < 1:
+            self.params, self.out = torch.empty(d), torch.empty(clients, d)
+            return
+        needed = 4 * (clients + 1) * d + 4 * engine.x.numel() + 8 * engine.y.numel()
+        self.scratch = Path(tempfile.mkdtemp(prefix="fedwarden-", dir=_scratch_folder(needed)))
+        rows = torch.from_numpy(np.concatenate([engine.rows[c] for c in engine.rows]))
+        self.params = share(self.scratch / "params", (d,), torch.float32)
+        self.out = share(self.scratch / "out", (clients, d), torch.float32)
+        for name, tensor in (("x", engine.x), ("y", engine.y), ("rows", rows)):
+            share(self.scratch / name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
+        job = {
+            "model": model,
+            "imports": list(imports),
+            "training": asdict(engine.training),
+            "seed": engine.seed,
+            "group": engine.group,
+            "shape": list(engine.x.shape),
+            "d": d,
+            "clients": {c: len(r) for c, r in engine.rows.items()},
+        }
+        (self.scratch / "job.json").write_text(json.dumps(job))
+        command = [sys.executable, "-m", "fedwarden.sim.worker", str(self.scratch)]
+        for _ in range(helpers):
+            self.processes.append(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment())
+            )
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers that were started here and remove the scratch files."""
+        for process in self.processes:
+            if process.stdin:
+                process.stdin.close()
+        for process in self.processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+        self.processes = []
+        if scratch := getattr(self, "scratch", None):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def train(self, params: Tensor, round: int, client_ids: Sequence[str]) -> Tensor:
+        """The models of these clients after local training, one row each; valid until the next call."""
+        self.params.copy_(params)
+        tasks: SimpleQueue[Task] = SimpleQueue()
+        for group in self.engine.groups(client_ids):
+            tasks.put(Task(round, [client_ids[i] for i in group], group))
+        threads = [Thread(target=self._feed, args=(process, tasks), daemon=True) for process in self.processes]
+        torch.set_num_threads(1)
+        try:
+            for thread in threads:
+                thread.start()
+            self._work(tasks)
+            for thread in threads:
+                thread.join()
+            self._work(tasks)  # what a dying worker handed back
+        finally:
+            torch.set_num_threads(self.threads)
+        return self.out[: len(client_ids)]
+
+    def _work(self, tasks: SimpleQueue[Task]) -> None:
+        while (task := _next(tasks)) is not None:
+            run_task(self.engine, self.params, task, self.out)
+
+    def _feed(self, process: subprocess.Popen[str], tasks: SimpleQueue[Task]) -> None:
+        """Hand tasks to one worker until none is left; one that it does not finish goes back."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process not in self._ready() and process.stdout.readline().strip() != "ready":
+            return
+        self._ready().add(process)
+        while process.poll() is None and (task := _next(tasks)) is not None:
+            try:
+                print(json.dumps(asdict(task)), file=process.stdin, flush=True)
+                done = process.stdout.readline().strip() == "done"
+            except OSError:
+                done = False
+            if not done:
+                tasks.put(task)
+                return
+
+    def _ready(self) -> set[subprocess.Popen[str]]:
+        return self.__dict__.setdefault("_started", set())  # type: ignore[no-any-return]
+
+
+def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:
+    """Train one group and write its models into its rows of the result."""
+    models = torch.empty(len(task.slots), engine.layout.d, device=engine.device)
+    engine.train(params.to(engine.device), task.round, task.client_ids, models)
+    for slot, model in zip(task.slots, models, strict=True):
+        out[slot].copy_(model)
+
+
+def share(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor over a file that other processes can map; created where it is not there."""
+    return torch.from_file(str(path), shared=True, size=torch.Size(shape).numel(), dtype=dtype).reshape(shape)
+
+
+def default_workers() -> int:
+    """One process per core this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _next(tasks: SimpleQueue[Task]) -> Task | None:
+    try:
+        return tasks.get_nowait()
+    except Empty:
+        return None
+
+
+def _scratch_folder(needed: int) -> str | None:
+    usable = SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK)
+    return str(SHARED_MEMORY) if usable and shutil.disk_usage(SHARED_MEMORY).free > 2 * needed else None
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

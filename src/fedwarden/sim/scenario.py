@@ -1,0 +1,174 @@
+"""A scenario: data, partition, model, local training, attackers, guard and rounds, from one TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from ..admission import Admission
+from ..core.config import Strict, override, parse, read_toml
+from ..core.errors import ConfigError
+from ..core.registry import make
+from ..core.seeds import numpy_rng
+from ..warden import Combine, Warden, Watch
+
+
+def _table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Component(Strict):
+    """A registered thing: its name and its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def make(self, kind: str) -> Any:
+        return make(kind, self.name, **self.options)
+
+
+Part = Annotated[Component, BeforeValidator(_table)]
+
+
+class DataConfig(Strict):
+    """Which data, and who holds it; ``validation`` is the part each client keeps back to evaluate on."""
+
+    dataset: Part = Component(name="digits")
+    folder: str | None = None
+    partition: Part = Component(name="iid")
+    clients: int = Field(20, ge=1)
+    validation: float = Field(0.0, ge=0.0, lt=1.0)
+
+
+class TrainConfig(Strict):
+    """Local training, and how it is carried out here."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = Field(0.1, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    epochs: int = Field(1, ge=1)
+    batch_size: int = Field(32, ge=1)
+    proximal: float = Field(0.0, ge=0)
+    participation: float = Field(1.0, gt=0, le=1)
+    trainer: Literal["auto", "sequential", "stacked"] = "auto"
+    group: int | None = Field(None, ge=1)
+    workers: int | None = Field(None, ge=1)
+    device: str = "cpu"
+
+
+class AttackConfig(Component):
+    """What some clients do: the first ``count``, a random ``share``, or the ``clients`` listed."""
+
+    clients: tuple[int, ...] | None = None
+    count: int | None = Field(None, ge=0)
+    share: float | None = Field(None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> AttackConfig:
+        if sum(x is not None for x in (self.clients, self.count, self.share)) != 1:
+            raise ValueError("an attack needs exactly one of 'clients', 'count' or 'share'")
+        return self
+
+    def members(self, n: int, rng: np.random.Generator) -> list[int]:
+        """The positions of the clients that attack."""
+        if self.clients is not None:
+            chosen = sorted(set(self.clients))
+        elif self.count is not None:
+            chosen = list(range(self.count))
+        else:
+            assert self.share is not None
+            chosen = sorted(rng.permutation(n)[: round(self.share * n)].tolist())
+        if chosen and not 0 <= chosen[0] <= chosen[-1] < n:
+            raise ConfigError(f"attack {self.name!r} names clients {chosen}; there are {n}, numbered from 0")
+        return chosen
+
+
+class WatchConfig(Strict):
+    """One watch: signal, history, rule."""
+
+    signal: Part
+    history: Part = Component(name="raw")
+    rule: Part = Component(name="gesd")
+    start_round: int = Field(2, ge=1)
+    name: str = ""
+
+    def build(self) -> Watch:
+        parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
+        return Watch(**parts, start_round=self.start_round, name=self.name)
+
+
+class AdmissionConfig(Strict):
+    """The limits of what is let in."""
+
+    count_ratio: float | None = Field(10.0, ge=1)
+    max_share: float | None = Field(None, gt=0, le=1)
+
+
+class GuardConfig(Strict):
+    """A preset with its options, or watches of one's own; what is given here replaces the preset's."""
+
+    preset: str = "auto"
+    options: dict[str, Any] = Field(default_factory=dict)
+    watches: tuple[WatchConfig, ...] | None = None
+    policy: Part | None = None
+    aggregator: Part | None = None
+    combine: Combine | None = None
+    remeasure: bool | None = None
+    admission: AdmissionConfig = AdmissionConfig()
+
+    def build(self, known: frozenset[str] | None = None) -> Warden:
+        base = Warden.preset(self.preset, **self.options)
+        return Warden(
+            watches=base.watches if self.watches is None else [w.build() for w in self.watches],
+            policy=base.policy if self.policy is None else self.policy.make("policy"),
+            aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
+            combine=self.combine or base.combine,
+            admission=Admission(self.admission.count_ratio, self.admission.max_share, known),
+            remeasure=base.remeasure if self.remeasure is None else self.remeasure,
+        )
+
+
+class Scenario(Strict):
+    """Everything that decides a run's numbers, but for the machine."""
+
+    name: str = "run"
+    seed: int = Field(0, ge=0)
+    rounds: int = Field(20, ge=1)
+    target: float | None = Field(None, ge=0, le=1)
+    imports: tuple[str, ...] = ()
+    checkpoint_every: int = Field(1, ge=1)
+    data: DataConfig = DataConfig()
+    model: Part = Component(name="mlp")
+    train: TrainConfig = TrainConfig()
+    attacks: tuple[AttackConfig, ...] = ()
+    guard: GuardConfig = GuardConfig()
+
+    def attackers(self) -> dict[int, list[AttackConfig]]:
+        """The attacks of each attacking client, by position: the truth that only the simulator knows."""
+        found: dict[int, list[AttackConfig]] = {}
+        for number, attack in enumerate(self.attacks):
+            for client in attack.members(self.data.clients, numpy_rng(self.seed, "attackers", number)):
+                found.setdefault(client, []).append(attack)
+        return found
+
+
+def load_scenario(source: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> Scenario:
+    """A scenario from a TOML file or a table, with overrides applied; the modules it imports are imported."""
+    table = override(read_toml(source) if isinstance(source, Path) else source, settings)
+    scenario = parse(Scenario, table)
+    for module in scenario.imports:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"cannot import {module!r}, which the scenario asks for: {error}") from error
+    return scenario

@@ -1,0 +1,290 @@
+"""The ledger: one SQLite file per workspace that holds every run, round and verdict.
+
+It is written in WAL mode, one transaction per round, so it can be read while a run writes and loses no committed round
+to a crash. Nothing in a round reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import FedwardenError
+from ..core.stats import Scores
+from ..core.types import Rejection, RoundRecord, WatchRecord
+
+MIGRATIONS = (
+    """
+    CREATE TABLE run (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, state TEXT NOT NULL, engine TEXT NOT NULL,
+        config TEXT NOT NULL, versions TEXT NOT NULL, summary TEXT NOT NULL DEFAULT '{}'
+    );
+    CREATE TABLE round (
+        run INTEGER NOT NULL REFERENCES run, round INTEGER NOT NULL, finished REAL NOT NULL, excluded TEXT NOT NULL,
+        PRIMARY KEY (run, round)
+    ) WITHOUT ROWID;
+    CREATE TABLE metric (
+        run INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+        PRIMARY KEY (run, name, round)
+    ) WITHOUT ROWID;
+    CREATE TABLE client (
+        run INTEGER NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, client TEXT NOT NULL,
+        num_examples REAL, weight REAL NOT NULL, flagged INTEGER NOT NULL,
+        PRIMARY KEY (run, round, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE watch (
+        run INTEGER NOT NULL, round INTEGER NOT NULL, watch TEXT NOT NULL, position INTEGER NOT NULL,
+        threshold REAL, warning TEXT,
+        PRIMARY KEY (run, round, watch)
+    ) WITHOUT ROWID;
+    CREATE TABLE score (
+        run INTEGER NOT NULL, watch TEXT NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL,
+        signal REAL, score REAL, flagged INTEGER NOT NULL,
+        PRIMARY KEY (run, watch, round, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE remark (
+        run INTEGER NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, kind TEXT NOT NULL, client TEXT,
+        text TEXT NOT NULL,
+        PRIMARY KEY (run, round, position)
+    ) WITHOUT ROWID;
+    """,
+)
+ROUND_TABLES = ("round", "metric", "client", "watch", "score", "remark")
+
+
+class LedgerError(FedwardenError):
+    """A ledger that cannot be read or written."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as the ledger knows it."""
+
+    id: int
+    name: str
+    created: float
+    state: str
+    engine: str
+    config: dict[str, Any]
+    versions: dict[str, str]
+    summary: dict[str, Any]
+    rounds: int
+
+
+def home() -> Path:
+    """The workspace: FEDWARDEN_HOME, else ./fedwarden-runs."""
+    return Path(os.environ.get("FEDWARDEN_HOME") or "fedwarden-runs")
+
+
+class Ledger:
+    """Reads and appends; use it as a context or close it."""
+
+    def __init__(self, folder: Path | None = None, create: bool = True) -> None:
+        self.folder = folder or home()
+        self.path = self.folder / "ledger.sqlite"
+        if not create and not self.path.is_file():
+            raise LedgerError(f"no ledger in {self.folder}; run something first, or set FEDWARDEN_HOME to its folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            self.db.row_factory = sqlite3.Row
+            self.db.execute("PRAGMA journal_mode = WAL")
+            self.db.execute("PRAGMA synchronous = FULL")
+            self._migrate()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"cannot open the ledger {self.path}: {error}") from error
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.db.close()
+
+    def start(self, name: str, engine: str, config: Mapping[str, Any], versions: Mapping[str, str]) -> int:
+        """Begin a run; its number is its name for the other commands."""
+        with self._transaction():
+            cursor = self.db.execute(
+                "INSERT INTO run (name, created, state, engine, config, versions) VALUES (?, ?, 'running', ?, ?, ?)",
+                (name, time.time(), engine, json.dumps(config), json.dumps(versions)),
+            )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def finish(self, run: int, state: str, summary: Mapping[str, Any] | None = None) -> None:
+        """Set the state of a run (done, failed, interrupted, running) and, where given, its summary."""
+        with self._transaction():
+            self.db.execute("UPDATE run SET state = ? WHERE id = ?", (state, run))
+            if summary is not None:
+                self.db.execute("UPDATE run SET summary = ? WHERE id = ?", (json.dumps(summary), run))
+
+    def append(self, run: int, record: RoundRecord) -> None:
+        """Commit one round; a round that is there already, as after a resume, is replaced by the same numbers."""
+        key = (run, record.round)
+        with self._transaction():
+            for table in ROUND_TABLES:
+                self.db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
+            self.db.execute(
+                "INSERT INTO round VALUES (?, ?, ?, ?)", (*key, time.time(), json.dumps(list(record.excluded)))
+            )
+            self.db.executemany(
+                "INSERT INTO metric VALUES (?, ?, ?, ?)", [(*key, k, _number(v)) for k, v in record.metrics.items()]
+            )
+            self.db.executemany(
+                "INSERT INTO client VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (*key, i, c, _number(count), weight, flagged)
+                    for i, (c, count, weight, flagged) in enumerate(
+                        zip(
+                            record.client_ids,
+                            record.num_examples.tolist(),
+                            record.weights.tolist(),
+                            record.flagged.tolist(),
+                            strict=True,
+                        )
+                    )
+                ],
+            )
+            for place, watch in enumerate(record.watches):
+                self.db.execute(
+                    "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?)",
+                    (*key, watch.name, place, _number(watch.threshold), watch.warning),
+                )
+                self.db.executemany(
+                    "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [
+                        (run, watch.name, record.round, i, _number(signal), _number(score), flagged)
+                        for i, (signal, score, flagged) in enumerate(
+                            zip(watch.signal.tolist(), watch.scores.tolist(), watch.flagged.tolist(), strict=True)
+                        )
+                    ],
+                )
+            remarks: list[tuple[str, str | None, str]] = [("rejected", r.client_id, r.reason) for r in record.rejected]
+            remarks += [("note", None, note) for note in record.notes]
+            self.db.executemany(
+                "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
+            )
+
+    def runs(self) -> list[Run]:
+        """All runs, newest first."""
+        rows = self.db.execute(
+            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run ORDER BY id DESC"
+        )
+        return [_run(row) for row in rows]
+
+    def run(self, which: str | int | None = None) -> Run:
+        """A run by number, by the latest of a name, or the latest of all."""
+        found = self.runs()
+        if which is None:
+            matching = found
+        else:
+            matching = [r for r in found if str(r.id) == str(which)] or [r for r in found if r.name == str(which)]
+        if not matching:
+            known = ", ".join(f"{r.id} ({r.name})" for r in found[:10]) or "none"
+            raise LedgerError(f"no run {which if which is not None else ''} in {self.path}; there are: {known}")
+        return matching[0]
+
+    def records(self, run: int) -> list[RoundRecord]:
+        """The rounds of a run in order, as they were recorded."""
+        return [self.record(run, row["round"]) for row in self._rows("round", run, "ORDER BY round")]
+
+    def record(self, run: int, round: int) -> RoundRecord:
+        """One round as it was recorded."""
+        head = self.db.execute("SELECT * FROM round WHERE run = ? AND round = ?", (run, round)).fetchone()
+        if head is None:
+            raise LedgerError(f"run {run} has no round {round}")
+        clients = self._rows("client", run, "AND round = ? ORDER BY position", round)
+        remarks = self._rows("remark", run, "AND round = ? ORDER BY position", round)
+        watches = []
+        for watch in self._rows("watch", run, "AND round = ? ORDER BY position", round):
+            scores = self._rows("score", run, "AND round = ? AND watch = ? ORDER BY position", round, watch["watch"])
+            watches.append(
+                WatchRecord(
+                    watch["watch"],
+                    _vector(s["signal"] for s in scores),
+                    _vector(s["score"] for s in scores),
+                    _float(watch["threshold"], math.inf),
+                    np.array([bool(s["flagged"]) for s in scores], dtype=bool),
+                    watch["warning"],
+                )
+            )
+        return RoundRecord(
+            round=round,
+            client_ids=tuple(c["client"] for c in clients),
+            num_examples=_vector(c["num_examples"] for c in clients),
+            weights=_vector(c["weight"] for c in clients),
+            watches=tuple(watches),
+            flagged=np.array([bool(c["flagged"]) for c in clients], dtype=bool),
+            excluded=tuple(json.loads(head["excluded"])),
+            rejected=tuple(Rejection(r["client"], r["text"]) for r in remarks if r["kind"] == "rejected"),
+            notes=tuple(r["text"] for r in remarks if r["kind"] == "note"),
+            metrics={m["name"]: _float(m["value"]) for m in self._rows("metric", run, "AND round = ?", round)},
+        )
+
+    def metric(self, run: int, name: str) -> dict[int, float]:
+        """One metric of a run by round."""
+        rows = self._rows("metric", run, "AND name = ? ORDER BY round", name)
+        return {row["round"]: _float(row["value"]) for row in rows}
+
+    def last_round(self, run: int) -> int:
+        """The last committed round; 0 before the first."""
+        return int(self.db.execute("SELECT COALESCE(MAX(round), 0) FROM round WHERE run = ?", (run,)).fetchone()[0])
+
+    def _rows(self, table: str, run: int, tail: str = "", *values: Any) -> Sequence[sqlite3.Row]:
+        try:
+            return self.db.execute(f"SELECT * FROM {table} WHERE run = ? {tail}", (run, *values)).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"cannot read the ledger {self.path}: {error}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+            yield
+            self.db.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            raise LedgerError(f"cannot write to the ledger {self.path}: {error}") from error
+
+    def _migrate(self) -> None:
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise LedgerError(
+                f"the ledger {self.path} has schema {version}; this version of fedwarden knows up to "
+                f"{len(MIGRATIONS)}: use a newer one"
+            )
+        for number in range(version, len(MIGRATIONS)):
+            self.db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+
+
+def _run(row: sqlite3.Row) -> Run:
+    return Run(
+        row["id"], row["name"], row["created"], row["state"], row["engine"], json.loads(row["config"]),
+        json.loads(row["versions"]), json.loads(row["summary"]), row["rounds"],
+    )  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    """SQLite keeps NaN as NULL; infinities are kept as they are."""
+    return None if math.isnan(value) else float(value)
+
+
+def _float(value: float | None, missing: float = math.nan) -> float:
+    return missing if value is None else float(value)
+
+
+def _vector(values: Iterator[float | None]) -> Scores:
+    return np.array([_float(v) for v in values], dtype=np.float64)
