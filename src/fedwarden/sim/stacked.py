@@ -112,7 +112,7 @@ def _convolve(padding: tuple[int, int]) -> Layer:
     def layer(x: Tensor, p: list[Tensor], noise: Noise) -> Tensor:
         if any(padding):
             x = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0]))
-        return Convolution.apply(x, p[0], p[1])  # type: ignore[no-any-return]
+        return Convolution.apply(x, p[0], p[1])  # type: ignore[no-any-return, no-untyped-call]
 
     return layer
 
@@ -172,7 +172,7 @@ def _stack(layer: nn.Module) -> Layer | None:
         ):
             return _convolve((layer.padding[0], layer.padding[1]))
         case nn.MaxPool2d() if (layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode) == (2, 2, 0, False):
-            return lambda x, p, noise: MaxPool.apply(x)
+            return lambda x, p, noise: MaxPool.apply(x)  # type: ignore[no-untyped-call]
         case nn.ReLU():
             return lambda x, p, noise: F.relu(x)
         case nn.Tanh():
