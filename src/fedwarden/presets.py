@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .core.registry import register
 from .warden import Warden, Watch
 
@@ -24,7 +26,13 @@ def pid_made(
 
 @register("preset", "auto")
 def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
-    """The default: no number of attackers, no tuning; false exclusions of a run stay below alpha."""
-    history = {"name": "pid", "integral": "mean"}
-    watch = Watch("centroid_distance", history, {"name": "gesd", "alpha": alpha})
-    return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)
+    """The default: no number of attackers and no tuning, from 3 clients on.
+
+    Two watches of the distance to the mean relative to the cohort's median: evidence gathered over rounds beyond an
+    effect size and beyond the cohort's own heterogeneity, and updates ten times farther out than the median at once.
+    """
+    watches = [
+        Watch("relative_distance", {"name": "evidence", "alpha": alpha}, "offset", start_round=1, name="evidence"),
+        Watch("relative_distance", "raw", {"name": "offset", "limit": math.log(10)}, start_round=1, name="gross"),
+    ]
+    return Warden(watches, "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)

@@ -83,13 +83,15 @@ def judge(
     round: int,
     client_ids: tuple[str, ...],
     signals: Sequence[Scores],
+    trusted: Mask | None = None,
 ) -> Judgement:
     """Decide from measurements alone: the live guard and a replay of recorded signals run this same function."""
-    trusted = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    if trusted is None:
+        trusted = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, values in zip(watches, memory.histories, memory.tests, signals, strict=True):
-        state, scores = watch.history.step(past, client_ids, values)
+        state, scores = watch.history.step(past, client_ids, values, trusted)
         active = round >= watch.start_round
         verdict = watch.rule(scores[trusted], test + 1)
         flagged = (scores > verdict.threshold) & active
@@ -173,7 +175,7 @@ class Warden:
         if not len(inside):
             notes.append(f"no usable reply ({len(rejections)} rejected); the model is kept")
             return Outcome(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
-        judgement, inside = self._decide(inside)
+        judgement = self._decide(inside)
         notes += [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
         state, aggregate = self._aggregate(inside, judgement.weights, notes)
         self.memory = replace(judgement.memory, aggregator=state)
@@ -220,18 +222,26 @@ class Warden:
         trusted = np.array([c not in self.memory.excluded for c in cohort.client_ids], dtype=bool)
         return replace(cohort, num_examples=counts, trusted=trusted)
 
-    def _decide(self, cohort: Cohort) -> tuple[Judgement, Cohort]:
-        """Measure and judge; with ``remeasure``, again without the flagged until nobody new is flagged."""
-        suspects = np.zeros(len(cohort), bool)
+    def _decide(self, cohort: Cohort) -> Judgement:
+        """Measure and judge; with ``remeasure``, again without those just flagged until nobody new is.
+
+        Never takes half of the clients in good standing out of the reference: who is left must be a majority.
+        """
+        most = (int(cohort.trusted.sum()) - 1) // 2
+        suspects, judgement = np.zeros(len(cohort), bool), None
         while True:
             signals = [watch.signal(cohort) for watch in self.watches]
-            judgement = judge(
-                self.memory, self.watches, self.policy, self.combine, cohort.round, cohort.client_ids, signals
-            )
-            new = judgement.flagged & cohort.trusted & ~suspects
-            if not self.remeasure or not new.any():
-                return judgement, cohort
-            suspects |= new
+            new = judge(
+                self.memory, self.watches, self.policy, self.combine, cohort.round, cohort.client_ids, signals,
+                cohort.trusted,
+            )  # fmt: skip
+            found = suspects | (new.flagged & cohort.trusted)
+            if judgement is not None and found.sum() > most:
+                return judgement
+            judgement = new
+            if not self.remeasure or (found == suspects).all():
+                return judgement
+            suspects = found
             cohort = replace(cohort, trusted=cohort.trusted & ~suspects)
 
     def _aggregate(self, cohort: Cohort, weights: Scores, notes: list[str]) -> tuple[Mapping[str, Any], Aggregate]:

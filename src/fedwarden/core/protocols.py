@@ -22,8 +22,10 @@ class History(Protocol):
     def init(self) -> Mapping[str, Any]: ...
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
-    ) -> tuple[Mapping[str, Any], Scores]: ...
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[Mapping[str, Any], Scores]:
+        """New state and scores; ``trusted`` marks the clients in good standing, where a cohort's spread matters."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Mask, Scores
 
 
 class Memory(NamedTuple):
@@ -64,7 +64,7 @@ class PID:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
     ) -> tuple[Mapping[str, Any], Scores]:
         past = [Memory(*state.get(c, ())) for c in client_ids]
         totals, lasts, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Scores, robust_z
+from ..core.stats import Mask, Scores, robust_z
 
 
 def ewma(values: Scores, averages: Scores, decay: float) -> Scores:
@@ -47,7 +47,7 @@ class Raw:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
     ) -> tuple[Mapping[str, Any], Scores]:
         return state, values
 
@@ -67,7 +67,7 @@ class EWMA:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
     ) -> tuple[Mapping[str, Any], Scores]:
         scores = ewma(values, np.array([state.get(c, np.nan) for c in client_ids]), self.decay)
         return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
@@ -84,7 +84,7 @@ class CUSUM:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
     ) -> tuple[Mapping[str, Any], Scores]:
         sums = np.array([state.get(c, 0.0) for c in client_ids])
         scores = cusum(robust_z(values), sums, self.slack)

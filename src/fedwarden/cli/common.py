@@ -1,0 +1,109 @@
+"""What the commands share: options, consoles, JSON, and hints on what to run next."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..core.config import parse
+from ..sim.scenario import Scenario
+from ..store.ledger import Run, home
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="The workspace to use in place of FEDWARDEN_HOME.", metavar="DIR", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a key, as in --set train.lr=0.05; may be repeated.", metavar="A.B=C"),
+]
+RunNumber = Annotated[str, typer.Argument(help="A run's number, or its name for the latest of that name.")]
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def read_settings(settings: Sequence[str] | None) -> list[str]:
+    """Overrides as given, with .01 written as the 0.01 that TOML wants.
+
+    >>> read_settings(["rule.alpha=.01", "name=a.b"])
+    ['rule.alpha=0.01', 'name=a.b']
+    """
+    return [re.sub(r"^([^=]*=\s*[+-]?)\.(?=\d)", r"\g<1>0.", s) for s in settings or ()]
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """Print one JSON object; numbers that JSON does not have become null."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def truth_of(run: Run) -> set[str] | None:
+    """The attackers, where the run was a simulation; nobody knows otherwise."""
+    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine == "in-process" else None
+
+
+def hint(*commands: str, folder: Path | None = None) -> None:
+    """What to run next; a workspace given on the command line is passed along."""
+    if not commands:
+        return
+    tail = f" --home {shlex.quote(str(folder))}" if folder is not None and folder != home() else ""
+    out.print("\nNext:", style="bold")
+    width = max(len(command.partition("  #")[0]) for command in commands) + len(tail)
+    for command in commands:
+        line, _, comment = command.partition("  # ")
+        out.print(
+            f"  {(line + tail).ljust(width)}  [dim]# {comment}[/]" if comment else f"  {line}{tail}", soft_wrap=True
+        )
+
+
+def table(*columns: str, title: str | None = None, left: Sequence[int] = (0,)) -> Table:
+    """A plain table; columns are right-aligned but for those in ``left``."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, name in enumerate(columns):
+        made.add_column(name, justify="left" if i in left else "right", header_style="bold cyan", overflow="fold")
+    return made
+
+
+def progress(quiet: bool = False) -> Progress:
+    """A progress bar on standard error; gone when it ends."""
+    return Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"), TimeRemainingColumn(),
+        console=err, transient=True, disable=quiet or not err.is_terminal,
+    )  # fmt: skip
+
+
+def percent(value: float | None) -> str:
+    """An accuracy as text.
+
+    >>> percent(0.9612), percent(None)
+    ('96.1 %', '-')
+    """
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A score as text, four digits."""
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | np.ndarray):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,99 @@
+"""``fedwarden replay``: what another guard would have decided on the recorded signals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..core.errors import ConfigError
+from ..sim.replay import Change, alter, compare, find_sources, guard_table, replay
+from ..sim.scenario import load_scenario
+from ..store.digest import distinct_notes
+from ..store.ledger import Ledger
+from ..warden import Warden
+from .common import AsJson, Home, RunNumber, Settings, emit, out, read_settings, table, truth_of
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command(name="replay")
+def command(
+    run: RunNumber,
+    rule: Annotated[str | None, typer.Option(help="Another rule for every watch; see fedwarden list rule.")] = None,
+    history: Annotated[str | None, typer.Option(help="Another history for every watch.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Another policy.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Another guard altogether; the other options change it.")] = None,
+    settings: Settings = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide again from what a run recorded, without training: who would have been excluded, and when.
+
+    `--set` takes what a `[guard]` table takes; `rule.`, `history.` and `start_round` go to every watch, as in
+    `--set rule.alpha=0.01`. This is a what-if on recorded signals: the model, and what the clients sent, stay those
+    of the recorded run, and a client that was excluded in it has no signals afterwards.
+    """
+    with Ledger(home, create=False) as ledger:
+        found = ledger.run(run)
+        records = ledger.records(found.id)
+    if not records:
+        raise ConfigError(f"run {found.id} has no recorded rounds to replay")
+    recorded = load_scenario(found.config).guard.build()
+    if not recorded.watches:
+        raise ConfigError(
+            f"run {found.id} recorded no signals, because its guard watches nothing; run it with a preset that watches, "
+            "and with guard.policy=observe to exclude nobody"
+        )
+    parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
+    warden = alter(Warden.preset(preset) if preset else recorded, [*parts, *read_settings(settings)])
+    rounds = replay(records, warden, find_sources(recorded.watches, warden.watches))
+    changes, truth = compare(records, rounds), truth_of(found)
+    if as_json:
+        return emit(
+            {
+                "run": found.id,
+                "name": found.name,
+                "guard": guard_table(warden),
+                "clients": [{**vars(c), "attacker": None if truth is None else c.client in truth} for c in changes],
+                "notes": distinct_notes(rounds),
+            }
+        )
+    out.print(f"[bold]run {found.id}[/]  {escape(found.name)}, replayed with {escape(_guard(warden))}")
+    return _show(changes, truth, distinct_notes(rounds))
+
+
+def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[int]]) -> None:
+    shown = table(
+        "\nclient", "excluded in round\n(recorded)", "excluded in round\n(replayed)", "\nattacker", "", left=(0, 4)
+    )
+    for c in changes:
+        before, after = ("-" if t is None else str(t) for t in (c.recorded, c.replayed))
+        remark = f"no signals from round {c.unseen_from} on" if c.unseen_from and c.replayed is None else ""
+        known = "?" if truth is None else "yes" if c.client in truth else "no"
+        shown.add_row(escape(c.client), before, after, known, remark, style="bold" if before != after else None)
+    out.print(shown)
+    differ = sum(c.recorded != c.replayed for c in changes)
+    out.print(f"\n{differ} of {len(changes)} clients are treated differently." if differ else "\nThe same decisions.")
+    for note, rounds in notes.items():
+        out.print(f"[yellow]warning[/] from round {rounds[0]}: {escape(note)}")
+    out.print(
+        "A what-if on recorded signals: nothing was trained, the model stays that of the recorded run.", style="dim"
+    )
+    gone = [c.client for c in changes if c.unseen_from]
+    if gone:
+        who = ", ".join(gone)
+        out.print(f"The recorded run stopped asking {escape(who)}: no signals after the exclusion.", style="dim")
+
+
+def _guard(warden: Warden) -> str:
+    """A guard in a few words."""
+    made = guard_table(warden)
+    watches = [f"{w['name']} > {_part(w['history'])} > {_part(w['rule'])}" for w in made["watches"]]
+    return ", ".join([*watches, _part(made["policy"])])
+
+
+def _part(part: dict[str, object]) -> str:
+    options = ", ".join(f"{k} {v}" for k, v in part.items() if k != "name" and v is not None)
+    return f"{part['name']}({options})" if options else str(part["name"])

@@ -1,0 +1,181 @@
+"""``fedwarden run``: run a scenario, or continue one that was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress
+from typer.core import TyperCommand
+
+from ..core.errors import ConfigError
+from ..core.types import RoundRecord
+from ..sim.federation import Federation, Result, simulate
+from ..sim.scenario import Scenario, load_scenario
+from ..store.ledger import Ledger, Run
+from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, read_settings
+
+LATEST = "latest"
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+class OptionalValue(TyperCommand):
+    """Lets ``--resume`` stand without a run's number."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        following = [*args[1:], ""]
+        bare = [a == "--resume" and not n.isdigit() for a, n in zip(args, following, strict=True)]
+        return super().parse_args(ctx, [f"{a}={LATEST}" if b else a for a, b in zip(args, bare, strict=True)])
+
+
+@app.command(cls=OptionalValue)
+def run(
+    file: Annotated[
+        Path | None, typer.Argument(help="The scenario, as in examples/; not needed with --resume.", show_default=False)
+    ] = None,
+    settings: Settings = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            help="Continue this run; without a number, the latest unfinished one of the scenario's name.",
+            metavar="[RUN]",
+            show_default=False,
+        ),
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no warnings.")] = False,
+) -> None:
+    """Train, guard and record a federation; afterwards say how the guard did, since the simulator knows the truth.
+
+    Every round is committed to the workspace, so a run that was interrupted or killed is continued by `--resume` and
+    ends with the same bits. Warnings and progress go to standard error.
+    """
+    scenario = None if file is None else load_scenario(file, read_settings(settings))
+    chosen = None if resume is None else _find(home, scenario, resume)
+    if scenario is None:
+        if chosen is None:
+            raise ConfigError("give a scenario file, as in fedwarden run examples/digits.toml, or --resume a run")
+        scenario = load_scenario(chosen.config, read_settings(settings))
+    if chosen and chosen.state == "done" and chosen.rounds >= scenario.rounds:
+        return _already(chosen, home, as_json)
+    began = perf_counter()
+    with progress(quiet) as bar:
+        monitor = Monitor(bar, scenario, quiet)
+        try:
+            result = simulate(scenario, home, chosen.id if chosen else None, monitor.on_round, monitor.on_start)
+        except KeyboardInterrupt:
+            bar.stop()
+            _interrupted(monitor, home)
+            raise typer.Exit(130) from None
+    report = summary_of(result, perf_counter() - began)
+    return emit(report) if as_json else _report(report, home)
+
+
+class Monitor:
+    """Follows a run on standard error: one progress bar, and every distinct warning once."""
+
+    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool) -> None:
+        self.bar, self.quiet = bar, quiet
+        self.name, self.rounds = scenario.name, scenario.rounds
+        self.task = bar.add_task(escape(scenario.name), total=scenario.rounds, status="loading")
+        self.run: int | None = None
+        self.done = 0
+        self.noted: set[str] = set()
+
+    def on_start(self, run: int, federation: Federation) -> None:
+        self.run, self.done = run, federation.round
+        self.bar.update(self.task, description=f"run {run} {escape(self.name)}", completed=self.done, status="training")
+        if self.done and not self.quiet:
+            err.print(f"run {run} continues after round {self.done} of {self.rounds}")
+
+    def on_round(self, record: RoundRecord) -> None:
+        self.done = record.round
+        for note in [*record.notes, *(f"client {r.client_id} rejected: {r.reason}" for r in record.rejected)]:
+            if note not in self.noted and not self.quiet:
+                err.print(f"[yellow]warning[/] round {record.round}: {escape(note)}")
+            self.noted.add(note)
+        gone = f"excluded {escape(short(record.excluded))}" if record.excluded else "nobody excluded"
+        status = f"accuracy {percent(record.metrics.get('accuracy'))}, {gone}"
+        self.bar.update(self.task, completed=record.round, status=status)
+
+
+def short(clients: tuple[str, ...], most: int = 8) -> str:
+    """A few client names.
+
+    >>> short(("a", "b", "c"), most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(clients) - most} more" if len(clients) > most else ""
+    return ", ".join(clients[:most]) + more
+
+
+def summary_of(result: Result, seconds: float) -> dict[str, Any]:
+    """What is told of a finished run."""
+    found = result.detection
+    return {
+        "run": result.run,
+        "name": result.name,
+        "state": "done",
+        **result.summary,
+        "attackers": list(found.attackers),
+        "caught": list(found.caught),
+        "wronged": list(found.wronged),
+        "watched": list(dict.fromkeys(watch.name for record in result.records for watch in record.watches)),
+        "warnings": list(dict.fromkeys(note for record in result.records for note in record.notes)),
+        "seconds": round(seconds, 2),
+    }
+
+
+def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
+    """The run to continue."""
+    with Ledger(home, create=False) as ledger:
+        if which != LATEST:
+            return ledger.run(which)
+        mine = [r for r in ledger.runs() if scenario is None or r.name == scenario.name]
+        unfinished = [r for r in mine if r.state != "done" or (scenario is not None and r.rounds < scenario.rounds)]
+        if unfinished or mine:
+            return (unfinished or mine)[0]
+        name = "" if scenario is None else f" named {scenario.name!r}"
+        raise ConfigError(f"no run{name} in {ledger.folder} to resume; start one without --resume")
+
+
+def _already(run: Run, home: Path | None, as_json: bool) -> None:
+    if as_json:
+        return emit({"run": run.id, "name": run.name, "state": run.state, **run.summary, "already_done": True})
+    out.print(f"run {run.id} ({escape(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
+    hint(f"fedwarden show {run.id}  # its clients, who was excluded and why", folder=home)
+    return None
+
+
+def _interrupted(monitor: Monitor, home: Path | None) -> None:
+    if monitor.run is None:
+        err.print("interrupted before the first round; nothing was recorded")
+        return
+    where = "" if home is None else f" --home {home}"
+    err.print(
+        f"interrupted after round {monitor.done} of {monitor.rounds}; "
+        f"continue with: fedwarden run --resume {monitor.run}{where}",
+        soft_wrap=True,
+    )
+
+
+def _report(report: dict[str, Any], home: Path | None) -> None:
+    out.print(f"[bold]run {report['run']}[/]  {escape(report['name'])}  done in {report['seconds']:.1f} s")
+    out.print(f"  clean accuracy     {percent(report['accuracy'])} after {report['rounds']} rounds")
+    if report["rounds_to_target"] is not None:
+        out.print(f"  target accuracy    reached in round {report['rounds_to_target']}")
+    excluded = ", ".join(f"{client} (round {t})" for client, t in report["excluded"].items())
+    out.print(f"  excluded clients   {escape(excluded) or 'nobody'}")
+    if report["attackers"]:
+        out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
+    out.print(f"  honest excluded    {len(report['wronged'])}")
+    commands = [f"fedwarden show {report['run']}  # its clients, who was excluded and why"]
+    if report["watched"]:
+        commands.append(f"fedwarden replay {report['run']} --rule robust_z  # what another rule would have decided")
+    hint(*commands, folder=home)

@@ -1,0 +1,54 @@
+"""``fedwarden runs``: the runs of the workspace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from ..store.ledger import Ledger, Run
+from .common import AsJson, Home, emit, hint, out, percent, table
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def runs(home: Home = None, as_json: AsJson = False) -> None:
+    """The runs of the workspace, newest first: number, state, rounds done, preset, accuracy, who was excluded.
+
+    The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
+    """
+    with Ledger(home, create=False) as ledger:
+        rows = [brief(ledger, run) for run in ledger.runs()]
+    if as_json:
+        return emit({"runs": rows})
+    shown = table("run", "name", "state", "rounds", "preset", "accuracy", "excluded", left=(1, 2, 4, 6))
+    for row in rows:
+        shown.add_row(
+            str(row["run"]), row["name"], row["state"], f"{row['rounds']}/{row['of'] or '?'}", row["preset"] or "-",
+            percent(row["accuracy"]), ", ".join(row["excluded"]) or "-",
+        )  # fmt: skip
+    out.print(shown)
+    if rows:
+        hint(f"fedwarden show {rows[0]['run']}  # its clients, who was excluded and why", folder=home)
+    return None
+
+
+def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
+    """One run in a row; an unfinished one has no summary yet, so its last round speaks for it."""
+    accuracy, excluded = run.summary.get("accuracy"), list(run.summary.get("excluded", ()))
+    if run.state != "done" and run.rounds:
+        last = ledger.record(run.id, ledger.last_round(run.id))
+        accuracy, excluded = last.metrics.get("accuracy"), list(last.excluded)
+    guard = run.config.get("guard")
+    return {
+        "run": run.id,
+        "name": run.name,
+        "created": run.created,
+        "state": run.state,
+        "rounds": run.rounds,
+        "of": run.config.get("rounds"),
+        "preset": guard.get("preset") if isinstance(guard, dict) else None,
+        "accuracy": accuracy,
+        "excluded": excluded,
+    }

@@ -1,0 +1,93 @@
+"""Evidence that a client is farther out than honest differences explain, gathered over the rounds it took part in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from ..core.registry import register
+from ..core.stats import Mask, Scores
+
+
+class Memory(NamedTuple):
+    """What is remembered of a client: its evidence, the mean of its values, and over how many rounds."""
+
+    evidence: float = 0.0
+    mean: float = 0.0
+    rounds: int = 0
+
+
+def lower_spread(means: Scores) -> float:
+    """Root mean square of the deviations below the median: the half that attackers, who lie high, do not reach.
+
+    >>> lower_spread(np.array([-2.0, -2.0, 0.0, 50.0, 90.0]))  # median 0; deviations 2, 2 and 0
+    1.632993161855452
+    """
+    below = np.minimum(means - np.median(means), 0.0)
+    return float(np.sqrt(np.square(below[means <= np.median(means)]).mean()))
+
+
+def allowance(means: Scores, alpha: float, ratio: float) -> float:
+    """How far out, in logs, an honest client of this cohort may be expected to lie.
+
+        a = max(log ratio, z s),   z = Phi^-1(1 - alpha / n),   s = lower spread of the clients' mean values
+
+    The first is an effect size: less is not worth an exclusion. The second follows the cohort's own heterogeneity, at a
+    level shared by its n clients.
+
+    >>> round(math.exp(allowance(np.zeros(10), alpha=0.05, ratio=1.5)), 6)
+    1.5
+    """
+    return max(math.log(ratio), -float(ndtri(alpha / len(means))) * lower_spread(means))
+
+
+def gather(evidence: Scores, values: Scores, allowed: float, most: float) -> Scores:
+    """A one-sided cumulative sum of what exceeds the allowance; one round adds no more than ``most``.
+
+        e_t = max(0, e_{t-1} + min(l_t - a_t, most))
+
+    Page (1954), with the increments clipped so that a single bad round does not decide.
+
+    >>> gather(np.array([0.0, 1.0, 0.0]), np.array([0.9, 0.2, 9.0]), allowed=0.4, most=0.7).tolist()
+    [0.5, 0.8, 0.7]
+    """
+    return np.maximum(0.0, evidence + np.minimum(values - allowed, most))
+
+
+@register("history", "evidence")
+@dataclass(frozen=True)
+class Evidence:
+    """Cumulative evidence of log ratios beyond an effect size and beyond the cohort's own heterogeneity."""
+
+    alpha: float = 0.05
+    ratio: float = 1.5
+    most: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 1 and self.ratio >= 1 and self.most > 0):
+            raise ValueError(f"needs 0 < alpha < 1, ratio >= 1 and most > 0; got {self}")
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[Mapping[str, Any], Scores]:
+        if not len(values):
+            return state, values
+        past = [Memory(*state.get(c, ())) for c in client_ids]
+        evidence, means, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T
+        # one wild round must not stretch a client's mean, nor through it what the cohort is allowed
+        means = means + (np.minimum(values, self.most + math.log(self.ratio)) - means) / (rounds + 1)
+        reference = means if trusted is None or not trusted.any() else means[trusted]
+        scores = gather(evidence, values, allowance(reference, self.alpha, self.ratio), self.most)
+        now = {
+            c: Memory(e, m, r.rounds + 1)
+            for c, e, m, r in zip(client_ids, scores.tolist(), means.tolist(), past, strict=True)
+        }
+        return {**state, **now}, scores

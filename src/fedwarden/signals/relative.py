@@ -1,0 +1,72 @@
+"""How many times farther from the centre a client lies than the typical one, whatever the scale of the round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.registry import register
+from ..core.stats import Mask, Scores
+from ..core.types import Cohort
+
+
+def resistant_slope(x: Scores, y: Scores) -> float:
+    """The slope of a line through the medians of the lower and the upper third of the points.
+
+        b = (median y of the upper third - median y of the lower third) / (the same of x);   0 where x does not vary
+
+    Tukey, Exploratory Data Analysis (1977), the resistant line, first step.
+
+    >>> resistant_slope(np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), np.array([0.0, 2.0, 4.0, 6.0, 8.0, 99.0]))
+    2.0
+    >>> resistant_slope(np.zeros(4), np.arange(4.0))
+    0.0
+    """
+    third = -(-len(x) // 3)
+    order = np.argsort(x, kind="stable")
+    low, high = order[:third], order[-third:]
+    run, rise = (float(_lower_median(v[high]) - _lower_median(v[low])) for v in (x, y))
+    return rise / run if run > 0 else 0.0
+
+
+def _lower_median(values: Scores) -> float:
+    """The lower of two middle values, so that one far point of two does not move it."""
+    return float(np.quantile(values, 0.5, method="lower"))
+
+
+def log_ratio(distances: Scores, counts: Scores, trusted: Mask, excuse: float) -> Scores:
+    """Log of each client's distance over the median one, less what its larger data set explains.
+
+        l_i = log(D_i / median D) - b max(0, min(log(c_i / median c), log excuse)),   then less its median
+
+    b is the resistant slope of log D on log c over trusted clients, kept in [0, 1]: a client with more data takes more
+    steps and moves farther. Counts are a client's own word, so a count buys no more than a factor ``excuse``.
+
+    >>> everyone, same = np.ones(3, bool), np.ones(3)
+    >>> np.exp(log_ratio(np.array([1.0, 2.0, 8.0]), same, everyone, 2.0)).round(6).tolist()
+    [0.5, 1.0, 4.0]
+    """
+    tiny = np.finfo(np.float64).tiny
+    logs = np.log(np.maximum(distances, tiny))
+    sizes = np.log(counts / np.median(counts[trusted]))
+    slope = min(max(resistant_slope(sizes[trusted], logs[trusted]), 0.0), 1.0)
+    logs = logs - slope * np.clip(sizes, 0.0, math.log(excuse))
+    return np.asarray(logs - np.median(logs[trusted]), dtype=np.float64)
+
+
+@register("signal", "relative_distance")
+@dataclass(frozen=True)
+class RelativeDistance:
+    """Log of each update's distance to the mean over the cohort's median distance, larger data sets excused."""
+
+    excuse: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.excuse >= 1:
+            raise ValueError(f"excuse is a factor of at least 1; got {self.excuse}")
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        survey = cohort.updates.survey(cohort.reference, cohort.shares)
+        return log_ratio(np.sqrt(survey.sq_distances), cohort.num_examples, cohort.reference, self.excuse)

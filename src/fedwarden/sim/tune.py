@@ -1,0 +1,178 @@
+"""Search for PID coefficients and a threshold: train once per seed, then only replay the recorded distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from ..core.errors import ConfigError, MissingExtra
+from ..core.types import RoundRecord
+from ..warden import Warden
+from .federation import Federation
+from .metrics import detection
+from .replay import alter, replay
+from .scenario import Component, Scenario
+
+SPACE: dict[str, tuple[float, float, bool]] = {  # lowest, highest, on a logarithmic scale
+    "history.kp": (0.01, 2.0, False),
+    "history.ki": (0.0, 2.0, False),
+    "history.kd": (0.0, 2.0, False),
+    "rule.k": (0.5, 4.0, False),
+    "rule.alpha": (1e-4, 0.4, True),
+    "rule.limit": (1.0, 20.0, True),
+}
+TIE = 1e-6  # less than any step of F1: decides between settings that exclude the same clients
+
+
+class Observed(NamedTuple):
+    """One seed's run in which nobody was excluded, and the truth about it."""
+
+    records: list[RoundRecord]
+    attackers: list[str]
+
+
+@dataclass(frozen=True)
+class Grade:
+    """How a setting did over all seeds; ``let_in`` counts the client-rounds of attackers in the model."""
+
+    f1: float
+    caught: int
+    attackers: int
+    wronged: int
+    let_in: int
+    attacks: int
+
+    @property
+    def value(self) -> float:
+        """What the search maximises: F1, then fewer client-rounds of attackers let in."""
+        return self.f1 - TIE * self.let_in / max(self.attacks, 1)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The outcome of a search."""
+
+    warden: Warden
+    defaults: dict[str, float]
+    best: dict[str, float]
+    before: Grade
+    after: Grade
+
+
+def f1_score(caught: int, wronged: int, missed: int) -> float:
+    """Harmonic mean of precision and recall of the excluded clients; 1 where nobody was to be found nor excluded.
+
+        F1 = 2 TP / (2 TP + FP + FN)
+
+    >>> f1_score(2, 1, 1)
+    0.6666666666666666
+    """
+    total = 2 * caught + wronged + missed
+    return 2 * caught / total if total else 1.0
+
+
+def observe(scenario: Scenario, seed: int, on_round: Callable[[RoundRecord], None] | None = None) -> Observed:
+    """Train with the scenario's attackers and watch, exclude nobody: the signals then owe nothing to a threshold."""
+    policy = Component(name="observe")
+    guard = scenario.guard.model_copy(update={"policy": policy, "remeasure": False})
+    seeded = scenario.model_copy(update={"seed": seed, "guard": guard})
+    records = []
+    for record in Federation(seeded).play():
+        records.append(record)
+        if on_round:
+            on_round(record)
+    return Observed(records, [str(i) for i in sorted(seeded.attackers())])
+
+
+def grade(runs: Sequence[Observed], warden: Warden) -> Grade:
+    """Replay every seed; F1 is the mean over seeds."""
+    f1s, caught, attackers, wronged, let_in, attacks = [], 0, 0, 0, 0, 0
+    for run in runs:
+        rounds = replay(run.records, warden)
+        found, bad = detection(rounds, run.attackers), set(run.attackers)
+        weights = [w for r in rounds for c, w in zip(r.client_ids, r.weights, strict=True) if c in bad]
+        missed = len(bad) - len(found.caught)
+        f1s.append(f1_score(len(found.caught), len(found.wronged), missed))
+        caught += len(found.caught)
+        attackers += len(bad)
+        wronged += len(found.wronged)
+        let_in += sum(w > 0 for w in weights)
+        attacks += len(weights)
+    return Grade(sum(f1s) / len(f1s), caught, attackers, wronged, let_in, attacks)
+
+
+def tunable(warden: Warden) -> dict[str, float]:
+    """The options to search over and their values now: the PID coefficients and the rule's own of each PID watch."""
+    found: dict[str, float] = {}
+    for watch in _pid_watches(warden).values():
+        for name in SPACE:
+            part, option = name.split(".")
+            if hasattr(getattr(watch, part), option):
+                found.setdefault(name, float(getattr(getattr(watch, part), option)))
+    return found
+
+
+def with_values(warden: Warden, values: Mapping[str, float]) -> Warden:
+    """The warden with these values in every PID watch that has the option."""
+    settings = [
+        f"watches.{i}.{name}={value}"
+        for i, watch in _pid_watches(warden).items()
+        for name, value in values.items()
+        if hasattr(getattr(watch, name.split(".")[0]), name.split(".")[1])
+    ]
+    return alter(warden, settings)
+
+
+def guard_to_tune(scenario: Scenario) -> Warden:
+    """The scenario's guard with exclusion for good, as PID-MADE has it; refused where there is nothing to search."""
+    require_optuna()
+    warden = alter(scenario.guard.build(), ["policy=quarantine"])
+    if not _pid_watches(warden):
+        raise ConfigError(
+            f"tune searches PID coefficients, and no watch of preset {scenario.guard.preset!r} has the history 'pid'; "
+            "try --set guard.preset=pid-made"
+        )
+    if not scenario.attackers():
+        raise ConfigError("tune needs attackers to find; add an [[attacks]] table to the scenario")
+    return warden
+
+
+def tune(
+    runs: Sequence[Observed], warden: Warden, trials: int, seed: int, on_trial: Callable[[], None] | None = None
+) -> Tuned:
+    """Tree-structured Parzen estimator over the coefficients; the defaults are the first trial."""
+    require_optuna()
+    optuna: Any = import_module("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    defaults = tunable(warden)
+    grades: list[tuple[dict[str, float], Grade]] = []
+
+    def objective(trial: Any) -> float:
+        drawn = {name: trial.suggest_float(name, *SPACE[name][:2], log=SPACE[name][2]) for name in defaults}
+        values = {name: float(f"{value:.3g}") for name, value in drawn.items()}  # what is printed is what was graded
+        result = grade(runs, with_values(warden, values))
+        grades.append((values, result))
+        if on_trial:
+            on_trial()
+        return result.value
+
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    study.enqueue_trial({name: min(max(v, SPACE[name][0]), SPACE[name][1]) for name, v in defaults.items()})
+    study.optimize(objective, n_trials=trials)
+    before = grade(runs, warden)
+    best, after = max(grades, key=lambda pair: pair[1].value)
+    if before.value >= after.value:
+        best, after = defaults, before
+    return Tuned(with_values(warden, best), defaults, best, before, after)
+
+
+def require_optuna() -> None:
+    if find_spec("optuna") is None:
+        raise MissingExtra("tune needs optuna, which is not installed; install it with: pip install 'fedwarden[tune]'")
+
+
+def _pid_watches(warden: Warden) -> dict[int, Any]:
+    return {i: w for i, w in enumerate(warden.watches) if hasattr(w.history, "kp")}

@@ -1,0 +1,70 @@
+"""A run's records told by client, for everything that shows a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.types import RoundRecord
+
+
+@dataclass(frozen=True)
+class ClientDigest:
+    """What became of one client; weight, scores and thresholds are those of the last round it took part in."""
+
+    client: str
+    rounds: int
+    weight: float
+    scores: Mapping[str, float]
+    thresholds: Mapping[str, float]
+    excluded_in: int | None
+    reason: str
+    rejected: Mapping[int, str]
+
+
+def digest(records: Sequence[RoundRecord]) -> list[ClientDigest]:
+    """One entry per client, in order of appearance; a round in which its reply was rejected is not taken part in."""
+    places: dict[str, list[tuple[RoundRecord, int]]] = {}
+    rejected: dict[str, dict[int, str]] = {}
+    for record in records:
+        refused = {r.client_id for r in record.rejected}
+        for rejection in record.rejected:
+            places.setdefault(rejection.client_id, [])
+            rejected.setdefault(rejection.client_id, {})[record.round] = rejection.reason
+        for i, client in enumerate(record.client_ids):
+            judged = not any(np.isnan(w.signal[i]) for w in record.watches) if record.watches else client not in refused
+            places.setdefault(client, []).extend([(record, i)] if judged else [])
+    return [_client(client, seen, rejected.get(client, {})) for client, seen in places.items()]
+
+
+def why(record: RoundRecord, position: int) -> str:
+    """What flagged a client in a round: each watch with the score and the threshold it exceeded."""
+    flags = [f"{w.name} {w.scores[position]:.4g} > {w.threshold:.4g}" for w in record.watches if w.flagged[position]]
+    return ", ".join(flags) or "weight 0 without a flag"
+
+
+def distinct_notes(records: Sequence[RoundRecord]) -> dict[str, list[int]]:
+    """Every note once, with the rounds it was made in."""
+    rounds: dict[str, list[int]] = {}
+    for record in records:
+        for note in record.notes:
+            rounds.setdefault(note, []).append(record.round)
+    return rounds
+
+
+def _client(client: str, seen: Sequence[tuple[RoundRecord, int]], rejected: Mapping[int, str]) -> ClientDigest:
+    left_out = next(((r, i) for r, i in seen if r.weights[i] == 0 or client in r.excluded), None)
+    last, at = seen[-1] if seen else (None, 0)
+    watches = last.watches if last else ()
+    return ClientDigest(
+        client=client,
+        rounds=len(seen),
+        weight=float(last.weights[at]) if last else 0.0,
+        scores={w.name: float(w.scores[at]) for w in watches},
+        thresholds={w.name: w.threshold for w in watches},
+        excluded_in=left_out[0].round if left_out else None,
+        reason=why(*left_out) if left_out else "",
+        rejected=rejected,
+    )

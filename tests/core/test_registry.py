@@ -1,0 +1,151 @@
+"""Names to factories: one file extends, and an error names the nearest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+import fedwarden as fw
+from fedwarden import rules
+from fedwarden.core import registry
+from fedwarden.core.errors import ConfigError, nearest
+from fedwarden.core.registry import component, describe, lookup, make, names, parameters, register, summary
+
+
+@pytest.fixture
+def entries(monkeypatch):
+    """A registry of one's own: what a test registers is forgotten."""
+    for kind in registry.FOLDERS:
+        names(kind)
+    copy = {kind: dict(table) for kind, table in registry._entries.items()}
+    monkeypatch.setattr(registry, "_entries", copy)
+    yield copy
+    registry._discover.cache_clear()
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Flags above a number.
+
+    And this line is not part of the summary.
+    """
+
+    limit: float = 1.0
+
+    def __post_init__(self):
+        if self.limit < 0:
+            raise ValueError(f"limit is not negative; got {self.limit}")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: names("rul"), "no kind 'rul'; did you mean 'rule'"),
+        (lambda: register("signl", "x"), "no kind 'signl'; did you mean 'signal'"),
+        (lambda: make("rule", "robust"), "no rule 'robust'; did you mean 'robust_z'"),
+        (lambda: lookup("history", "???"), "no history '???'; known: cusum, ewma, pid, raw"),
+        (lambda: make("rule", "robust_z", limt=6.0), "rule 'robust_z' has no option 'limt'; did you mean 'limit'"),
+        (lambda: make("rule", "gesd", alpha=2.0), r"rule 'gesd': alpha lies in \(0, 1\); got 2.0"),
+        (lambda: component("rule", {"limit": 3.0}), "a name or a table with a 'name'"),
+        (lambda: component("rule", {"name": 3}), "a name or a table with a 'name'"),
+        (lambda: fw.aggregate("mena", [[1.0]]), "no aggregator 'mena'; did you mean 'mean'"),
+    ],
+)
+def test_an_unknown_thing_names_the_nearest(call, message):
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?") if "???" in message else message):
+        call()
+
+
+def test_one_decorator_extends(entries):
+    assert register("rule", "fixed")(Fixed) is Fixed
+    assert "fixed" in names("rule")
+    assert make("rule", "fixed", limit=2.0) == Fixed(2.0)
+    assert fw.Watch("centroid_distance", rule={"name": "fixed", "limit": 3.0}).rule == Fixed(3.0)
+    with pytest.raises(ConfigError, match="rule 'fixed': limit is not negative; got -1"):
+        make("rule", "fixed", limit=-1)
+
+
+def test_a_second_factory_of_the_same_name_is_refused(entries):
+    register("rule", "fixed")(Fixed)
+    register("rule", "fixed")(Fixed)  # the same one again, as a reload does
+
+    def fixed():
+        return None
+
+    with pytest.raises(ConfigError, match="rule 'fixed' is already registered by .*; choose another name"):
+        register("rule", "fixed")(fixed)
+    assert lookup("rule", "fixed") is Fixed
+
+
+def test_a_file_dropped_into_the_folder_is_found(entries, tmp_path, monkeypatch):
+    (tmp_path / "dropped.py").write_text(
+        "from fedwarden.core.registry import register\n\n"
+        '@register("rule", "dropped")\ndef dropped(limit: float = 1.0):\n    """Dropped."""\n    return limit\n'
+    )
+    monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "fedwarden.rules.dropped", raising=False)
+    registry._discover.cache_clear()
+    try:
+        assert "dropped" in names("rule")
+        assert make("rule", "dropped", limit=4.0) == 4.0
+    finally:
+        sys.modules.pop("fedwarden.rules.dropped", None)
+        vars(rules).pop("dropped", None)
+
+
+def test_an_entry_point_is_loaded(entries, monkeypatch):
+    class Plugin:
+        def load(self):
+            register("policy", "third_party")(Fixed)
+
+    groups = []
+    monkeypatch.setattr(registry, "entry_points", lambda group: groups.append(group) or [Plugin()])
+    registry._discover.cache_clear()
+    assert "third_party" in names("policy")
+    assert groups == ["fedwarden"]
+
+
+def test_names_are_sorted_and_known():
+    assert names("history") == ("cusum", "ewma", "pid", "raw")
+    assert {"cantelli", "gaussian", "gesd", "k_sigma", "robust_z"} <= set(names("rule"))
+    for kind in ("aggregator", "attack", "policy", "rule", "signal"):
+        assert list(names(kind)) == sorted(names(kind)) != []
+
+
+def test_component_takes_a_name_a_table_or_a_thing():
+    table = {"name": "gesd", "alpha": 0.2}
+    assert component("rule", "gesd") == fw.GESD()
+    assert component("rule", table) == fw.GESD(0.2)
+    assert table == {"name": "gesd", "alpha": 0.2}
+    thing = object()
+    assert component("rule", thing) is thing
+
+
+@pytest.mark.parametrize("kind", ["aggregator", "history", "policy", "rule", "signal"])
+def test_describe_is_what_component_builds_from(kind):
+    for name in names(kind):
+        table = describe(make(kind, name))
+        assert (table.pop("kind"), table["name"]) == (kind, name)
+        assert component(kind, table) == make(kind, name)
+    assert describe(fw.PID(ki=0.25))["ki"] == 0.25
+    assert describe(Fixed()) == {"kind": "custom", "name": "Fixed"}
+
+
+def test_summary_and_parameters(entries):
+    register("rule", "fixed")(Fixed)
+    assert summary("rule", "fixed") == "Flags above a number."
+    assert parameters(Fixed) == {"limit": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["aggregator", "attack", "history", "policy", "rule", "signal"])
+def test_every_entry_has_a_sentence_and_defaults(kind):
+    for name in names(kind):
+        assert summary(kind, name).endswith((".", ";")), f"{kind} {name} needs a first sentence"
+        make(kind, name)
+
+
+def test_nearest_lists_what_there_is():
+    assert nearest("limt", ["alpha", "limit"]) == "did you mean 'limit'?"
+    assert nearest("zzz", []) == "known: none"

@@ -1,0 +1,40 @@
+"""One root seed, and generators that do not share their numbers."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import torch
+
+from fedwarden.core.seeds import numpy_rng, seed_of, torch_rng
+
+
+def test_every_argument_matters():
+    keys = list(itertools.product((0, 1, -1), ("batches", "attack"), (0, 1, 11), ("", "1", "a")))
+    assert len({seed_of(*key) for key in keys}) == len(keys)
+    assert seed_of(1, "a", 11) != seed_of(1, "a", 1, "1") != seed_of(11, "a", 1)
+
+
+def test_seeds_fit_63_bits():
+    seeds = [seed_of(root, "p") for root in range(200)]
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert max(seeds) > 2**62  # and they use them
+
+
+def test_a_seed_is_the_same_in_another_process():
+    code = "from fedwarden.core.seeds import seed_of; print(seed_of(7, 'batches', 3, 'x'))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(out) == seed_of(7, "batches", 3, "x")
+
+
+def test_generators_repeat_and_do_not_touch_the_global_ones():
+    before = torch.random.get_rng_state()
+    assert (
+        numpy_rng(1, "a", 2, "c").random() == numpy_rng(1, "a", 2, "c").random() != numpy_rng(1, "a", 3, "c").random()
+    )
+    a, b, c = (torch.rand(5, generator=torch_rng(1, "a", t)) for t in (2, 2, 3))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    assert torch.equal(before, torch.random.get_rng_state())

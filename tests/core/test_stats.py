@@ -1,0 +1,43 @@
+"""Robust location and scale against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import median_abs_deviation
+
+from fedwarden.core.stats import mad, robust_z
+
+values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
+
+
+@given(values)
+def test_mad_is_scipys(x):
+    assert mad(x) == pytest.approx(median_abs_deviation(x), rel=1e-12, abs=1e-300)
+
+
+@given(values)
+def test_robust_z_is_the_deviation_in_mads(x):
+    z = robust_z(x)
+    np.testing.assert_allclose(
+        z * (median_abs_deviation(x) + 1e-12), np.asarray(x) - np.median(x), rtol=1e-9, atol=1e-9
+    )
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=30), st.integers(-50, 50), st.integers(1, 9))
+def test_robust_z_has_no_unit(x, shift, scale):
+    if mad(x) > 0:
+        np.testing.assert_allclose(robust_z(scale * np.array(x) + shift), robust_z(x), rtol=1e-9, atol=1e-9)
+
+
+def test_equal_and_no_values():
+    assert robust_z([0.1] * 7).tolist() == [0.0] * 7
+    assert robust_z([]).shape == (0,)
+
+
+def test_a_minority_cannot_move_the_rest():
+    x = np.array([1.0, 1.1, 0.9, 1.2, 0.8, 1e9, 1e12])
+    assert np.abs(robust_z(x)[:5]).max() < 3
+    assert robust_z(x)[5:].min() > 1e8
