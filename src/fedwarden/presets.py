@@ -28,11 +28,12 @@ def pid_made(
 def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
     """The default: no number of attackers and no tuning, from 3 clients on.
 
-    Two watches of the distance to the mean relative to the cohort's median: evidence gathered over rounds beyond an
-    effect size and beyond the cohort's own heterogeneity, and updates ten times farther out than the median at once.
+    Two watches of the distance to the core of the cohort relative to the median one: evidence gathered over rounds
+    beyond an effect size and beyond the cohort's own heterogeneity, and updates ten times farther out than the median.
     """
+    evidence, gross = {"name": "offset", "limit": 2.5}, {"name": "offset", "limit": math.log(10)}
     watches = [
-        Watch("relative_distance", {"name": "evidence", "alpha": alpha}, "offset", start_round=1, name="evidence"),
-        Watch("relative_distance", "raw", {"name": "offset", "limit": math.log(10)}, start_round=1, name="gross"),
+        Watch("relative_distance", {"name": "evidence", "alpha": alpha}, evidence, start_round=1, name="evidence"),
+        Watch("relative_distance", "raw", gross, start_round=1, name="gross"),
     ]
     return Warden(watches, "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)

@@ -22,7 +22,7 @@ class Attack(Strict):
 class Run(Strict):
     rounds: int
     train: Train = Train()
-    attacks: list[Attack] = []
+    attacks: tuple[Attack, ...] = ()
     guard: Train | None = None
 
 
@@ -30,7 +30,7 @@ def test_a_file_becomes_a_model(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('rounds = 3\n[train]\nepochs = 2\n[[attacks]]\nname = "flip ä"\n', encoding="utf-8")
     run = parse(Run, override(read_toml(path), ["train.learning_rate=0.5"]))
-    assert run == Run(rounds=3, train=Train(epochs=2, learning_rate=0.5), attacks=[Attack(name="flip ä")])
+    assert run == Run(rounds=3, train=Train(epochs=2, learning_rate=0.5), attacks=(Attack(name="flip ä"),))
     with pytest.raises(ValueError, match="frozen"):
         run.rounds = 4
 
@@ -45,7 +45,7 @@ def test_a_file_that_is_not_toml(content, tmp_path):
 
 def test_no_file(tmp_path):
     for path in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises(ConfigError, match="no file at .*; expected a TOML file"):
+        with pytest.raises(ConfigError, match=r"no file at .*; expected a TOML file"):
             read_toml(path)
 
 

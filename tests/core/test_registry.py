@@ -45,7 +45,7 @@ class Fixed:
         (lambda: names("rul"), "no kind 'rul'; did you mean 'rule'"),
         (lambda: register("signl", "x"), "no kind 'signl'; did you mean 'signal'"),
         (lambda: make("rule", "robust"), "no rule 'robust'; did you mean 'robust_z'"),
-        (lambda: lookup("history", "???"), "no history '???'; known: cusum, ewma, pid, raw"),
+        (lambda: lookup("history", "???"), r"no history '\?\?\?'; known: .*cusum, .*ewma, .*pid, .*raw"),
         (lambda: make("rule", "robust_z", limt=6.0), "rule 'robust_z' has no option 'limt'; did you mean 'limit'"),
         (lambda: make("rule", "gesd", alpha=2.0), r"rule 'gesd': alpha lies in \(0, 1\); got 2.0"),
         (lambda: component("rule", {"limit": 3.0}), "a name or a table with a 'name'"),
@@ -54,7 +54,7 @@ class Fixed:
     ],
 )
 def test_an_unknown_thing_names_the_nearest(call, message):
-    with pytest.raises(ConfigError, match=message.replace("?", r"\?") if "???" in message else message):
+    with pytest.raises(ConfigError, match=message):
         call()
 
 
@@ -74,7 +74,7 @@ def test_a_second_factory_of_the_same_name_is_refused(entries):
     def fixed():
         return None
 
-    with pytest.raises(ConfigError, match="rule 'fixed' is already registered by .*; choose another name"):
+    with pytest.raises(ConfigError, match=r"rule 'fixed' is already registered by .*; choose another name"):
         register("rule", "fixed")(fixed)
     assert lookup("rule", "fixed") is Fixed
 
@@ -108,7 +108,7 @@ def test_an_entry_point_is_loaded(entries, monkeypatch):
 
 
 def test_names_are_sorted_and_known():
-    assert names("history") == ("cusum", "ewma", "pid", "raw")
+    assert {"cusum", "ewma", "pid", "raw"} <= set(names("history"))
     assert {"cantelli", "gaussian", "gesd", "k_sigma", "robust_z"} <= set(names("rule"))
     for kind in ("aggregator", "attack", "policy", "rule", "signal"):
         assert list(names(kind)) == sorted(names(kind)) != []

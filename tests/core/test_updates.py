@@ -391,8 +391,8 @@ def test_no_call_copies_the_rows(fast, monkeypatch, threads):
         pytest.importorskip("numba")
     else:
         by_blocks(monkeypatch)
-    n, d = 16, 1 << 20
-    rows = [np.ones(d, np.float32) for _ in range(n)]  # 64 MiB
+    n, d = 128, 1 << 18
+    rows = [np.ones(d, np.float32) for _ in range(n)]  # 128 MiB
 
     def everything():
         updates = Updates.of(rows, torch.ones(d))
@@ -415,10 +415,11 @@ def test_pages_of_memory_maps_are_given_back(fast, tmp_path, monkeypatch, thread
     else:
         by_blocks(monkeypatch)
     monkeypatch.setattr(module, "RELEASE_BYTES", 4 << 20)
-    n, d = 16, 1 << 20
-    paths = saved(np.broadcast_to(np.float32(1), (n, d)), tmp_path)  # 64 MiB of files
-    updates = Updates.open(paths)
-    updates.survey()
+    n, d = 128, 1 << 18
+    paths = [tmp_path / f"{i}.npy" for i in range(n)]
+    for path in paths:  # 128 MiB of files
+        np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(d,))
+    Updates.open(paths).survey()  # once before, as above
     updates = Updates.open(paths)
     assert most_memory(updates.survey) < 4 * n * d // 2
     assert most_memory(lambda: updates.weighted_sum(np.linspace(0, 1, n))) < 4 * n * d // 2

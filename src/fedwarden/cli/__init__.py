@@ -26,6 +26,10 @@ COMMANDS = {  # name: module, what it does
 USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for the base of its usage errors
 
 
+class Interrupted(FedwardenError):
+    """Ctrl-C in the middle of a run; the message says how to continue it."""
+
+
 class Lazy(TyperGroup):
     """Shows the commands from the table above and imports one only to run it."""
 
@@ -69,16 +73,20 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         code = app(args, prog_name="fedwarden", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _fail("interrupted", 130) if code == 130 else 0
     except BrokenPipeError:  # the reader has gone, as in `fedwarden runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", 130)
+    except Interrupted as error:
+        return _fail(str(error), 130)
     except USAGE_ERROR as error:
-        return _fail(f"{error.format_message().rstrip('.')}; see fedwarden {_command(error)}--help", 2)
-    except (FedwardenError, OSError) as error:
+        return _fail(f"{error.format_message()} (see fedwarden {_command(error)}--help)", 2)
+    except FedwardenError as error:
         return _fail(str(error), 2)
+    except OSError as error:
+        return _fail(f"cannot use {error.filename}: {error.strerror}" if error.filename else str(error), 2)
 
 
 def _fail(message: str, code: int) -> int:

@@ -31,6 +31,8 @@ Settings = Annotated[
 ]
 RunNumber = Annotated[str, typer.Argument(help="A run's number, or its name for the latest of that name.")]
 
+ENGINE = "in-process"  # as the simulator signs its runs
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -51,7 +53,7 @@ def emit(value: Mapping[str, Any]) -> None:
 
 def truth_of(run: Run) -> set[str] | None:
     """The attackers, where the run was a simulation; nobody knows otherwise."""
-    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine == "in-process" else None
+    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine == ENGINE else None
 
 
 def hint(*commands: str, folder: Path | None = None) -> None:
@@ -63,9 +65,8 @@ def hint(*commands: str, folder: Path | None = None) -> None:
     width = max(len(command.partition("  #")[0]) for command in commands) + len(tail)
     for command in commands:
         line, _, comment = command.partition("  # ")
-        out.print(
-            f"  {(line + tail).ljust(width)}  [dim]# {comment}[/]" if comment else f"  {line}{tail}", soft_wrap=True
-        )
+        out.print(f"  {(line + tail).ljust(width)}", markup=False, soft_wrap=True, end="")
+        out.print(f"  # {comment}" if comment else "", markup=False, soft_wrap=True, style="dim")
 
 
 def table(*columns: str, title: str | None = None, left: Sequence[int] = (0,)) -> Table:
@@ -97,6 +98,16 @@ def percent(value: float | None) -> str:
 def number(value: float | None) -> str:
     """A score as text, four digits."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def short(clients: Sequence[str], most: int = 8) -> str:
+    """A few client names.
+
+    >>> short(("a", "b", "c"), most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(clients) - most} more" if len(clients) > most else ""
+    return ", ".join(clients[:most]) + more
 
 
 def _plain(value: Any) -> Any:

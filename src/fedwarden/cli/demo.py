@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated, Any
 
 import typer
 
-from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
-from .common import AsJson, Home, emit, hint, out, percent, progress, table
-from .run import Monitor, summary_of
+from .common import AsJson, Home, emit, hint, out, percent, table
+from .run import follow
 
 SCENARIO = Path(__file__).parents[1] / "sim" / "demo.toml"
 GUARDS = {"none": "FedAvg, no guard", "auto": "FedAvg behind the guard"}
@@ -41,11 +39,7 @@ def demo(
 
 def _play(preset: str, home: Path | None) -> dict[str, Any]:
     scenario = load_scenario(SCENARIO, [f"name=demo-{preset}", f"guard.preset={preset}"])
-    began = perf_counter()
-    with progress() as bar:
-        monitor = Monitor(bar, scenario, quiet=False)
-        result = simulate(scenario, home, on_round=monitor.on_round, on_start=monitor.on_start)
-    return {**summary_of(result, perf_counter() - began), "preset": preset, "target": scenario.target}
+    return {**follow(scenario, home), "preset": preset}
 
 
 def _show(reports: dict[str, dict[str, Any]], home: Path | None) -> None:
@@ -74,7 +68,7 @@ def _show(reports: dict[str, dict[str, Any]], home: Path | None) -> None:
     out.print(shown)
     hint(
         f"fedwarden show {last['run']}  # each client's score, and why it was excluded",
-        f"fedwarden replay {last['run']} --preset pid-made  # what the published rule would have decided",
+        f"fedwarden replay {last['run']} --rule gesd  # what another rule would have decided",
         folder=home,
     )
     out.print("  fedwarden demo --toml > mine.toml; fedwarden run mine.toml", soft_wrap=True)

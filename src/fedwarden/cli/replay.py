@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ..core.config import parse
 from ..core.errors import ConfigError
-from ..sim.replay import Change, alter, compare, find_sources, guard_table, replay
-from ..sim.scenario import load_scenario
-from ..store.digest import distinct_notes
-from ..store.ledger import Ledger
+from ..sim.replay import Change, alter, compare, find_sources, guard_table, replay, spell_guard
+from ..sim.scenario import GuardConfig, load_scenario
+from ..store.digest import distinct_notes, note_kind
+from ..store.ledger import Ledger, Run
 from ..warden import Warden
-from .common import AsJson, Home, RunNumber, Settings, emit, out, read_settings, table, truth_of
+from .common import ENGINE, AsJson, Home, RunNumber, Settings, emit, out, read_settings, table, truth_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -40,11 +41,11 @@ def command(
         records = ledger.records(found.id)
     if not records:
         raise ConfigError(f"run {found.id} has no recorded rounds to replay")
-    recorded = load_scenario(found.config).guard.build()
+    recorded = _recorded_guard(found)
     if not recorded.watches:
         raise ConfigError(
-            f"run {found.id} recorded no signals, because its guard watches nothing; run it with a preset that watches, "
-            "and with guard.policy=observe to exclude nobody"
+            f"run {found.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
+            "watches, and with guard.policy=observe to exclude nobody"
         )
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
     warden = alter(Warden.preset(preset) if preset else recorded, [*parts, *read_settings(settings)])
@@ -60,8 +61,20 @@ def command(
                 "notes": distinct_notes(rounds),
             }
         )
-    out.print(f"[bold]run {found.id}[/]  {escape(found.name)}, replayed with {escape(_guard(warden))}")
-    return _show(changes, truth, distinct_notes(rounds))
+    out.print(f"[bold]run {found.id}[/]  {escape(found.name)}, replayed with {escape(spell_guard(warden))}")
+    _show(changes, truth, distinct_notes(rounds, note_kind))
+    if warden.remeasure:
+        out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
+    return None
+
+
+def _recorded_guard(run: Run) -> Warden:
+    """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
+    if run.engine == ENGINE:
+        return load_scenario(run.config).guard.build()
+    if "guard" not in run.config:
+        raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")
+    return parse(GuardConfig, run.config["guard"]).build()
 
 
 def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[int]]) -> None:
@@ -85,15 +98,3 @@ def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[i
     if gone:
         who = ", ".join(gone)
         out.print(f"The recorded run stopped asking {escape(who)}: no signals after the exclusion.", style="dim")
-
-
-def _guard(warden: Warden) -> str:
-    """A guard in a few words."""
-    made = guard_table(warden)
-    watches = [f"{w['name']} > {_part(w['history'])} > {_part(w['rule'])}" for w in made["watches"]]
-    return ", ".join([*watches, _part(made["policy"])])
-
-
-def _part(part: dict[str, object]) -> str:
-    options = ", ".join(f"{k} {v}" for k, v in part.items() if k != "name" and v is not None)
-    return f"{part['name']}({options})" if options else str(part["name"])

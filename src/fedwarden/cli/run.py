@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -15,8 +16,10 @@ from ..core.errors import ConfigError
 from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
 from ..sim.scenario import Scenario, load_scenario
+from ..store.digest import note_kind
 from ..store.ledger import Ledger, Run
-from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, read_settings
+from . import Interrupted
+from .common import ENGINE, AsJson, Home, Settings, emit, err, hint, out, percent, progress, read_settings, short
 
 LATEST = "latest"
 
@@ -27,7 +30,7 @@ class OptionalValue(TyperCommand):
     """Lets ``--resume`` stand without a run's number."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        following = [*args[1:], ""]
+        following = [*args, ""][1:]
         bare = [a == "--resume" and not n.isdigit() for a, n in zip(args, following, strict=True)]
         return super().parse_args(ctx, [f"{a}={LATEST}" if b else a for a, b in zip(args, bare, strict=True)])
 
@@ -64,17 +67,20 @@ def run(
         scenario = load_scenario(chosen.config, read_settings(settings))
     if chosen and chosen.state == "done" and chosen.rounds >= scenario.rounds:
         return _already(chosen, home, as_json)
+    report = follow(scenario, home, chosen.id if chosen else None, quiet)
+    return emit(report) if as_json else _report(report, home)
+
+
+def follow(scenario: Scenario, home: Path | None, resume: int | None = None, quiet: bool = False) -> dict[str, Any]:
+    """Simulate with a progress bar and warnings; what is to be told of the run afterwards."""
     began = perf_counter()
     with progress(quiet) as bar:
         monitor = Monitor(bar, scenario, quiet)
         try:
-            result = simulate(scenario, home, chosen.id if chosen else None, monitor.on_round, monitor.on_start)
+            result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
-            bar.stop()
-            _interrupted(monitor, home)
-            raise typer.Exit(130) from None
-    report = summary_of(result, perf_counter() - began)
-    return emit(report) if as_json else _report(report, home)
+            raise Interrupted(monitor.farewell(home)) from None
+    return {**summary_of(result, perf_counter() - began), "target": scenario.target}
 
 
 class Monitor:
@@ -97,22 +103,22 @@ class Monitor:
     def on_round(self, record: RoundRecord) -> None:
         self.done = record.round
         for note in [*record.notes, *(f"client {r.client_id} rejected: {r.reason}" for r in record.rejected)]:
-            if note not in self.noted and not self.quiet:
+            if note_kind(note) not in self.noted and not self.quiet:
                 err.print(f"[yellow]warning[/] round {record.round}: {escape(note)}")
-            self.noted.add(note)
+            self.noted.add(note_kind(note))
         gone = f"excluded {escape(short(record.excluded))}" if record.excluded else "nobody excluded"
         status = f"accuracy {percent(record.metrics.get('accuracy'))}, {gone}"
         self.bar.update(self.task, completed=record.round, status=status)
+        if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
+            err.print(f"{self.name}: round {record.round} of {self.rounds}, {status}", markup=False, soft_wrap=True)
 
-
-def short(clients: tuple[str, ...], most: int = 8) -> str:
-    """A few client names.
-
-    >>> short(("a", "b", "c"), most=2)
-    'a, b and 1 more'
-    """
-    more = f" and {len(clients) - most} more" if len(clients) > most else ""
-    return ", ".join(clients[:most]) + more
+    def farewell(self, home: Path | None) -> str:
+        """How to continue after Ctrl-C."""
+        if self.run is None:
+            return "interrupted before the first round; nothing was recorded"
+        where = "" if home is None else f" --home {shlex.quote(str(home))}"
+        done = f"interrupted after round {self.done} of {self.rounds}"
+        return f"{done}; continue with: fedwarden run --resume {self.run}{where}"
 
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:
@@ -136,8 +142,11 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
     """The run to continue."""
     with Ledger(home, create=False) as ledger:
         if which != LATEST:
-            return ledger.run(which)
-        mine = [r for r in ledger.runs() if scenario is None or r.name == scenario.name]
+            run = ledger.run(which)
+            if run.engine != ENGINE:
+                raise ConfigError(f"run {run.id} was recorded by {run.engine!r}; only simulations can be resumed")
+            return run
+        mine = [r for r in ledger.runs() if r.engine == ENGINE and (scenario is None or r.name == scenario.name)]
         unfinished = [r for r in mine if r.state != "done" or (scenario is not None and r.rounds < scenario.rounds)]
         if unfinished or mine:
             return (unfinished or mine)[0]
@@ -153,23 +162,13 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
     return None
 
 
-def _interrupted(monitor: Monitor, home: Path | None) -> None:
-    if monitor.run is None:
-        err.print("interrupted before the first round; nothing was recorded")
-        return
-    where = "" if home is None else f" --home {home}"
-    err.print(
-        f"interrupted after round {monitor.done} of {monitor.rounds}; "
-        f"continue with: fedwarden run --resume {monitor.run}{where}",
-        soft_wrap=True,
-    )
-
-
 def _report(report: dict[str, Any], home: Path | None) -> None:
     out.print(f"[bold]run {report['run']}[/]  {escape(report['name'])}  done in {report['seconds']:.1f} s")
     out.print(f"  clean accuracy     {percent(report['accuracy'])} after {report['rounds']} rounds")
-    if report["rounds_to_target"] is not None:
-        out.print(f"  target accuracy    reached in round {report['rounds_to_target']}")
+    if report["target"] is not None:
+        reached = report["rounds_to_target"]
+        when = "not reached" if reached is None else f"reached in round {reached}"
+        out.print(f"  target {percent(report['target']):<12}{when}")
     excluded = ", ".join(f"{client} (round {t})" for client, t in report["excluded"].items())
     out.print(f"  excluded clients   {escape(excluded) or 'nobody'}")
     if report["attackers"]:
@@ -177,5 +176,5 @@ def _report(report: dict[str, Any], home: Path | None) -> None:
     out.print(f"  honest excluded    {len(report['wronged'])}")
     commands = [f"fedwarden show {report['run']}  # its clients, who was excluded and why"]
     if report["watched"]:
-        commands.append(f"fedwarden replay {report['run']} --rule robust_z  # what another rule would have decided")
+        commands.append(f"fedwarden replay {report['run']} --rule gesd  # what another rule would have decided")
     hint(*commands, folder=home)

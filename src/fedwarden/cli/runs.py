@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import typer
+from rich.markup import escape
 
 from ..store.ledger import Ledger, Run
-from .common import AsJson, Home, emit, hint, out, percent, table
+from .common import AsJson, Home, emit, hint, out, percent, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -24,10 +25,9 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
         return emit({"runs": rows})
     shown = table("run", "name", "state", "rounds", "preset", "accuracy", "excluded", left=(1, 2, 4, 6))
     for row in rows:
-        shown.add_row(
-            str(row["run"]), row["name"], row["state"], f"{row['rounds']}/{row['of'] or '?'}", row["preset"] or "-",
-            percent(row["accuracy"]), ", ".join(row["excluded"]) or "-",
-        )  # fmt: skip
+        done, excluded = f"{row['rounds']}/{row['of'] or '?'}", escape(short(row["excluded"])) or "-"
+        head = (str(row["run"]), escape(row["name"]), row["state"])
+        shown.add_row(*head, done, row["preset"] or "-", percent(row["accuracy"]), excluded)
     out.print(shown)
     if rows:
         hint(f"fedwarden show {rows[0]['run']}  # its clients, who was excluded and why", folder=home)

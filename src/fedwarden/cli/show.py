@@ -10,9 +10,9 @@ import typer
 from rich.markup import escape
 
 from ..core.types import RoundRecord
-from ..store.digest import ClientDigest, digest, distinct_notes, why
+from ..store.digest import ClientDigest, digest, distinct_notes, note_kind, why
 from ..store.ledger import Ledger, Run
-from .common import AsJson, Home, RunNumber, emit, hint, number, out, table, truth_of
+from .common import ENGINE, AsJson, Home, RunNumber, emit, hint, number, out, table, truth_of
 
 COLUMNS = 12  # accuracies in a row
 
@@ -44,9 +44,11 @@ def show(
         _accuracies(records)
         _clients(records, digest(records), truth)
         _notes(records)
-    commands = [f"fedwarden run --resume {found.id}  # continue where it stopped"] if found.state != "done" else []
+    commands = []
+    if found.state != "done" and found.engine == ENGINE:
+        commands.append(f"fedwarden run --resume {found.id}  # continue where it stopped")
     if any(r.watches for r in records):
-        commands.append(f"fedwarden replay {found.id} --rule robust_z  # what another rule would have decided")
+        commands.append(f"fedwarden replay {found.id} --rule gesd  # what another rule would have decided")
         commands.append(f"fedwarden show {found.id} --round {records[-1].round}  # every client in one round")
     hint(*commands, folder=home)
     return None
@@ -62,7 +64,7 @@ def _head(run: Run, records: Sequence[RoundRecord], truth: set[str] | None) -> N
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
     config = run.config
-    if run.engine != "in-process":
+    if run.engine != ENGINE:
         return {"engine": run.engine}
     data, train, guard = config["data"], config["train"], config["guard"]
     attacks = [_part(a) for a in config["attacks"]]
@@ -100,7 +102,8 @@ def _accuracies(records: Sequence[RoundRecord]) -> None:
     for name, title in (("accuracy", "clean accuracy"), ("clients_accuracy", "clients' own")):
         if any(name in r.metrics for r in picked):
             shown.add_row(title, *(f"{r.metrics.get(name, float('nan')):.3f}" for r in picked))
-    out.print(shown)
+    if shown.row_count:
+        out.print(shown)
 
 
 def _clients(records: Sequence[RoundRecord], clients: Sequence[ClientDigest], truth: set[str] | None) -> None:
@@ -121,7 +124,7 @@ def _clients(records: Sequence[RoundRecord], clients: Sequence[ClientDigest], tr
 
 
 def _notes(records: Sequence[RoundRecord]) -> None:
-    for note, rounds in distinct_notes(records).items():
+    for note, rounds in distinct_notes(records, note_kind).items():
         out.print(f"[yellow]warning[/] in {_rounds(rounds)}: {escape(note)}")
 
 

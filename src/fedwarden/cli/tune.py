@@ -9,10 +9,11 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from ..sim.replay import guard_table
-from ..sim.scenario import load_scenario
-from ..sim.tune import Grade, Tuned, guard_to_tune, observe, tune
+from ..sim.replay import guard_table, spell_guard
+from ..sim.scenario import AdmissionConfig, load_scenario
+from ..sim.tune import Grade, Tuned, observe, to_tune, tune
 from ..warden import Warden
 from .common import AsJson, Settings, emit, out, percent, progress, read_settings, table
 
@@ -29,12 +30,13 @@ def command(
 ) -> None:
     """Search for the PID coefficients and the threshold that find the scenario's attackers best.
 
+    Tunes the scenario's own guard where that has a PID history, else the preset `pid-made`.
     Trains once per seed with everybody in the model (policy `observe`), then replays the recorded distances with
     other coefficients: Optuna's TPE, as in the PID-MADE paper. The aim is the F1 of the excluded clients; ties go to
     fewer client-rounds of attackers in the model. Prints the best as a TOML table to paste. Needs the extra `tune`.
     """
-    scenario = load_scenario(file, read_settings(settings))
-    warden = guard_to_tune(scenario)
+    scenario = to_tune(load_scenario(file, read_settings(settings)))
+    warden = scenario.guard.build()
     began = perf_counter()
     with progress() as bar:
         task = bar.add_task("training", total=seeds * scenario.rounds, status="")
@@ -50,11 +52,12 @@ def command(
         return emit(_as_json(tuned, seconds))
     grades = ("\nF1", "attackers\ncaught", "honest\nexcluded", "attacker-rounds\nin the model")
     shown = table("\nsetting", *(f"\n{name}" for name in tuned.defaults), *grades)
+    out.print(f"[bold]{escape(scenario.name)}[/]  {escape(spell_guard(warden))}")
     shown.add_row("given", *(f"{v:.3g}" for v in tuned.defaults.values()), *_grade(tuned.before))
     shown.add_row("best", *(f"{v:.3g}" for v in tuned.best.values()), *_grade(tuned.after), style="bold")
     out.print(shown)
     out.print(
-        f"\n{scenario.name}: {seeds} seeds trained in {seconds['training']:.1f} s, "
+        f"\n{seeds} seeds trained in {seconds['training']:.1f} s, "
         f"{trials} settings replayed in {seconds['replaying']:.1f} s."
     )
     if tuned.best == tuned.defaults:
@@ -67,6 +70,8 @@ def command(
 def as_toml(warden: Warden) -> str:
     """A warden's ``[guard]`` table as TOML."""
     made = guard_table(warden)
+    if made["admission"] == AdmissionConfig().model_dump():
+        del made["admission"]
     lines = ["[guard]", *(f"{key} = {_value(v)}" for key, v in made.items() if key != "watches")]
     for watch in made["watches"]:
         lines += ["", "[[guard.watches]]", *(f"{key} = {_value(v)}" for key, v in watch.items())]

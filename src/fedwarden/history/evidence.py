@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores
@@ -35,28 +35,29 @@ def lower_spread(means: Scores) -> float:
 def allowance(means: Scores, alpha: float, ratio: float) -> float:
     """How far out, in logs, an honest client of this cohort may be expected to lie.
 
-        a = max(log ratio, z s),   z = Phi^-1(1 - alpha / n),   s = lower spread of the clients' mean values
+        a = max(log ratio, t s),   t = t_{1 - alpha/n, n/2},   s = lower spread of the clients' mean values
 
     The first is an effect size: less is not worth an exclusion. The second follows the cohort's own heterogeneity, at a
-    level shared by its n clients.
+    level shared by its n clients; s rests on half of them, hence n/2 degrees of freedom.
 
     >>> round(math.exp(allowance(np.zeros(10), alpha=0.05, ratio=1.5)), 6)
     1.5
     """
-    return max(math.log(ratio), -float(ndtri(alpha / len(means))) * lower_spread(means))
+    n = len(means)
+    return max(math.log(ratio), -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
 
 
-def gather(evidence: Scores, values: Scores, allowed: float, most: float) -> Scores:
-    """A one-sided cumulative sum of what exceeds the allowance; one round adds no more than ``most``.
+def gather(evidence: Scores, values: Scores, allowed: float) -> Scores:
+    """A one-sided cumulative sum of what exceeds the allowance, in units of it; one round adds at most 1.
 
-        e_t = max(0, e_{t-1} + min(l_t - a_t, most))
+        e_t = max(0, e_{t-1} + min(l_t / a_t - 1, 1))
 
     Page (1954), with the increments clipped so that a single bad round does not decide.
 
-    >>> gather(np.array([0.0, 1.0, 0.0]), np.array([0.9, 0.2, 9.0]), allowed=0.4, most=0.7).tolist()
-    [0.5, 0.8, 0.7]
+    >>> gather(np.array([0.0, 1.0, 0.0]), np.array([0.6, 0.2, 9.0]), allowed=0.4).round(6).tolist()
+    [0.5, 0.5, 1.0]
     """
-    return np.maximum(0.0, evidence + np.minimum(values - allowed, most))
+    return np.maximum(0.0, evidence + np.minimum(values / allowed - 1.0, 1.0))
 
 
 @register("history", "evidence")
@@ -66,11 +67,10 @@ class Evidence:
 
     alpha: float = 0.05
     ratio: float = 1.5
-    most: float = 0.7
 
     def __post_init__(self) -> None:
-        if not (0 < self.alpha < 1 and self.ratio >= 1 and self.most > 0):
-            raise ValueError(f"needs 0 < alpha < 1, ratio >= 1 and most > 0; got {self}")
+        if not (0 < self.alpha < 1 and self.ratio > 1):
+            raise ValueError(f"needs 0 < alpha < 1 and ratio > 1; got {self}")
 
     def init(self) -> Mapping[str, Any]:
         return {}
@@ -83,9 +83,9 @@ class Evidence:
         past = [Memory(*state.get(c, ())) for c in client_ids]
         evidence, means, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T
         # one wild round must not stretch a client's mean, nor through it what the cohort is allowed
-        means = means + (np.minimum(values, self.most + math.log(self.ratio)) - means) / (rounds + 1)
+        means = means + (np.clip(values, -1.0, 1.0) - means) / (rounds + 1)
         reference = means if trusted is None or not trusted.any() else means[trusted]
-        scores = gather(evidence, values, allowance(reference, self.alpha, self.ratio), self.most)
+        scores = gather(evidence, values, allowance(reference, self.alpha, self.ratio))
         now = {
             c: Memory(e, m, r.rounds + 1)
             for c, e, m, r in zip(client_ids, scores.tolist(), means.tolist(), past, strict=True)

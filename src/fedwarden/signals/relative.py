@@ -10,6 +10,7 @@ import numpy as np
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
+from ..core.updates import Updates
 
 
 def resistant_slope(x: Scores, y: Scores) -> float:
@@ -56,10 +57,33 @@ def log_ratio(distances: Scores, counts: Scores, trusted: Mask, excuse: float) -
     return np.asarray(logs - np.median(logs[trusted]), dtype=np.float64)
 
 
+def core_distances(updates: Updates, trusted: Mask, shares: Scores) -> Scores:
+    """Distance to the mean of the trusted half that lies closest together, on one scale for those in it and not.
+
+        core = the floor(n/2) + 1 trusted rows closest to the mean of the trusted rows,   k of them
+        D_i = ||x_i - mean(core)|| / sqrt(1 - 1/k) for i in the core,   / sqrt(1 + 1/k) for the others
+
+    One concentration step of Rousseeuw and Van Driessen, A Fast Algorithm for the Minimum Covariance Determinant
+    Estimator (1999): a minority that pulls the mean does not pull its core. The divisors are what independent rows of
+    one variance have. Two reads of the updates.
+
+    >>> rows = Updates.of(np.array([[0.0], [2.0], [1.0], [1.0], [9.0]]))
+    >>> core_distances(rows, np.ones(5, bool), np.full(5, 0.2)).round(3).tolist()  # the core: 2, 1 and 1
+    [1.155, 0.816, 0.408, 0.408, 6.64]
+    """
+    near = updates.survey(trusted, shares).sq_distances
+    index = np.flatnonzero(trusted)
+    k = len(index) // 2 + 1
+    core = np.zeros(len(near), bool)
+    core[index[np.argsort(near[index], kind="stable")[:k]]] = True
+    squares = updates.survey(core, shares).sq_distances
+    return np.asarray(np.sqrt(squares / np.where(core, max(1 - 1 / k, 1e-9), 1 + 1 / k)), dtype=np.float64)
+
+
 @register("signal", "relative_distance")
 @dataclass(frozen=True)
 class RelativeDistance:
-    """Log of each update's distance to the mean over the cohort's median distance, larger data sets excused."""
+    """Log of each update's distance to the core of the cohort over the median one, larger data sets excused."""
 
     excuse: float = 2.0
 
@@ -68,5 +92,5 @@ class RelativeDistance:
             raise ValueError(f"excuse is a factor of at least 1; got {self.excuse}")
 
     def __call__(self, cohort: Cohort) -> Scores:
-        survey = cohort.updates.survey(cohort.reference, cohort.shares)
-        return log_ratio(np.sqrt(survey.sq_distances), cohort.num_examples, cohort.reference, self.excuse)
+        distances = core_distances(cohort.updates, cohort.reference, cohort.shares)
+        return log_ratio(distances, cohort.num_examples, cohort.reference, self.excuse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -73,6 +74,17 @@ def build_world(scenario: Scenario) -> World:
     return World(data, torch.cat(xs), torch.cat(ys), rows, held_out)
 
 
+def find_device(name: str) -> torch.device:
+    """The torch device of that name, if this machine has it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"train.device {name!r} cannot be used here ({reason}); 'cpu' always can") from error
+    return device
+
+
 class Federation:
     """The server and its clients; ``play`` yields the record of each round and changes the state."""
 
@@ -80,7 +92,7 @@ class Federation:
         self.scenario = scenario
         self.world = build_world(scenario)
         data, train = self.world.data, scenario.train
-        self.device = torch.device(train.device)
+        self.device = find_device(train.device)
         self.recipe: dict[str, Any] = {
             "name": scenario.model.name,
             "options": scenario.model.options,
@@ -110,7 +122,12 @@ class Federation:
         """The rounds that are left."""
         train = self.scenario.train
         workers = train.workers or default_workers()
-        with Pool(self.engine, self.recipe, workers, self.scenario.imports) as pool:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is not for the workers
+        try:
+            pool = Pool(self.engine, self.recipe, workers, self.scenario.imports)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with pool:
             while self.round < self.scenario.rounds:
                 yield self._step(pool)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core.config import override, parse
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, nearest
 from ..core.registry import describe
 from ..core.stats import Mask, Scores
 from ..core.types import RoundRecord
-from ..warden import Warden, Watch, judge
+from ..warden import Judgement, Memory, Warden, Watch, judge
 from .metrics import detection
 from .scenario import GuardConfig
 
@@ -23,9 +23,10 @@ PER_WATCH = ("history", "rule", "start_round")
 def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
     """The rounds as a fresh warden judges them, from recorded signals and by the function of the live guard.
 
-    The same configuration gives the same decisions. ``sources`` names the recorded watch that each watch reads, its
-    own name by default. A client rejected in a round has no signal and stays out of that round. Weights are the
-    policy's, in [0, 1]; there are no metrics, because nothing is trained.
+    The same configuration gives the same decisions; where it remeasures, nearly always, because only the last
+    measurement of a round is recorded and it is not measured again. ``sources`` names the recorded watch that each
+    watch reads, its own name by default. A client rejected in a round has no signal and stays out of that round.
+    Weights are the policy's, in [0, 1]; there are no metrics, because nothing is trained.
     """
     names = [w.name for w in warden.watches] if sources is None else list(sources)
     memory, out = warden.memory, []
@@ -36,7 +37,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
             continue
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
-        verdict = judge(memory, warden.watches, warden.policy, warden.combine, record.round, clients, signals)
+        verdict = _decide(memory, warden, record.round, clients, signals)
         memory = verdict.memory
 
         def wide(values: Any, fill: Any, n: int = len(record.client_ids), keep: Any = keep) -> Any:
@@ -68,19 +69,43 @@ def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[st
     for watch in wanted:
         same = [r.name for r in recorded if r.signal == watch.signal]
         if not same:
-            known = ", ".join(f"{r.name} ({_table(r.signal)})" for r in recorded) or "none, its guard watched nothing"
+            known = ", ".join(dict.fromkeys(spell(r.signal) for r in recorded)) or "none"
             raise ConfigError(
-                f"watch {watch.name!r} needs the signal {_table(watch.signal)}, which the run did not record; "
+                f"watch {watch.name!r} needs the signal {spell(watch.signal)}, which the run did not record; "
                 f"recorded: {known}"
             )
         found.append(watch.name if watch.name in same else same[0])
     return tuple(found)
 
 
+def spell(part: Any) -> str:
+    """A component in a few words.
+
+    >>> spell(Watch("centroid_distance", rule={"name": "k_sigma", "k": 3.0}).rule)
+    'k_sigma(k=3.0)'
+    """
+    options = ", ".join(f"{k}={v}" for k, v in _table(part).items() if k != "name" and v is not None)
+    name = str(_table(part)["name"])
+    return f"{name}({options})" if options else name
+
+
+def spell_guard(warden: Warden) -> str:
+    """A guard in a few words.
+
+    >>> spell_guard(Warden([Watch("centroid_distance", rule="k_sigma", name="far")]))
+    'far: centroid_distance(centre=mean) > raw > k_sigma(k=2.33); observe'
+    """
+    watches = [f"{w.name}: {spell(w.signal)} > {spell(w.history)} > {spell(w.rule)}" for w in warden.watches]
+    return "; ".join([*watches, spell(warden.policy)])
+
+
 def guard_table(warden: Warden) -> dict[str, Any]:
     """The ``[guard]`` table that describes a warden in full."""
+    limits = warden.admission
     return {
         "policy": _table(warden.policy),
+        "aggregator": _table(warden.aggregator),
+        "admission": {"count_ratio": limits.count_ratio, "max_share": limits.max_share},
         "combine": warden.combine,
         "remeasure": warden.remeasure,
         "watches": [
@@ -105,6 +130,8 @@ def alter(warden: Warden, settings: Sequence[str]) -> Warden:
     spread = []
     for setting in settings:
         head = setting.partition("=")[0].split(".")[0].strip()
+        if head not in (known := (*PER_WATCH, *GuardConfig.model_fields)):
+            raise ConfigError(f"a guard has no setting {head!r}; {nearest(head, known)}")
         each = head in PER_WATCH
         spread += [f"watches.{i}.{setting}" for i in range(len(warden.watches))] if each else [setting]
     return parse(GuardConfig, override(guard_table(warden), spread)).build()
@@ -129,6 +156,24 @@ def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) ->
     return [
         Change(c, before.get(c), after.get(c), t + 1 if c in before and t < last else None) for c, t in seen.items()
     ]
+
+
+def _decide(
+    memory: Memory, warden: Warden, round: int, clients: tuple[str, ...], signals: Sequence[Scores]
+) -> Judgement:
+    """Judge as the live guard does, again without those just flagged where it remeasures, on the same signals."""
+    trusted = np.array([c not in memory.excluded for c in clients], dtype=bool)
+    most, suspects, verdict = (int(trusted.sum()) - 1) // 2, np.zeros(len(clients), bool), None
+    while True:
+        reference = trusted & ~suspects
+        new = judge(memory, warden.watches, warden.policy, warden.combine, round, clients, signals, reference)
+        found = suspects | (new.flagged & reference)
+        if verdict is not None and found.sum() > most:
+            return verdict
+        verdict = new
+        if not warden.remeasure or (found == suspects).all():
+            return verdict
+        suspects = found
 
 
 def _measured(record: RoundRecord) -> Mask:

@@ -14,7 +14,7 @@ from ..warden import Warden
 from .federation import Federation
 from .metrics import detection
 from .replay import alter, replay
-from .scenario import Component, Scenario
+from .scenario import Component, GuardConfig, Scenario
 
 SPACE: dict[str, tuple[float, float, bool]] = {  # lowest, highest, on a logarithmic scale
     "history.kp": (0.01, 2.0, False),
@@ -126,18 +126,16 @@ def with_values(warden: Warden, values: Mapping[str, float]) -> Warden:
     return alter(warden, settings)
 
 
-def guard_to_tune(scenario: Scenario) -> Warden:
-    """The scenario's guard with exclusion for good, as PID-MADE has it; refused where there is nothing to search."""
+def to_tune(scenario: Scenario) -> Scenario:
+    """The scenario with the guard to search over: its own where that has a PID watch, else the preset pid-made.
+
+    Excludes for good, as PID-MADE does, whatever the policy given.
+    """
     require_optuna()
-    warden = alter(scenario.guard.build(), ["policy=quarantine"])
-    if not _pid_watches(warden):
-        raise ConfigError(
-            f"tune searches PID coefficients, and no watch of preset {scenario.guard.preset!r} has the history 'pid'; "
-            "try --set guard.preset=pid-made"
-        )
     if not scenario.attackers():
         raise ConfigError("tune needs attackers to find; add an [[attacks]] table to the scenario")
-    return warden
+    guard = scenario.guard if _pid_watches(scenario.guard.build()) else GuardConfig(preset="pid-made")
+    return scenario.model_copy(update={"guard": guard.model_copy(update={"policy": Component(name="quarantine")})})
 
 
 def tune(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,13 +46,23 @@ def why(record: RoundRecord, position: int) -> str:
     return ", ".join(flags) or "weight 0 without a flag"
 
 
-def distinct_notes(records: Sequence[RoundRecord]) -> dict[str, list[int]]:
-    """Every note once, with the rounds it was made in."""
+def distinct_notes(records: Sequence[RoundRecord], key: Callable[[str], str] = str) -> dict[str, list[int]]:
+    """Every note once, with the rounds it was made in; of notes with the same key, the first."""
+    first: dict[str, str] = {}
     rounds: dict[str, list[int]] = {}
     for record in records:
         for note in record.notes:
-            rounds.setdefault(note, []).append(record.round)
+            rounds.setdefault(first.setdefault(key(note), note), []).append(record.round)
     return rounds
+
+
+def note_kind(note: str) -> str:
+    """What a note is about: those that differ only in numbers are of one kind, unless they speak of a client.
+
+    >>> note_kind("at most 3 of 20 can be flagged") == note_kind("at most 2 of 17 can be flagged")
+    True
+    """
+    return note if note.startswith("client ") else re.sub(r"\d+(\.\d+)?", "#", note)
 
 
 def _client(client: str, seen: Sequence[tuple[RoundRecord, int]], rejected: Mapping[int, str]) -> ClientDigest:

@@ -1,0 +1,46 @@
+"""Help is there for every command, and quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import fedwarden
+from fedwarden.cli import COMMANDS, app
+
+runner = CliRunner()
+
+
+def test_help_lists_every_command():
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for name, (_, text) in COMMANDS.items():
+        assert f" {name} " in result.stdout
+        assert text.split(";")[0].split(",")[0] in result.stdout
+
+
+def test_no_arguments_show_the_help(call):
+    code, out, _ = call()
+    assert code == 0
+    assert "Usage: fedwarden" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(name):
+    result = runner.invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert "--help" in result.stdout
+    assert "completion" not in result.stdout
+
+
+def test_the_command_line_imports_no_command_before_it_runs():
+    check = "import sys, fedwarden.cli; sys.exit('sklearn' in sys.modules or 'fedwarden.sim' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_python_m_fedwarden():
+    done = subprocess.run([sys.executable, "-m", "fedwarden", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == fedwarden.__version__

@@ -1,0 +1,139 @@
+"""The commands that read: list, runs, show, replay; and tune."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+import fedwarden as fw
+from fedwarden import names
+from fedwarden.core.registry import FOLDERS
+from fedwarden.sim.scenario import AttackConfig, Scenario, WatchConfig, load_scenario
+from fedwarden.store.ledger import Ledger
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_list_shows_every_name(call, call_json, kind):
+    code, out, _ = call("list", kind)
+    assert code == 0
+    assert [entry["name"] for entry in call_json("list", kind)["entries"]] == list(names(kind))
+    assert all(name in out for name in names(kind))
+
+
+def test_list_gives_options_with_their_defaults(call_json):
+    rules = {entry["name"]: entry for entry in call_json("list", "rule")["entries"]}
+    assert rules["k_sigma"]["options"] == {"k": 2.33}
+    models = {entry["name"]: entry for entry in call_json("list", "model")["entries"]}
+    assert set(models["mlp"]["options"]) == {"hidden"}  # shape and classes come from the data
+
+
+def test_list_without_a_kind(call_json):
+    assert set(call_json("list")) == set(FOLDERS)
+
+
+def test_runs(call, call_json, recorded):
+    (row,) = call_json("runs", "--home", recorded)["runs"]
+    with Ledger(recorded) as ledger:
+        assert row["accuracy"] == ledger.metric(1, "accuracy")[3]
+    assert (row["run"], row["name"], row["state"], row["rounds"], row["preset"]) == (1, "tiny", "done", 3, "pid-made")
+    assert "tiny" in call("runs", "--home", recorded)[1]
+
+
+def test_show_tells_of_every_client(call, call_json, recorded):
+    told = call_json("show", "1", "--home", recorded)
+    with Ledger(recorded) as ledger:
+        records = ledger.records(1)
+    assert told["attackers"] == ["0"]
+    assert [c["client"] for c in told["clients"]] == [str(i) for i in range(6)]
+    for client in told["clients"]:
+        assert client["rounds"] == sum(client["client"] in r.client_ids for r in records)
+        assert (client["excluded_in"] is None) == (client["reason"] == "")
+    code, out, _ = call("show", "tiny", "--home", recorded)
+    assert code == 0
+    assert "label_flip" in out
+    assert "centroid_distance" in out
+
+
+def test_show_one_round(call, call_json, recorded):
+    told = call_json("show", "1", "--round", "2", "--home", recorded)
+    with Ledger(recorded) as ledger:
+        record = ledger.record(1, 2)
+    assert told["watches"][0]["scores"] == record.watches[0].scores.tolist()
+    assert told["excluded"] == list(record.excluded)
+    assert "excluded after this round" in call("show", "1", "--round", "2", "--home", recorded)[1]
+
+
+def test_replay_of_the_same_guard_changes_nothing(call, call_json, recorded):
+    told = call_json("replay", "1", "--home", recorded)
+    assert all(c["recorded"] == c["replayed"] for c in told["clients"])
+    assert [c["client"] for c in told["clients"] if c["attacker"]] == ["0"]
+    assert "The same decisions" in call("replay", "1", "--home", recorded)[1]
+
+
+def test_replay_with_a_threshold_that_nobody_exceeds(call, call_json, recorded):
+    told = call_json("replay", "1", "--set", "rule.k=9", "--home", recorded)
+    assert all(c["replayed"] is None for c in told["clients"])
+    assert told["guard"]["watches"][0]["rule"] == {"name": "k_sigma", "k": 9}
+    before = {c["client"]: c["recorded"] for c in told["clients"]}
+    assert any(before.values())  # so that the note below is about somebody
+    code, out, _ = call("replay", "1", "--set", "rule.k=9", "--home", recorded)
+    assert code == 0
+    assert "no signals" in out
+    assert "nothing was trained" in out
+
+
+def test_replay_takes_numbers_without_a_leading_zero(call_json, recorded):
+    told = call_json("replay", "1", "--rule", "gesd", "--set", "rule.alpha=.01", "--home", recorded)
+    assert told["guard"]["watches"][0]["rule"]["alpha"] == 0.01
+
+
+def test_tune_prints_a_guard_that_can_be_pasted(call, call_json, tiny):
+    quick = ["--trials", "4", "--seeds", "1"]
+    told = call_json("tune", tiny, *quick)
+    assert told["best"]["f1"] >= told["given"]["f1"]
+    scenario = load_scenario({**tomllib.loads(tiny.read_text()), **tomllib.loads(told["toml"])})
+    history = scenario.guard.build().watches[0].history
+    assert (history.kp, history.ki, history.kd) == tuple(told["best"]["values"][f"history.k{x}"] for x in "pid")
+    code, out, _ = call("tune", tiny, *quick)
+    assert code == 0
+    assert told["toml"] in out
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_are_valid(path):
+    scenario = load_scenario(path)
+    assert scenario.name == path.stem
+    scenario.guard.build()
+    if "-of-" in path.stem:
+        f, _, n = path.stem.split("-")[1:]
+        assert (len(scenario.attackers()), scenario.data.clients) == (int(f), int(n))
+
+
+def test_the_tour_names_every_key():
+    text = next(p for p in EXAMPLES if p.stem == "digits").read_text()
+    for table in (Scenario, AttackConfig, WatchConfig, *(type(v) for v in dict(Scenario()).values())):
+        if issubclass(table, BaseModel):
+            for name in table.model_fields:
+                assert name in text
+
+
+def test_a_run_of_another_engine_is_shown_but_not_resumed(call, workspace):
+    with Ledger(workspace) as ledger:
+        ledger.start("ward [7]", "elsewhere", {"rounds": 2}, {})
+        ledger.append(1, fw.RoundRecord(1, ("[a]", "b"), np.ones(2), np.full(2, 0.5), flagged=np.zeros(2, bool)))
+    code, out, _ = call("show", "1")
+    assert code == 0
+    assert "elsewhere" in out
+    assert "[a]" in out
+    assert "attacker" not in out
+    assert "ward [7]" in call("runs")[1]
+    for args in (["run", "--resume", "1"], ["run", "--resume"], ["replay", "1"]):
+        code, _, err = call(*args)
+        assert code == 2
+        assert err.startswith("error: ")

@@ -1,0 +1,136 @@
+"""``run``: the summary, JSON, and resuming to the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import fedwarden.cli.demo
+from fedwarden.cli.run import Monitor
+from fedwarden.store.ledger import Ledger, LedgerError
+
+
+def last_checkpoint(home, run, round):
+    return (home / "checkpoints" / str(run) / f"round-{round:06d}.safetensors").read_bytes()
+
+
+def test_the_summary_tells_how_the_guard_did(call, tiny):
+    code, out, err = call("run", tiny)
+    assert code == 0
+    assert "run 1  tiny  done" in out
+    assert "after 3 rounds" in out
+    assert "of 1" in out
+    assert "fedwarden show 1" in out
+    assert "round 3 of 3" in err
+
+
+def test_every_distinct_warning_is_printed_once(call, tiny):
+    _, _, err = call("run", tiny, "--set", "guard.options={k = 2.33}")
+    assert err.count("mask each other") == 1  # made in every round
+    assert call("run", tiny, "--set", "guard.options={k = 2.33}", "--quiet")[2] == ""
+
+
+def test_json_has_the_numbers_of_the_ledger(call_json, tiny, workspace):
+    told = call_json("run", tiny)
+    with Ledger(workspace) as ledger:
+        records = ledger.records(told["run"])
+    assert told["accuracy"] == records[-1].metrics["accuracy"]
+    assert told["attackers"] == ["0"]
+    assert sorted(told["excluded"]) == sorted(told["caught"] + told["wronged"])
+
+
+def test_ctrl_c_says_how_to_resume_and_resuming_ends_with_the_same_bits(call, tiny, workspace, tmp_path, monkeypatch):
+    assert call("run", tiny, "--home", tmp_path / "whole")[0] == 0
+    follow = Monitor.on_round
+
+    def interrupt(self, record):
+        follow(self, record)
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Monitor, "on_round", interrupt)
+        code, _, err = call("run", tiny)
+    assert code == 130
+    assert err.splitlines()[-1] == "error: interrupted after round 2 of 3; continue with: fedwarden run --resume 1"
+    assert "interrupted" in call("runs")[1]
+
+    code, out, err = call("run", tiny, "--resume")
+    assert code == 0
+    assert "continues after round 2 of 3" in err
+    assert last_checkpoint(workspace, 1, 3) == last_checkpoint(tmp_path / "whole", 1, 3)
+
+    for args in (["run", tiny, "--resume"], ["run", "--resume", "1"], ["run", "--resume"]):
+        code, out, _ = call(*args)
+        assert code == 0
+        assert "already done" in out
+
+
+def test_resume_needs_a_run_of_that_name(call, tiny, recorded):
+    code, _, err = call("run", tiny, "--set", "name=other", "--resume", "--home", recorded)
+    assert code == 2
+    assert "'other'" in err
+
+
+def test_a_finished_run_can_go_on_for_more_rounds(call, tiny, workspace, tmp_path):
+    assert call("run", tiny)[0] == 0
+    assert call("run", tiny, "--set", "rounds=5", "--resume", "1")[0] == 0
+    assert call("run", tiny, "--set", "rounds=5", "--home", tmp_path / "whole")[0] == 0
+    assert last_checkpoint(workspace, 1, 5) == last_checkpoint(tmp_path / "whole", 1, 5)
+
+
+def test_resume_after_kill_ends_with_the_same_bits(call, tiny, workspace, tmp_path):
+    many = ["--set", "rounds=60", "--quiet"]
+    process = subprocess.Popen([sys.executable, "-m", "fedwarden", "run", str(tiny), *many], env=dict(os.environ))
+    for _ in range(600):
+        time.sleep(0.05)
+        if (workspace / "ledger.sqlite").is_file() and rounds(workspace) >= 2:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 2 <= rounds(workspace) < 60
+    assert call("run", tiny, *many, "--resume")[0] == 0
+    assert call("run", tiny, *many, "--home", tmp_path / "whole")[0] == 0
+    assert last_checkpoint(workspace, 1, 60) == last_checkpoint(tmp_path / "whole", 1, 60)
+
+
+def rounds(home):
+    try:
+        with Ledger(home, create=False) as ledger:
+            return ledger.last_round(1)
+    except LedgerError:  # being created
+        return 0
+
+
+def test_demo_shows_both_guards_in_one_table(call, tiny, monkeypatch):
+    tiny.write_text(tiny.read_text().partition("[guard]")[0])
+    monkeypatch.setattr(fedwarden.cli.demo, "SCENARIO", tiny)
+    code, out, _ = call("demo")
+    assert code == 0
+    assert "FedAvg, no guard" in out
+    assert "FedAvg behind the guard" in out
+    assert "fedwarden show 2" in out
+    assert "fedwarden replay 2" in out
+
+
+def test_demo_prints_a_scenario_that_runs(call, tmp_path):
+    code, out, _ = call("demo", "--toml")
+    (tmp_path / "mine.toml").write_text(out)
+    assert code == 0
+    assert call("run", tmp_path / "mine.toml", "--set", "rounds=1", "--set", "train.workers=1")[0] == 0
+
+
+@pytest.mark.slow
+def test_demo_catches_the_attackers(call_json):
+    began = time.perf_counter()
+    plain, guarded = call_json("demo")["runs"]
+    assert time.perf_counter() - began < 60
+    assert plain["caught"] == []
+    assert sorted(guarded["caught"]) == ["0", "1", "2"]
+    assert guarded["wronged"] == []
+    assert guarded["accuracy"] > 0.93

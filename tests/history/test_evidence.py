@@ -1,0 +1,89 @@
+"""Gathered evidence against a plain loop written from the formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.registry import make
+from fedwarden.history.evidence import Evidence, allowance, lower_spread
+
+values = st.lists(st.floats(-3, 5), min_size=1, max_size=15)
+
+
+@given(values)
+def test_the_lower_spread_ignores_what_lies_above_the_median(means):
+    x = np.array(means)
+    below = [v - np.median(x) for v in means if v <= np.median(x)]
+    assert lower_spread(x) == pytest.approx(math.sqrt(sum(b * b for b in below) / len(below)))
+    middle = np.sort(x)[len(x) // 2]
+    assert lower_spread(np.where(x > middle, x + 100.0, x)) == pytest.approx(lower_spread(x))
+
+
+@given(values, st.floats(0.001, 0.5), st.floats(1, 4))
+def test_the_allowance_is_an_effect_size_or_the_spread_of_the_cohort(means, alpha, ratio):
+    x = np.array(means)
+    want = max(math.log(ratio), norm.isf(alpha / len(x)) * lower_spread(x))
+    assert allowance(x, alpha, ratio) == pytest.approx(want)
+
+
+def test_a_symmetric_cohort_has_about_the_spread_of_a_gaussian():
+    x = np.random.default_rng(0).normal(0.0, 0.3, size=20_001)
+    assert lower_spread(x) == pytest.approx(0.3, rel=0.03)
+
+
+rounds = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.floats(-2, 5), min_size=1), min_size=1, max_size=8)
+
+
+@given(rounds)
+def test_evidence_is_the_formula_whoever_takes_part(played):
+    history = Evidence(alpha=0.1, ratio=1.5, most=0.7)
+    state, evidence, past = history.init(), {}, {}
+    for now in played:
+        state, scores = history.step(state, tuple(now), np.array(list(now.values())))
+        for c, value in now.items():
+            past.setdefault(c, []).append(min(value, 0.7 + math.log(1.5)))
+        means = np.array([np.mean(past[c]) for c in now])
+        allowed = max(math.log(1.5), norm.isf(0.1 / len(now)) * lower_spread(means))
+        for c, value in now.items():
+            evidence[c] = max(0.0, evidence.get(c, 0.0) + min(value - allowed, 0.7))
+        np.testing.assert_allclose(scores, [evidence[c] for c in now], atol=1e-9)
+
+
+def test_one_round_never_decides_and_several_do():
+    history = Evidence()
+    state, ids, seen = history.init(), tuple("abcde"), []
+    for _ in range(4):
+        state, scores = history.step(state, ids, np.array([0.0, 0.1, -0.1, 0.0, 50.0]))
+        seen.append(scores[-1])
+        assert not scores[:4].any()
+    assert seen == pytest.approx([0.7, 1.4, 2.1, 2.8])
+
+
+def test_a_client_a_little_out_is_never_suspected():
+    history = Evidence(ratio=1.5)
+    state = history.init()
+    for _ in range(100):
+        state, scores = history.step(state, tuple("abcde"), np.array([0.0, 0.0, 0.0, 0.0, math.log(1.45)]))
+    assert not scores.any()
+
+
+def test_only_trusted_clients_say_what_is_allowed():
+    ids, x = tuple("abcdef"), np.array([0.0, 0.05, -0.05, 0.0, 1.0, -9.0])
+    trusted = np.array([True] * 5 + [False])
+    _, wide = Evidence().step({}, ids, x)
+    _, narrow = Evidence().step({}, ids, x, trusted)
+    assert wide[4] == 0.0  # the last client makes the cohort look heterogeneous
+    assert narrow[4] == pytest.approx(min(1.0 - math.log(1.5), 0.7))
+
+
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"ratio": 0.9}, {"most": 0.0}])
+def test_options_outside_of_their_range(options):
+    with pytest.raises(ConfigError, match="needs 0 < alpha < 1, ratio >= 1 and most > 0"):
+        make("history", "evidence", **options)
