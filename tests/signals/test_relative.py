@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.signals.relative import RelativeDistance, log_ratio, resistant_slope
+from fedwarden.core.updates import Updates
+from fedwarden.signals.relative import RelativeDistance, core_distances, log_ratio, resistant_slope
 
 distances = st.lists(st.floats(0.01, 100), min_size=1, max_size=12)
 
@@ -71,12 +72,43 @@ def test_only_trusted_clients_define_the_typical_distance():
     assert np.exp(log_ratio(d, np.ones(6), trusted, 2.0)) == pytest.approx([1, 1, 1, 50, 60, 70])
 
 
-def test_the_signal_uses_distances_to_the_trusted_mean(cohort_of):
-    x = np.random.default_rng(0).normal(size=(6, 5))
-    trusted = np.arange(6) != 2
-    d = np.linalg.norm(x - x[trusted].mean(axis=0), axis=1)
-    want = np.log(d) - np.median(np.log(d[trusted]))
-    np.testing.assert_allclose(RelativeDistance()(cohort_of(x, trusted=trusted)), want, atol=1e-9)
+def core_by_hand(x, trusted):
+    """Distances to the mean of the larger half of the trusted rows that is closest to their mean."""
+    centre = x[trusted].mean(axis=0)
+    nearest = sorted(np.flatnonzero(trusted), key=lambda i: np.linalg.norm(x[i] - centre))
+    core = nearest[: len(nearest) // 2 + 1]
+    k, middle = len(core), x[core].mean(axis=0)
+    return [np.linalg.norm(x[i] - middle) / math.sqrt(1 - 1 / k if i in core else 1 + 1 / k) for i in range(len(x))]
+
+
+@pytest.mark.parametrize("n", [3, 4, 7, 12])
+def test_the_signal_uses_distances_to_the_core_of_the_trusted(n, cohort_of):
+    x = np.random.default_rng(n).normal(size=(n, 5))
+    for trusted in (np.ones(n, bool), np.arange(n) != 1):
+        want = np.array(core_by_hand(x, trusted))
+        np.testing.assert_allclose(core_distances(Updates.of(x), trusted, np.full(n, 1 / n)), want, rtol=1e-9)
+        scores = RelativeDistance()(cohort_of(x, trusted=trusted))
+        np.testing.assert_allclose(scores, np.log(want) - np.median(np.log(want[trusted])), atol=1e-9)
+
+
+def test_the_divisors_are_what_independent_rows_have():
+    """For k rows of one variance: E||x - mean||^2 is (1 - 1/k) inside of them and (1 + 1/k) outside."""
+    rng, k = np.random.default_rng(0), 4
+    x = rng.normal(size=(k + 1, 200_000))
+    middle = x[:k].mean(axis=0)
+    squares = ((x - middle) ** 2).mean(axis=1)
+    np.testing.assert_allclose(squares[:k], 1 - 1 / k, rtol=0.02)
+    np.testing.assert_allclose(squares[k], 1 + 1 / k, rtol=0.02)
+
+
+@pytest.mark.parametrize(("n", "f"), [(4, 1), (5, 2), (10, 4), (11, 1), (20, 9)])
+@pytest.mark.parametrize("strength", [1e3, 1e9, 1e15])
+def test_a_minority_that_pulls_the_mean_does_not_pull_the_core(n, f, strength, cohort_of):
+    x = np.random.default_rng(n).normal(size=(n, 100)).astype(np.float32)
+    x[:f] = strength
+    scores = RelativeDistance()(cohort_of(x))
+    assert scores[:f].min() > math.log(10)
+    assert np.abs(scores[f:]).max() < math.log(3)
 
 
 def test_equal_updates_and_one_client_are_not_suspicious(cohort_of):

@@ -21,6 +21,7 @@ COMMANDS = {  # name: module, what it does
     "runs": ("runs", "The runs of the workspace."),
     "show": ("show", "One run: its accuracy, its clients, who was excluded and why."),
     "replay": ("replay", "Decide again from a run's recorded signals with another rule, without training."),
+    "reproduce": ("reproduce", "Run a study behind the documentation's tables."),
     "tune": ("tune", "Search for PID coefficients on a scenario: train once per seed, then only replay."),
 }
 USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for the base of its usage errors

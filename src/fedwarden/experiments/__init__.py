@@ -1,0 +1,1 @@
+"""Studies that make the figures and tables of the documentation: one file a study."""

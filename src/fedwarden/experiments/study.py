@@ -1,0 +1,87 @@
+"""A study: many scenarios, run in parallel processes, each result kept as it comes, so that a study can be cut off."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..sim.federation import simulate
+from ..sim.scenario import load_scenario
+
+Cell = Mapping[str, Any]
+"""What identifies one run of a study."""
+
+Table = Mapping[str, Any]
+"""A scenario as a table."""
+
+
+def one(table: Table) -> dict[str, Any]:
+    """Run one scenario in a workspace of its own and return its summary."""
+    torch.set_num_threads(1)
+    with TemporaryDirectory(prefix="fedwarden-") as folder:
+        result = simulate(load_scenario(table), Path(folder))
+    last = result.records[-1].metrics
+    return {**result.summary, "clients_accuracy": last.get("clients_accuracy"), "notes": _warnings(result.records)}
+
+
+def collect(name: str, cells: Sequence[tuple[Cell, Table]], folder: Path, processes: int) -> Iterator[int]:
+    """Run the cells that have no result yet, yielding how many are done; results are lines of a JSON file."""
+    path = results_file(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = {json.dumps(r["cell"], sort_keys=True) for r in results(folder, name)}
+    todo = [(cell, table) for cell, table in cells if json.dumps(dict(cell), sort_keys=True) not in known]
+    done = len(cells) - len(todo)
+    yield done
+    context = multiprocessing.get_context("spawn")
+    with path.open("a") as file, ProcessPoolExecutor(processes, mp_context=context) as pool:
+        waiting = {pool.submit(one, table): cell for cell, table in todo}
+        for future in as_completed(waiting):
+            file.write(json.dumps({"cell": dict(waiting[future]), "result": future.result()}) + "\n")
+            file.flush()
+            done += 1
+            yield done
+
+
+def results(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What a study has found so far."""
+    path = results_file(folder, name)
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def results_file(folder: Path, name: str) -> Path:
+    return folder / "studies" / f"{name}.jsonl"
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds.
+
+    >>> interval([0.9, 1.0, 1.0])
+    '.967 ± .058'
+    """
+    x = np.asarray(values, dtype=np.float64)
+    spread = float(x.std(ddof=1)) if len(x) > 1 else 0.0
+    return f"{_short(float(x.mean()))} ± {_short(spread)}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".replace("0.", ".", 1) if value < 1 else f"{value:.3f}"
+
+
+def _warnings(records: Sequence[Any]) -> list[str]:
+    return sorted({note.split(";")[0] for record in records[:2] for note in record.notes})
