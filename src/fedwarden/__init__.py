@@ -1,24 +1,61 @@
-"""fedwarden watches, guards and audits federated learning."""
+"""fedwarden watches, guards and audits federated learning.
+
+Names are imported when they are first used, so that ``import fedwarden`` and the command line start at once.
+"""
 
 from __future__ import annotations
 
-from .admission import Admission, Reply
-from .core.aggregation import aggregate
-from .core.errors import ConfigError, FedwardenError, MissingExtra
-from .core.registry import names, register
-from .core.stats import robust_z
-from .core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Verdict, WatchRecord
-from .core.updates import Updates
-from .history.pid import PID
-from .rules.gesd import GESD, gesd
-from .rules.robust import RobustZ
-from .rules.sigma import Cantelli, Gaussian, KSigma
-from .warden import Warden, Watch
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .admission import Admission, Reply
+    from .core.aggregation import aggregate
+    from .core.errors import ConfigError, FedwardenError, MissingExtra
+    from .core.registry import names, register
+    from .core.stats import robust_z
+    from .core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Verdict, WatchRecord
+    from .core.updates import Updates
+    from .history.evidence import Evidence
+    from .history.pid import PID
+    from .rules.gesd import GESD, gesd
+    from .rules.offset import Offset
+    from .rules.robust import RobustZ
+    from .rules.sigma import Cantelli, Gaussian, KSigma
+    from .warden import Warden, Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "GESD", "PID", "Admission", "Aggregate", "Cantelli", "Cohort", "ConfigError", "FedwardenError", "Gaussian",
-    "KSigma", "MissingExtra", "Outcome", "Rejection", "Reply", "RobustZ", "RoundRecord", "Updates", "Verdict",
-    "Warden", "Watch", "WatchRecord", "aggregate", "gesd", "names", "register", "robust_z",
+    "GESD", "PID", "Admission", "Aggregate", "Cantelli", "Cohort", "ConfigError", "Evidence", "FedwardenError",
+    "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Rejection", "Reply", "RobustZ", "RoundRecord",
+    "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "gesd", "names", "register", "robust_z",
 ]  # fmt: skip
+
+_HOMES = {
+    "admission": ("Admission", "Reply"),
+    "core.aggregation": ("aggregate",),
+    "core.errors": ("ConfigError", "FedwardenError", "MissingExtra"),
+    "core.registry": ("names", "register"),
+    "core.stats": ("robust_z",),
+    "core.types": ("Aggregate", "Cohort", "Outcome", "Rejection", "RoundRecord", "Verdict", "WatchRecord"),
+    "core.updates": ("Updates",),
+    "history.evidence": ("Evidence",),
+    "history.pid": ("PID",),
+    "rules.gesd": ("GESD", "gesd"),
+    "rules.offset": ("Offset",),
+    "rules.robust": ("RobustZ",),
+    "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
+    "warden": ("Warden", "Watch"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names_there in _HOMES.items():
+        if name in names_there:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

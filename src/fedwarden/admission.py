@@ -13,7 +13,9 @@ from torch import Tensor
 
 from .core.stats import Scores
 from .core.types import Cohort, Rejection
-from .core.updates import Updates
+from .core.updates import LARGEST, Updates
+
+OVERFLOW = f"its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {LARGEST:g}"
 
 
 @dataclass(frozen=True)
@@ -30,34 +32,39 @@ class Admission:
     """The limits of what is let in.
 
     A client's example count is clipped to ``count_ratio`` times the cohort's median count, and its share of the
-    total weight to ``max_share``. ``known`` restricts who may answer.
+    total weight to ``max_share``. An update more than ``norm_ratio`` times as long as the median one is rejected.
+    ``known`` restricts who may answer.
     """
 
     count_ratio: float | None = 10.0
     max_share: float | None = None
     known: frozenset[str] | None = None
+    norm_ratio: float | None = 1000.0
 
     def __post_init__(self) -> None:
         if self.count_ratio is not None and not self.count_ratio >= 1:
             raise ValueError(f"count_ratio is at least 1, or none; got {self.count_ratio}")
         if self.max_share is not None and not 0 < self.max_share <= 1:
             raise ValueError(f"max_share lies in (0, 1], or none; got {self.max_share}")
+        if self.norm_ratio is not None and not self.norm_ratio > 1:
+            raise ValueError(f"norm_ratio is more than 1, or none; got {self.norm_ratio}")
 
 
-def structure_fault(layers: Any, like: Sequence[Tensor]) -> str | None:
-    """Why these layers do not fit the global model's, or None where they do."""
+def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Tensor] | str:
+    """A reply's layers as tensors over the same memory, or why they do not fit the global model's."""
     try:
-        arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in layers]
-    except (TypeError, ValueError) as error:
-        return f"layers cannot be read as arrays ({error}); expected {len(like)} arrays"
+        arrays = [layers] if isinstance(layers, np.ndarray | Tensor) else list(layers)
+        tensors = [Updates.of([[array]]).segments[0].rows[0] for array in map(_array, arrays)]
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        return f"layers cannot be read as arrays of numbers ({error}); expected {len(like)} arrays"
     if len(arrays) != len(like):
         return f"sent {len(arrays)} layers; expected {len(like)}"
-    for i, (array, want) in enumerate(zip(arrays, like, strict=True)):
-        if tuple(array.shape) != tuple(want.shape):
-            return f"layer {i} has shape {tuple(array.shape)}; expected {tuple(want.shape)}"
-        if _kind(array) != _kind(want):
-            return f"layer {i} has dtype {array.dtype}; expected {want.dtype} or another {_kind(want)} type"
-    return None
+    for i, (array, tensor, want) in enumerate(zip(arrays, tensors, like, strict=True)):
+        if tuple(np.shape(array)) != tuple(want.shape):
+            return f"layer {i} has shape {tuple(np.shape(array))}; expected {tuple(want.shape)}"
+        if tensor.dtype.is_floating_point != want.dtype.is_floating_point:
+            return f"layer {i} has dtype {tensor.dtype}; expected {want.dtype} or another of its kind"
+    return tensors
 
 
 def count_fault(count: float) -> str | None:
@@ -74,18 +81,18 @@ def count_fault(count: float) -> str | None:
 def clip_counts(counts: Scores, count_ratio: float | None, max_share: float | None) -> Scores:
     """Counts that no client can use to own the model.
 
-        c_i <- min(c_i, count_ratio * median(c));   then the largest c with c_i <= max_share * sum(c)
+        c_i <- min(c_i, count_ratio * lower median(c));   then the largest c with c_i <= max_share * sum(c)
 
     A share below 1/n cannot be kept: everybody then gets the same.
 
     >>> clip_counts(np.array([10.0, 10.0, 20.0, 1e9]), count_ratio=10.0, max_share=None).tolist()
-    [10.0, 10.0, 20.0, 150.0]
+    [10.0, 10.0, 20.0, 100.0]
     >>> clip_counts(np.array([10.0, 10.0, 20.0, 1e9]), count_ratio=None, max_share=0.5).tolist()
     [10.0, 10.0, 20.0, 40.0]
     """
     clipped = counts.astype(np.float64)
     if count_ratio is not None and len(clipped):
-        clipped = np.minimum(clipped, count_ratio * np.median(clipped))
+        clipped = np.minimum(clipped, count_ratio * np.quantile(clipped, 0.5, method="lower"))
     if max_share is None or not len(clipped) or clipped.max() <= max_share * clipped.sum():
         return clipped
     ordered = np.sort(clipped)[::-1]
@@ -103,12 +110,11 @@ def admit(
     kept, rejected = [], []
     flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for p in params])
     for reply in replies:
-        layers = [reply.layers] if isinstance(reply.layers, np.ndarray | Tensor) else reply.layers
-        fault = structure_fault(layers, params)
-        if fault is None:
-            kept.append((reply, layers))
+        read = read_layers(reply.layers, params)
+        if isinstance(read, str):
+            rejected.append(Rejection(str(reply.client_id), read))
         else:
-            rejected.append(Rejection(str(reply.client_id), fault))
+            kept.append((reply, read))
     updates = Updates.of([layers for _, layers in kept], flat, measured) if kept else Updates.empty(flat.numel())
     counts = np.array([_number(reply.num_examples) for reply, _ in kept], dtype=np.float64)
     cohort = Cohort(round, tuple(str(reply.client_id) for reply, _ in kept), updates, counts, flat)
@@ -133,6 +139,25 @@ def screen(cohort: Cohort, limits: Admission) -> tuple[NDArray[np.int_], list[Re
     return np.array(keep, dtype=int), rejected
 
 
+def size_faults(sq_norms: Scores, norm_ratio: float | None) -> dict[int, str]:
+    """The positions whose update is not finite, or absurdly long beside the median one, and why.
+
+    >>> size_faults(np.array([1.0, 4.0, 9.0, 1e12, np.nan]), norm_ratio=1000.0)[3]
+    'its update is 5e+05 times as long as the median one; at most 1000 times is let in'
+    """
+    finite = sq_norms <= LARGEST**2
+    faults = {int(i): OVERFLOW for i in np.flatnonzero(~finite)}
+    norms = np.sqrt(np.where(finite, sq_norms, 0.0))
+    typical = float(np.quantile(norms[finite], 0.5, method="lower")) if finite.any() else 0.0
+    if norm_ratio is not None and typical > 0:
+        for i in np.flatnonzero(norms > norm_ratio * typical):
+            faults[int(i)] = (
+                f"its update is {norms[i] / typical:.3g} times as long as the median one; "
+                f"at most {norm_ratio:g} times is let in"
+            )
+    return faults
+
+
 def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores) -> list[str]:
     """One line for every client whose example count was clipped."""
     return [
@@ -149,7 +174,7 @@ def _number(count: Any) -> float:
         return float("nan")
 
 
-def _kind(array: Any) -> str:
-    if isinstance(array, Tensor):
-        return "complex" if array.is_complex() else "floating" if array.dtype.is_floating_point else "integer"
-    return {"f": "floating", "i": "integer", "u": "integer", "b": "integer"}.get(array.dtype.kind, "other")
+def _array(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.layout != torch.strided:
+        raise ValueError(f"a {value.layout} tensor is not taken")
+    return value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from .admission import Admission, Reply, admit, clip_counts, clipped_notes, screen
+from .admission import Admission, Reply, admit, clip_counts, clipped_notes, screen, size_faults
 from .core.errors import ConfigError
 from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal
 from .core.registry import component, describe, make
@@ -18,7 +18,6 @@ from .core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Watc
 from .core.updates import Updates
 
 Combine = Literal["any", "all", "vote"]
-OVERFLOW = "its update holds NaN, Inf or numbers too large to square; expected finite values"
 
 
 @dataclass(frozen=True)
@@ -83,26 +82,62 @@ def judge(
     round: int,
     client_ids: tuple[str, ...],
     signals: Sequence[Scores],
-    trusted: Mask | None = None,
+    trusted: Mask,
+    suspects: Mask | None = None,
 ) -> Judgement:
-    """Decide from measurements alone: the live guard and a replay of recorded signals run this same function."""
-    if trusted is None:
-        trusted = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    """Decide from measurements alone; ``suspects`` are flagged already, by an earlier look at the same round.
+
+    A score that is not a number cannot be compared, so its client is flagged.
+    """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, values in zip(watches, memory.histories, memory.tests, signals, strict=True):
         state, scores = watch.history.step(past, client_ids, values, trusted)
         active = round >= watch.start_round
-        verdict = watch.rule(scores[trusted], test + 1)
-        flagged = (scores > verdict.threshold) & active
+        sound = np.isfinite(scores)
+        verdict = watch.rule(scores[trusted & sound], test + 1)
+        flagged = ((scores > verdict.threshold) | ~sound) & active
         histories.append(state)
         tests.append(test + active)
         records.append(WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning))
         severity = np.maximum(severity, _severity(scores, trusted))
     flagged = combine_flags([r.flagged for r in records], combine) if records else np.zeros(len(client_ids), bool)
+    if suspects is not None:
+        flagged = flagged | suspects
     excluded, weights = policy.step(memory.excluded, Decision(client_ids, flagged, severity))
     after = replace(memory, histories=tuple(histories), tests=tuple(tests), excluded=excluded)
     return Judgement(after, tuple(records), flagged, weights)
+
+
+def decide(
+    memory: Memory,
+    watches: Sequence[Watch],
+    policy: Policy,
+    combine: Combine,
+    remeasure: bool,
+    round: int,
+    client_ids: tuple[str, ...],
+    measure: Callable[[Mask], Sequence[Scores]],
+) -> Judgement:
+    """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
+
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
+    updates there, a replay what was recorded. Never takes half of the clients in good standing out of the reference:
+    who is left must be a majority.
+    """
+    standing = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    suspects = np.zeros(len(client_ids), bool)
+    judgement = None
+    while True:
+        trusted = standing & ~suspects
+        new = judge(memory, watches, policy, combine, round, client_ids, measure(trusted), trusted, suspects)
+        found = new.flagged & standing
+        if judgement is not None and 2 * found.sum() >= standing.sum():
+            return judgement
+        judgement = new
+        if not remeasure or (found == suspects).all():
+            return judgement
+        suspects = found
 
 
 class Warden:
@@ -129,6 +164,9 @@ class Warden:
         if combine not in ("any", "all", "vote"):
             raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
         self.watches = tuple(watches)
+        names = [w.name for w in self.watches]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"every watch needs a name of its own; got {', '.join(names)}: set name")
         self.policy: Policy = component("policy", policy)
         self.aggregator: Aggregator = component("aggregator", aggregator)
         self.combine: Combine = combine
@@ -175,7 +213,10 @@ class Warden:
         if not len(inside):
             notes.append(f"no usable reply ({len(rejections)} rejected); the model is kept")
             return Outcome(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
-        judgement = self._decide(inside)
+        judgement = decide(
+            self.memory, self.watches, self.policy, self.combine, self.remeasure, inside.round, inside.client_ids,
+            lambda trusted: [watch.signal(replace(inside, trusted=trusted)) for watch in self.watches],
+        )  # fmt: skip
         notes += [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
         state, aggregate = self._aggregate(inside, judgement.weights, notes)
         self.memory = replace(judgement.memory, aggregator=state)
@@ -208,13 +249,13 @@ class Warden:
         index, refused = screen(cohort, self.admission)
         keep = index.tolist()
         inside = self._standing(cohort.select(keep))
-        notes = clipped_notes(inside.client_ids, cohort.num_examples[index], inside.num_examples)
         if keep:
-            finite = inside.updates.survey(inside.reference, inside.shares).finite
-            if not finite.all():
-                refused += [Rejection(inside.client_ids[i], OVERFLOW) for i in np.flatnonzero(~finite)]
-                keep = [k for k, ok in zip(keep, finite, strict=True) if ok]
+            norms = inside.updates.survey(inside.reference, inside.shares).sq_norms
+            if faults := size_faults(norms, self.admission.norm_ratio):
+                refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
+                keep = [k for i, k in enumerate(keep) if i not in faults]
                 inside = self._standing(cohort.select(keep))
+        notes = clipped_notes(inside.client_ids, cohort.num_examples[keep], inside.num_examples)
         return inside, keep, refused, notes
 
     def _standing(self, cohort: Cohort) -> Cohort:
@@ -222,34 +263,14 @@ class Warden:
         trusted = np.array([c not in self.memory.excluded for c in cohort.client_ids], dtype=bool)
         return replace(cohort, num_examples=counts, trusted=trusted)
 
-    def _decide(self, cohort: Cohort) -> Judgement:
-        """Measure and judge; with ``remeasure``, again without those just flagged until nobody new is.
-
-        Never takes half of the clients in good standing out of the reference: who is left must be a majority.
-        """
-        most = (int(cohort.trusted.sum()) - 1) // 2
-        suspects, judgement = np.zeros(len(cohort), bool), None
-        while True:
-            signals = [watch.signal(cohort) for watch in self.watches]
-            new = judge(
-                self.memory, self.watches, self.policy, self.combine, cohort.round, cohort.client_ids, signals,
-                cohort.trusted,
-            )  # fmt: skip
-            found = suspects | (new.flagged & cohort.trusted)
-            if judgement is not None and found.sum() > most:
-                return judgement
-            judgement = new
-            if not self.remeasure or (found == suspects).all():
-                return judgement
-            suspects = found
-            cohort = replace(cohort, trusted=cohort.trusted & ~suspects)
-
     def _aggregate(self, cohort: Cohort, weights: Scores, notes: list[str]) -> tuple[Mapping[str, Any], Aggregate]:
         if not (weights > 0).any():
             notes.append(f"all {len(cohort)} clients are excluded; the model is kept")
             return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
+        counts, kept = cohort.num_examples.copy(), weights > 0
+        counts[kept] = clip_counts(counts[kept], None, self.admission.max_share)  # a share of those that are left
         try:
-            return self.aggregator.step(self.memory.aggregator, cohort, weights)
+            return self.aggregator.step(self.memory.aggregator, replace(cohort, num_examples=counts), weights)
         except ValueError as error:
             notes.append(
                 f"the aggregator could not combine {int((weights > 0).sum())} updates ({error}); the model is kept"

@@ -44,7 +44,7 @@ def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            value = text
+            value = _number(text)
         *parents, last = path.strip().split(".")
         at: Any = out
         for key in parents:
@@ -97,13 +97,22 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _child(at: Any, key: str, path: str) -> Any:
-    if isinstance(at, list):
-        return at[_index(at, key, path)]
-    if key not in at or isinstance(at[key], str):  # a bare name becomes a table that can carry options
-        at[key] = {"name": at[key]} if key in at else {}
-    if not isinstance(at[key], dict | list):
-        raise ConfigError(f"cannot set {path}: {key!r} is {at[key]!r}, not a table")
-    return at[key]
+    place: Any = _index(at, key, path) if isinstance(at, list) else key
+    if isinstance(at, dict) and key not in at:
+        at[key] = {}
+    if isinstance(at[place], str):  # a bare name becomes a table that can carry options
+        at[place] = {"name": at[place]}
+    if not isinstance(at[place], dict | list):
+        raise ConfigError(f"cannot set {path}: {key!r} is {at[place]!r}, not a table")
+    return at[place]
+
+
+def _number(text: str) -> Any:
+    """Numbers that TOML does not write this way, such as .01; else the text itself."""
+    try:
+        return float(text) if text.strip()[:1] in "+-." else text
+    except ValueError:
+        return text
 
 
 def _index(at: list[Any], key: str, path: str) -> int:

@@ -58,6 +58,6 @@ class Layout:
         """The state with its names, shapes and dtypes; views where the dtype allows it, integers rounded."""
         parts = flat.split(list(self.sizes))
         return {
-            name: part.reshape(shape) if dtype.is_floating_point else part.round().reshape(shape).to(dtype)
+            name: (part if dtype.is_floating_point else part.round()).reshape(shape).to(dtype)
             for name, shape, dtype, part in zip(self.names, self.shapes, self.dtypes, parts, strict=True)
         }

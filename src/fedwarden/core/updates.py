@@ -32,6 +32,7 @@ BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-lev
 TASK_COLUMNS = 1 << 16  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
 KERNEL_SIZE = 1 << 21  # entries from which a compiled kernel pays for its start
+LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
 
 
@@ -57,8 +58,8 @@ class Survey:
 
     @property
     def finite(self) -> Mask:
-        """Rows whose squared norm is a number: no NaN, no Inf, nothing so large that it overflows."""
-        return np.isfinite(self.sq_norms)
+        """Rows without NaN or Inf whose norm is at most ``LARGEST``, so that no later sum of squares overflows."""
+        return np.asarray(self.sq_norms <= LARGEST**2)
 
 
 class Updates:
@@ -97,7 +98,9 @@ class Updates:
         if isinstance(rows, Updates):
             return rows
         maps: dict[int, mmap.mmap] = {}
-        if isinstance(rows, np.ndarray | Tensor) and rows.ndim == 2:
+        if isinstance(rows, np.ndarray | Tensor) and rows.ndim != 2:
+            raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
+        if isinstance(rows, np.ndarray | Tensor):
             stack = _tensor(rows, maps)
             if not len(stack):
                 return cls.empty(stack.shape[1])
@@ -111,6 +114,8 @@ class Updates:
         if len(set(shapes)) > 1:
             odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
             raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
+        if measured is not None:
+            _ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
         segments, start = [], 0
         for layer in zip(*clients, strict=True):
             integer = any(not row.dtype.is_floating_point for row in layer)
@@ -184,15 +189,17 @@ class Updates:
         return np.asarray(squares.sqrt().cpu().numpy(), dtype=np.float64)
 
     def gram(self) -> NDArray[np.float64]:
-        """The (n, n) inner products of the rows about their mean, accumulated in float64; kept.
+        """The (n, n) inner products of the rows about one of them, accumulated in float64; kept.
 
-        Centring first keeps the small differences of clients that nearly agree: squared distances
-        G_ii + G_jj - 2 G_ij of centred rows do not cancel.
+        About a row of median norm, the differences of clients that nearly agree stay exact, and a huge row spoils no
+        product but its own: squared distances are G_ii + G_jj - 2 G_ij.
         """
         if self._gram is None:
+            norms = (self._survey[1] if self._survey else self.survey()).sq_norms
+            origin = int(np.argsort(norms, kind="stable")[len(norms) // 2])
             total = torch.zeros(self.n, self.n, dtype=torch.float64, device=self.device)
             for _, _, block in self.blocks(measured_only=True):
-                centred = block - block.mean(dim=0)
+                centred = block - block[origin]
                 total += (centred @ centred.T).double()
             self._gram = total.cpu().numpy()
         return self._gram
@@ -277,7 +284,8 @@ class Updates:
                 _addresses(segment.rows), self._address(offset), start - offset, stop - offset, c, s,
                 total[start:stop].numpy(), sums[0], sums[1],
             )  # fmt: skip
-            sums[1] *= segment.measured
+            if not segment.measured:
+                sums[1] = 0.0
             return sums
 
         norms, distances = _sum_in_order(task, self._tasks(), np.zeros((2, self.n)))
@@ -388,7 +396,7 @@ def _shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) 
 
 def _layers(client: Any, maps: dict[int, mmap.mmap]) -> list[Tensor]:
     """One client's layers as 1-D tensors over its own buffers."""
-    whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and np.isscalar(client[0]))
+    whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
     return [_tensor(layer, maps).reshape(-1) for layer in ([client] if whole else client)]
 
 
@@ -399,8 +407,10 @@ def _tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
             raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
         return array.detach()
     array = np.asanyarray(array)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        raise ValueError(f"updates must be real numbers of at most 64 bits; got dtype {array.dtype}")
+    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))  # torch reads neither in place
     pages = getattr(array, "_mmap", None)
     if pages is not None and array.mode != "c":  # giving back private pages would lose what was written to them
         maps[id(pages)] = pages

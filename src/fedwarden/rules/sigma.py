@@ -25,6 +25,8 @@ def sigma_threshold(scores: Scores, k: float) -> float:
     >>> sigma_threshold(np.array([1.0, 1.0, 3.0, 3.0]), k=2.0)
     4.0
     """
+    if scores.min() == scores.max():  # the mean of equal numbers may be rounded below them
+        return float(scores.max())
     return float(scores.mean() + k * scores.std())
 
 

@@ -50,7 +50,7 @@ def train_captured(
     x, y = shards[0].x.to(device), shards[0].y.to(device)
     noise = Uploaded(Noise([torch_rng(seed, "dropout", round, s.client_id) for s in shards]))
     origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
-    weights = [part.expand(n, *part.shape).contiguous().requires_grad_() for part in origin]
+    weights = [part.repeat(n, *[1] * part.ndim).requires_grad_() for part in origin]
     final = [w.detach().clone() for w in weights]
     optimizer = StackedOptimizer(training, [w.detach() for w in weights])
     rows, importance = torch.zeros_like(index[0]), torch.zeros_like(weight[0])

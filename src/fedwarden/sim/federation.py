@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -122,12 +121,7 @@ class Federation:
         """The rounds that are left."""
         train = self.scenario.train
         workers = train.workers or default_workers()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is not for the workers
-        try:
-            pool = Pool(self.engine, self.recipe, workers, self.scenario.imports)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with pool:
+        with Pool(self.engine, self.recipe, workers, self.scenario.imports) as pool:
             while self.round < self.scenario.rounds:
                 yield self._step(pool)
 
@@ -270,5 +264,5 @@ def _continue(ledger: Ledger, run: Run, federation: Federation) -> int:
     else:
         if last:
             raise LedgerError(f"run {run.id} has {last} rounds but no checkpoint in {path.parent}; start it anew")
-    ledger.finish(run.id, "running")
+    ledger.reopen(run.id, config)
     return run.id

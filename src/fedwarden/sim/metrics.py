@@ -53,12 +53,14 @@ class Detection:
 
 
 def detection(records: Sequence[RoundRecord], attackers: Sequence[str]) -> Detection:
-    """Who was ever left out by a verdict, compared with the truth; rejected replies are not verdicts."""
+    """Who was ever left out by a verdict, compared with the truth.
+
+    A rejected reply is not a verdict, nor is the weight 0 of an aggregator that picks a few of many.
+    """
     first: dict[str, int] = {}
     for record in records:
-        rejected = {r.client_id for r in record.rejected}
-        left_out = [c for c, w in zip(record.client_ids, record.weights, strict=True) if w == 0 and c not in rejected]
-        for client in (*left_out, *record.excluded):
+        judged = zip(record.client_ids, record.weights, record.flagged, strict=True)
+        for client in (*(c for c, weight, flagged in judged if flagged and weight == 0), *record.excluded):
             first.setdefault(client, record.round)
     bad = set(attackers)
     return Detection(

@@ -45,6 +45,7 @@ class Pool:
         self.engine = engine
         self.threads = torch.get_num_threads()
         self.processes: list[subprocess.Popen[str]] = []
+        self.ready: set[int] = set()
         helpers = workers - 1 if model is not None and engine.device.type == "cpu" else 0
         clients, d = len(engine.rows), engine.layout.d
         if helpers < 1:
@@ -70,9 +71,11 @@ class Pool:
         (self.scratch / "job.json").write_text(json.dumps(job))
         command = [sys.executable, "-m", "fedwarden.sim.worker", str(self.scratch)]
         for _ in range(helpers):
-            self.processes.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment())
+            # a process group of its own: Ctrl-C is for this process, which then ends its workers
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment(), process_group=0
             )
+            self.processes.append(process)
 
     def __enter__(self) -> Pool:
         return self
@@ -124,9 +127,9 @@ class Pool:
         """Hand tasks to one worker until none is left; one that it does not finish goes back."""
         assert process.stdin is not None
         assert process.stdout is not None
-        if process not in self._ready() and process.stdout.readline().strip() != "ready":
+        if process.pid not in self.ready and process.stdout.readline().strip() != "ready":
             return
-        self._ready().add(process)
+        self.ready.add(process.pid)
         while process.poll() is None and (task := _next(tasks)) is not None:
             try:
                 print(json.dumps(asdict(task)), file=process.stdin, flush=True)
@@ -136,9 +139,6 @@ class Pool:
             if not done:
                 tasks.put(task)
                 return
-
-    def _ready(self) -> set[subprocess.Popen[str]]:
-        return self.__dict__.setdefault("_started", set())  # type: ignore[no-any-return]
 
 
 def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:

@@ -13,7 +13,7 @@ from ..core.errors import ConfigError, nearest
 from ..core.registry import describe
 from ..core.stats import Mask, Scores
 from ..core.types import RoundRecord
-from ..warden import Judgement, Memory, Warden, Watch, judge
+from ..warden import Warden, Watch, decide
 from .metrics import detection
 from .scenario import GuardConfig
 
@@ -37,7 +37,10 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
             continue
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
-        verdict = _decide(memory, warden, record.round, clients, signals)
+        verdict = decide(
+            memory, warden.watches, warden.policy, warden.combine, warden.remeasure, record.round, clients,
+            lambda trusted, signals=signals: signals,  # type: ignore[misc]
+        )  # fmt: skip
         memory = verdict.memory
 
         def wide(values: Any, fill: Any, n: int = len(record.client_ids), keep: Any = keep) -> Any:
@@ -105,7 +108,11 @@ def guard_table(warden: Warden) -> dict[str, Any]:
     return {
         "policy": _table(warden.policy),
         "aggregator": _table(warden.aggregator),
-        "admission": {"count_ratio": limits.count_ratio, "max_share": limits.max_share},
+        "admission": {
+            "count_ratio": limits.count_ratio,
+            "max_share": limits.max_share,
+            "norm_ratio": limits.norm_ratio,
+        },
         "combine": warden.combine,
         "remeasure": warden.remeasure,
         "watches": [
@@ -156,24 +163,6 @@ def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) ->
     return [
         Change(c, before.get(c), after.get(c), t + 1 if c in before and t < last else None) for c, t in seen.items()
     ]
-
-
-def _decide(
-    memory: Memory, warden: Warden, round: int, clients: tuple[str, ...], signals: Sequence[Scores]
-) -> Judgement:
-    """Judge as the live guard does, again without those just flagged where it remeasures, on the same signals."""
-    trusted = np.array([c not in memory.excluded for c in clients], dtype=bool)
-    most, suspects, verdict = (int(trusted.sum()) - 1) // 2, np.zeros(len(clients), bool), None
-    while True:
-        reference = trusted & ~suspects
-        new = judge(memory, warden.watches, warden.policy, warden.combine, round, clients, signals, reference)
-        found = suspects | (new.flagged & reference)
-        if verdict is not None and found.sum() > most:
-            return verdict
-        verdict = new
-        if not warden.remeasure or (found == suspects).all():
-            return verdict
-        suspects = found
 
 
 def _measured(record: RoundRecord) -> Mask:

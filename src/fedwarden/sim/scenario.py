@@ -112,6 +112,7 @@ class AdmissionConfig(Strict):
 
     count_ratio: float | None = Field(10.0, ge=1)
     max_share: float | None = Field(None, gt=0, le=1)
+    norm_ratio: float | None = Field(1000.0, gt=1)
 
 
 class GuardConfig(Strict):
@@ -133,7 +134,7 @@ class GuardConfig(Strict):
             policy=base.policy if self.policy is None else self.policy.make("policy"),
             aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
             combine=self.combine or base.combine,
-            admission=Admission(self.admission.count_ratio, self.admission.max_share, known),
+            admission=Admission(**self.admission.model_dump(), known=known),
             remeasure=base.remeasure if self.remeasure is None else self.remeasure,
         )
 

@@ -134,7 +134,7 @@ def train_stacked(
     noise = Noise([torch_rng(seed, "dropout", round, shards[i].client_id) for i in order])
     x, y = shards[0].x, shards[0].y
     origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
-    weights = [part.expand(len(shards), *part.shape).contiguous() for part in origin]
+    weights = [part.repeat(len(shards), *[1] * part.ndim) for part in origin]
     optimizer = StackedOptimizer(training, weights)
     remaining = [len(plans[i]) for i in order]
     for t in range(max(remaining, default=0)):

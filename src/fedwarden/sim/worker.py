@@ -6,6 +6,7 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from shutil import rmtree
 
 import torch
 
@@ -41,6 +42,7 @@ def main(scratch: Path) -> None:
     for line in sys.stdin:
         run_task(engine, params, Task(**json.loads(line)), out)
         print("done", flush=True)
+    rmtree(scratch, ignore_errors=True)  # the run has ended, or was killed and could not clean up itself
 
 
 if __name__ == "__main__":

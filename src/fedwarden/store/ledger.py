@@ -130,6 +130,11 @@ class Ledger:
             if summary is not None:
                 self.db.execute("UPDATE run SET summary = ? WHERE id = ?", (json.dumps(summary), run))
 
+    def reopen(self, run: int, config: Mapping[str, Any]) -> None:
+        """Continue a run, perhaps with more rounds than it was started with."""
+        with self._transaction():
+            self.db.execute("UPDATE run SET state = 'running', config = ? WHERE id = ?", (json.dumps(config), run))
+
     def append(self, run: int, record: RoundRecord) -> None:
         """Commit one round; a round that is there already, as after a resume, is replaced by the same numbers."""
         key = (run, record.round)
