@@ -50,21 +50,23 @@ class Admission:
             raise ValueError(f"norm_ratio is more than 1, or none; got {self.norm_ratio}")
 
 
-def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Tensor] | str:
-    """A reply's layers as tensors over the same memory, or why they do not fit the global model's."""
+def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | str:
+    """A reply's layers as arrays, or why they do not fit the global model's."""
     try:
         arrays = [layers] if isinstance(layers, np.ndarray | Tensor) else list(layers)
-        tensors = [Updates.of([[array]]).segments[0].rows[0] for array in map(_array, arrays)]
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        return f"layers cannot be read as arrays of numbers ({error}); expected {len(like)} arrays"
+        arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in arrays]
+    except (TypeError, ValueError) as error:
+        return f"layers cannot be read as arrays ({error}); expected {len(like)} arrays"
     if len(arrays) != len(like):
         return f"sent {len(arrays)} layers; expected {len(like)}"
-    for i, (array, tensor, want) in enumerate(zip(arrays, tensors, like, strict=True)):
-        if tuple(np.shape(array)) != tuple(want.shape):
-            return f"layer {i} has shape {tuple(np.shape(array))}; expected {tuple(want.shape)}"
-        if tensor.dtype.is_floating_point != want.dtype.is_floating_point:
-            return f"layer {i} has dtype {tensor.dtype}; expected {want.dtype} or another of its kind"
-    return tensors
+    for i, (array, want) in enumerate(zip(arrays, like, strict=True)):
+        if tuple(array.shape) != tuple(want.shape):
+            return f"layer {i} has shape {tuple(array.shape)}; expected {tuple(want.shape)}"
+        if _kind(array) != _kind(want):
+            return f"layer {i} has dtype {array.dtype}; expected {want.dtype} or another {_kind(want)} type"
+        if isinstance(array, Tensor) and array.layout != torch.strided:
+            return f"layer {i} has the layout {array.layout}; expected a dense array"
+    return arrays
 
 
 def count_fault(count: float) -> str | None:
@@ -174,7 +176,8 @@ def _number(count: Any) -> float:
         return float("nan")
 
 
-def _array(value: Any) -> Any:
-    if isinstance(value, Tensor) and value.layout != torch.strided:
-        raise ValueError(f"a {value.layout} tensor is not taken")
-    return value
+def _kind(array: Any) -> str:
+    if isinstance(array, Tensor):
+        return "complex" if array.is_complex() else "floating" if array.dtype.is_floating_point else "integer"
+    kinds = {"f": "floating", "i": "integer", "u": "integer", "b": "integer"}
+    return kinds.get(array.dtype.kind, "other") if array.dtype.itemsize <= 8 else "other"
