@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import fedwarden as fw
+from fedwarden.admission import Admission
 from fedwarden.core.errors import ConfigError
-from fedwarden.warden import Memory, Warden, Watch, combine_flags, judge
+from fedwarden.warden import Memory, Warden, Watch, combine_flags, decide
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 
@@ -26,8 +27,11 @@ def with_outliers(n=12, d=30, seed=0, outliers=(3,), strength=50.0):
     return x
 
 
-def watch(rule=ROBUST, history="raw", start_round=1, **options):
-    return Watch({"name": "centroid_distance", **options}, history, rule, start_round)
+ANY_SIZE = Admission(norm_ratio=None)
+
+
+def watch(rule=ROBUST, history="raw", start_round=1, name="", **options):
+    return Watch({"name": "centroid_distance", **options}, history, rule, start_round, name)
 
 
 def flagged(outcome):
@@ -165,7 +169,7 @@ def rounds(cohort_of, first, last, n=9):
 def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_of):
     def build():
         return Warden(
-            [watch("gesd", history), watch(ROBUST, history, centre="median")],
+            [watch("gesd", history), watch(ROBUST, history, name="median", centre="median")],
             {"name": "quarantine", "parole": 2} if policy == "quarantine" else policy,
             remeasure=True,
         )
@@ -183,7 +187,7 @@ def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_o
 
 def test_a_state_of_another_configuration_is_refused():
     with pytest.raises(ConfigError, match="this warden has 2 watches; the state has 1"):
-        Warden([watch(), watch()]).load_state_dict(Warden([watch()]).state_dict())
+        Warden([watch(), watch(name="other")]).load_state_dict(Warden([watch()]).state_dict())
 
 
 def test_a_state_can_be_saved_whatever_integer_the_round_is(cohort_of):
@@ -196,8 +200,8 @@ def test_a_state_can_be_saved_whatever_integer_the_round_is(cohort_of):
 def test_remeasure_finds_who_hides_beside_a_stronger_one(policy, cohort_of):
     x = honest(12, d=1) * 0.1
     x[0], x[1] = 1000.0, 5.0  # while the first pulls the mean, the second lies nearer to it than the honest
-    once = Warden([watch("gesd")], policy).step(cohort_of(x))
-    again = Warden([watch("gesd")], policy, remeasure=True).step(cohort_of(x))
+    once = Warden([watch("gesd")], policy, admission=ANY_SIZE).step(cohort_of(x))
+    again = Warden([watch("gesd")], policy, admission=ANY_SIZE, remeasure=True).step(cohort_of(x))
     assert flagged(once) == ["a"]
     assert flagged(again) == ["a", "b"]
     np.testing.assert_allclose(again.update, x[2:].mean(axis=0), atol=1e-12)
@@ -233,18 +237,28 @@ def test_remeasure_counts_one_test_and_one_round(cohort_of):
 @pytest.mark.parametrize("rule", ["gesd", "robust_z", {"name": "k_sigma", "k": 2.33}])
 def test_an_attacker_with_huge_values_leaves_no_trace_in_the_update(rule, dtype, cohort_of):
     x = honest(12, d=500).astype(dtype)
-    x[3] = 1e15
-    outcome = Warden([watch(rule)], "exclude").step(cohort_of(x))
+    x[3] = 1e13
+    outcome = Warden([watch(rule)], "exclude", admission=ANY_SIZE).step(cohort_of(x))
     assert flagged(outcome) == ["d"]
     np.testing.assert_allclose(outcome.update, np.delete(x, 3, axis=0).mean(axis=0), atol=1e-6)
 
 
 def test_several_attackers_with_huge_values(cohort_of):
     x = honest(15, d=500).astype(np.float32)
-    x[:6] = 1e15 * np.random.default_rng(1).normal(size=(6, 500))
-    outcome = Warden([watch("gesd")], "exclude", remeasure=True).step(cohort_of(x))
+    x[:6] = 1e13 * np.random.default_rng(1).normal(size=(6, 500))
+    outcome = Warden([watch("gesd")], "exclude", admission=ANY_SIZE, remeasure=True).step(cohort_of(x))
     assert flagged(outcome) == list("abcdef")
     np.testing.assert_allclose(outcome.update, x[6:].mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", fw.names("preset"))
+def test_no_preset_lets_an_absurdly_long_update_in(preset, cohort_of):
+    x = honest(12, d=500).astype(np.float32)
+    x[3] = 1e13
+    outcome = Warden.preset(preset).step(cohort_of(x))
+    assert [r.client_id for r in outcome.record.rejected] == ["d"]
+    assert "times as long as the median one; at most 1000 times is let in" in outcome.record.rejected[0].reason
+    np.testing.assert_allclose(outcome.update, np.delete(x, 3, axis=0).mean(axis=0), atol=1e-6)
 
 
 def test_the_record_is_aligned_with_the_cohort_as_it_came(cohort_of):
@@ -332,13 +346,14 @@ def test_warnings_of_a_rule_are_noted(cohort_of):
 
 
 def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
-    """A replay gives ``judge`` what the ledger holds."""
+    """A replay gives ``decide`` what the ledger holds."""
     watches = [watch("gesd", "pid")]
     live = Warden(watches, "quarantine")
     memory = live.memory
     for t in (1, 2, 3):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
-        replayed = judge(memory, watches, live.policy, "any", t, record.client_ids, [w.signal for w in record.watches])
+        signals = [w.signal for w in record.watches]
+        replayed = decide(memory, watches, live.policy, "any", False, t, record.client_ids, lambda _, s=signals: s)
         memory = replayed.memory
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold

@@ -408,7 +408,7 @@ def _tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
         return array.detach()
     array = np.asanyarray(array)
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-        raise ValueError(f"updates must be real numbers of at most 64 bits; got dtype {array.dtype}")
+        raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))  # torch reads neither in place
     pages = getattr(array, "_mmap", None)
