@@ -215,7 +215,7 @@ class Warden:
             return Outcome(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
         judgement = decide(
             self.memory, self.watches, self.policy, self.combine, self.remeasure, inside.round, inside.client_ids,
-            lambda trusted: [watch.signal(replace(inside, trusted=trusted)) for watch in self.watches],
+            lambda trusted: self._measure(replace(inside, trusted=trusted)),
         )  # fmt: skip
         notes += [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
         state, aggregate = self._aggregate(inside, judgement.weights, notes)
@@ -262,6 +262,14 @@ class Warden:
         counts = clip_counts(cohort.num_examples, self.admission.count_ratio, self.admission.max_share)
         trusted = np.array([c not in self.memory.excluded for c in cohort.client_ids], dtype=bool)
         return replace(cohort, num_examples=counts, trusted=trusted)
+
+    def _measure(self, cohort: Cohort) -> list[Scores]:
+        """Every watch's signal; one that several watches share is measured once."""
+        values: list[Scores] = []
+        for i, watch in enumerate(self.watches):
+            same = next((j for j in range(i) if self.watches[j].signal == watch.signal), None)
+            values.append(watch.signal(cohort) if same is None else values[same])
+        return values
 
     def _aggregate(self, cohort: Cohort, weights: Scores, notes: list[str]) -> tuple[Mapping[str, Any], Aggregate]:
         if not (weights > 0).any():

@@ -1,0 +1,64 @@
+"""What the benchmarks share: tables, bars, and a line about the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Wall-clock time of one call."""
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """The median, and the smallest and largest value in brackets."""
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "**MISSED**"
+
+
+def at_most(value: float, bar: float | None, unit: str = "") -> str:
+    """The bar beside a figure that should not exceed it; a dash where there is none."""
+    return "-" if bar is None else f"at most {bar:g}{unit}: {verdict(value <= bar)}"
+
+
+def at_least(value: float, bar: float | None, unit: str = "") -> str:
+    """The bar beside a figure that should reach it; a dash where there is none."""
+    return "-" if bar is None else f"at least {bar:g}{unit}: {verdict(value >= bar)}"
+
+
+def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> None:
+    """A Markdown table on standard output, with a heading and a remark below it."""
+    print(f"### {title}\n")
+    for line in (header, ["---"] * len(header), *rows):
+        print("| " + " | ".join(str(cell) for cell in line) + " |")
+    print(f"\n{note}\n" if note else "", flush=True)
+
+
+def say(message: str) -> None:
+    """Progress, on standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def machine() -> str:
+    """The machine in one line: figures are worth little without it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    load = f", load {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}"
+    return f"{name}, {os.cpu_count()} cores{load}; {versions}"

@@ -1,0 +1,433 @@
+"""What one guarded round costs beside one plain sum of the same updates: time, memory, from disk, and by clients.
+
+    python benchmarks/guard.py                  about ten minutes, 3 GB of memory, 9 GB of disk
+    python benchmarks/guard.py --quick          about a minute, small models
+    python benchmarks/guard.py --only time --threads 1
+
+Prints Markdown. The floor is ``torch.sum(dim=0)`` over the same memory with the same threads; floor and guard take
+turns, and a ratio is that of two neighbouring measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from common import at_most, machine, say, seconds, show, spread
+
+import fedwarden as fw
+from fedwarden.core.types import Outcome
+from fedwarden.sim.models import build_model
+
+GIB = 1 << 30
+MEMORY_BAR = 10.0  # per cent of n * d * 4 bytes
+RESIDENT_BAR = 4.0  # GiB
+FREE_DISK = 12 * 10**9
+SECTIONS = ("time", "memory", "disk", "clients")
+
+Layers = list[int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of round: which guard, whether somebody is newly excluded, and how the updates are held."""
+
+    preset: str
+    excluded: bool
+    held: str  # "stacked": one (n, d) tensor; "layers": a list per client; "models": layers of whole models, base given
+    counts: str = "unequal"  # the clients' example counts; equal ones spare the guard a second mean
+
+    def __str__(self) -> str:
+        what = "one newly excluded" if self.excluded else "steady"
+        return f"{self.preset} | {what} | {self.held} | {self.counts}"
+
+
+CASES = (
+    Case("pid-made", False, "stacked"),
+    Case("pid-made", False, "stacked", "equal"),
+    Case("pid-made", False, "layers"),
+    Case("pid-made", False, "models"),
+    Case("auto", False, "stacked"),
+    Case("auto", False, "layers"),
+    Case("pid-made", True, "stacked"),
+    Case("pid-made", True, "layers"),
+    Case("auto", True, "stacked"),
+    Case("auto", True, "layers"),
+)
+HEADER = ("n", "d", "guard", "round", "rows", "counts")
+
+
+def layers_of(name: str, shape: Sequence[int], **options: Any) -> Layers:
+    """The sizes of a model's parameters, layer by layer."""
+    return [p.numel() for p in build_model(name, options, shape, 10, seed=0).parameters()]
+
+
+def small_model() -> Layers:
+    return layers_of("resnet18", (3, 32, 32), width=12)
+
+
+def cnn() -> Layers:
+    """1.2 million parameters in 8 layers."""
+    return layers_of("audit_cnn", (1, 28, 28))
+
+
+def resnet() -> Layers:
+    """11.2 million parameters in 62 layers."""
+    return layers_of("resnet18", (3, 32, 32))
+
+
+def make_stack(n: int, layers: Layers) -> torch.Tensor:
+    """Updates of two lengths, so that nobody stands out by chance: n rows of d numbers."""
+    stack = torch.empty(n, sum(layers)).normal_(generator=torch.Generator().manual_seed(0))
+    for i, row in enumerate(stack):
+        row.mul_(0.01 * (1.0 + 0.1 * (i % 2)))
+    return stack
+
+
+def hold(stack: torch.Tensor, layers: Layers, held: str) -> Any:
+    """The same memory as one tensor or as a list of layers per client."""
+    return stack if held == "stacked" else [list(row.split(layers)) for row in stack]
+
+
+def counts_of(n: int, counts: str) -> np.ndarray[Any, Any]:
+    return np.full(n, 500.0) if counts == "equal" else 400.0 + 10.0 * np.arange(n) % 200
+
+
+class Guard:
+    """A warden after one clean round, brought back to that state before every measurement."""
+
+    def __init__(self, case: Case, stack: torch.Tensor, layers: Layers) -> None:
+        self.case, self.n = case, len(stack)
+        self.rows, self.counts = hold(stack, layers, case.held), counts_of(len(stack), case.counts)
+        self.base = torch.zeros(stack.shape[1]) if case.held == "models" else None
+        self.warden = fw.Warden.preset(case.preset)
+        self.step(1)
+        self.state = self.warden.state_dict()
+
+    def step(self, round: int) -> Outcome:
+        """Score, decide and aggregate, from what the clients sent."""
+        updates = fw.Updates.of(self.rows, self.base)
+        return self.warden.step(fw.Cohort(round, tuple(map(str, range(self.n))), updates, self.counts))
+
+    def second_round(self) -> Outcome:
+        return self.step(2)
+
+    def reset(self) -> None:
+        self.warden.load_state_dict(self.state)
+
+    def check(self) -> None:
+        """The round does what its name says; otherwise its time would mean nothing."""
+        self.reset()
+        gone = np.flatnonzero(self.second_round().weights == 0).tolist()
+        if gone != ([0] if self.case.excluded else []):
+            raise SystemExit(f"{self.case}: expected {'client 0' if self.case.excluded else 'nobody'} out, got {gone}")
+
+
+@contextmanager
+def outlier(stack: torch.Tensor, present: bool) -> Iterator[None]:
+    """The first client far out, for rounds in which somebody is newly excluded."""
+    if present:
+        stack[0] *= 20
+    try:
+        yield
+    finally:
+        if present:
+            stack[0] /= 20
+
+
+def measure(stack: torch.Tensor, guards: Sequence[Guard], repetitions: int) -> list[list[tuple[float, float]]]:
+    """(floor, guard) seconds of every repetition and guard; the guards take turns, each after a floor of its own."""
+    for guard in guards:
+        guard.check()
+    stack.sum(dim=0)
+    times: list[list[tuple[float, float]]] = [[] for _ in guards]
+    for _ in range(repetitions):
+        for pairs, guard in zip(times, guards, strict=True):
+            guard.reset()
+            floor = seconds(lambda: stack.sum(dim=0))
+            pairs.append((floor, seconds(guard.second_round)))
+    return times
+
+
+def time_table(sizes: Sequence[tuple[int, Layers]], repetitions: int, threads: int, bar: float | None) -> None:
+    torch.set_num_threads(threads)
+    rows = []
+    for n, layers in sizes:
+        say(f"time: n = {n}, d = {sum(layers):,}, {threads} threads")
+        stack = make_stack(n, layers)
+        guards = [Guard(case, stack, layers) for case in CASES]  # before there is an outlier
+        for excluded in (False, True):
+            some = [g for g in guards if g.case.excluded == excluded]
+            with outlier(stack, excluded):
+                for guard, pairs in zip(some, measure(stack, some, repetitions), strict=True):
+                    ratios = [b / a for a, b in pairs]
+                    floor, ours = (1000 * median(p[k] for p in pairs) for k in (0, 1))
+                    rows.append(
+                        [n, f"{sum(layers):,}", *str(guard.case).split(" | "), f"{floor:.1f}", f"{ours:.1f}",
+                         f"{median(ratios):.2f}", f"{min(ratios):.2f}", at_most(median(ratios), bar)]
+                    )  # fmt: skip
+    show(
+        f"Time of a guarded round, {threads} thread{'s' * (threads > 1)}",
+        (*HEADER, "floor, ms", "guard, ms", "median ratio", "smallest", "bar"),
+        rows,
+        f"Floor: `torch.sum(dim=0)` over the same memory. {repetitions} repetitions, floor and guard in turn; times "
+        "are medians. The guard's time covers wrapping the rows, scores, decision and aggregate. Rows: `stacked` one "
+        "tensor; `layers` a list of layers per client; `models` the same as whole models, the global one subtracted.",
+    )
+
+
+def resident(field: str = "VmRSS") -> int:
+    """Bytes of resident memory now, or the highest so far (VmHWM)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return 1024 * int(line.split()[1])
+    raise SystemExit(f"/proc/self/status has no {field}; the memory figures need Linux")
+
+
+def forget_peak() -> None:
+    """Let VmHWM start again from the memory in use now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def probe_memory(task: dict[str, Any]) -> dict[str, Any]:
+    """In a fresh process: the peak of one step above what was resident before it."""
+    case, n, layers = Case(**task["case"]), task["n"], task["layers"]
+    torch.set_num_threads(task["threads"])
+    few = [1 << 17] * 2  # the same path once on little data: imports, compiled kernels, threads
+    warm = make_stack(n, few)
+    Guard(case, warm, few).second_round()
+    del warm
+    stack = make_stack(n, layers)
+    guard = Guard(case, stack, layers)
+    with outlier(stack, case.excluded):
+        forget_peak()
+        before = resident()
+        outcome = guard.second_round()
+        peak = resident("VmHWM") - before
+    return {"peak": peak, "result": 4 * outcome.update.numel(), "out": int((outcome.weights == 0).sum())}
+
+
+def memory_table(sizes: Sequence[tuple[int, Layers]], threads: int, repetitions: int) -> None:
+    rows = []
+    for n, layers in sizes:
+        say(f"memory: n = {n}, d = {sum(layers):,}")
+        whole = 4 * n * sum(layers)
+        for case in CASES:
+            task = {"case": asdict(case), "n": n, "layers": layers, "threads": threads}
+            found = [in_fresh_process("memory", task) for _ in range(repetitions)]
+            if any(f["out"] != int(case.excluded) for f in found):
+                raise SystemExit(f"{case}: somebody was excluded in the wrong round")
+            peak = max(f["peak"] for f in found)
+            share, result = 100 * peak / whole, 100 * found[0]["result"] / whole
+            rows.append(
+                [n, f"{sum(layers):,}", *str(case).split(" | "), f"{peak / 1e6:.1f}", f"{share:.1f} %",
+                 f"{result:.1f} %", at_most(share, MEMORY_BAR, " %")]
+            )  # fmt: skip
+    show(
+        "Peak extra memory of a guarded round",
+        (*HEADER, "extra, MB", "of n d 4 bytes", "the new update alone", "bar"),
+        rows,
+        "Each case in a fresh process: the kernel's peak resident size (VmHWM, reset before the step) less what was "
+        f"resident before it; the largest of {repetitions}. The update that the step returns is part of it. "
+        f"{threads} threads.",
+    )
+
+
+class Sampler:
+    """The highest VmRSS that a thread sees, looking every few milliseconds."""
+
+    def __init__(self, pause: float = 0.005) -> None:
+        self.peak, self.pause, self.stop = 0, pause, threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self.stop.is_set():
+            self.peak = max(self.peak, resident())
+            time.sleep(self.pause)
+
+    def __enter__(self) -> Sampler:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop.set()
+        self.thread.join()
+
+
+def evict(paths: Sequence[Path]) -> None:
+    """Ask the kernel to drop the files' pages, so that the next read comes from the disk."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_once(paths: Sequence[Path], buffer: bytearray) -> None:
+    """Every byte of the files once, through one buffer."""
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
+def write_updates(folder: Path, n: int, d: int) -> list[Path]:
+    """One .npy file per client, on the disk and not only in memory when this returns."""
+    generator, paths = torch.Generator().manual_seed(0), []
+    for i in range(n):
+        paths.append(folder / f"client-{i:03d}.npy")
+        row = torch.empty(d).normal_(0.0, 0.01 * (1.0 + 0.1 * (i % 2)), generator=generator)
+        with paths[-1].open("wb") as file:
+            np.save(file, row.numpy(), allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+    return paths
+
+
+def probe_disk(task: dict[str, Any]) -> dict[str, Any]:
+    """In a fresh process: times of reading the files once and of a guarded round over them, in turn."""
+    paths, buffer = [Path(p) for p in task["paths"]], bytearray(16 << 20)
+    torch.set_num_threads(task["threads"])
+    counts, ids = counts_of(len(paths), "unequal"), tuple(map(str, range(len(paths))))
+    warden = fw.Warden.preset(task["preset"])
+    few = make_stack(len(paths), [1 << 15])
+    warden.step(fw.Cohort(1, ids, fw.Updates.of(list(few)), counts))
+    state, floors, ours = warden.state_dict(), [], []
+
+    def guarded() -> None:
+        warden.step(fw.Cohort(2, ids, fw.Updates.open(paths), counts))
+
+    with Sampler() as sampler:
+        for _ in range(task["repetitions"]):
+            for work, times in ((lambda: read_once(paths, buffer), floors), (guarded, ours)):
+                warden.load_state_dict(state)
+                evict(paths) if task["cold"] else read_once(paths, buffer)
+                times.append(seconds(work))
+    return {"floors": floors, "ours": ours, "peak": sampler.peak, "out": len(warden.excluded)}
+
+
+def disk_table(n: int, layers: Layers, threads: int, repetitions: int, folder: str | None) -> None:
+    d = sum(layers)
+    size = 4 * n * d
+    free = shutil.disk_usage(folder or tempfile.gettempdir()).free
+    needed = max(FREE_DISK, size * 4 // 3) if size > GIB else 2 * size
+    if free < needed:
+        print(
+            f"### From disk\n\nSkipped: {free / 1e9:.1f} GB free in the temporary folder, {needed / 1e9:.1f} GB "
+            "needed; point --folder or TMPDIR elsewhere.\n"
+        )
+        return
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-", dir=folder) as place:
+        say(f"disk: writing {size / 1e9:.1f} GB")
+        paths = write_updates(Path(place), n, d)
+        for preset in ("pid-made", "auto"):
+            for cold in (True, False):
+                say(f"disk: {preset}, {'cold' if cold else 'cached'}")
+                task = {"paths": [str(p) for p in paths], "preset": preset, "cold": cold, "threads": threads}
+                found = in_fresh_process("disk", {**task, "repetitions": repetitions})
+                ratios = [b / a for a, b in zip(found["floors"], found["ours"], strict=True)]
+                peak = found["peak"] / GIB
+                rows.append(
+                    [n, f"{d:,}", preset, "cold" if cold else "cached", f"{median(found['floors']):.2f}",
+                     f"{median(found['ours']):.2f}", spread(ratios), f"{peak:.2f}",
+                     at_most(peak, RESIDENT_BAR, " GiB")]
+                )  # fmt: skip
+    header = ("n", "d", "guard", "files", "one read, s", "guard, s", "ratio (range)", "peak resident, GiB", "bar")
+    show(
+        f"From disk: {size / 1e9:.1f} GB of memory-mapped .npy files",
+        header,
+        rows,
+        f"A steady round. One read: every file through one 16 MiB buffer. Cold: the files' pages are dropped before "
+        f"each measurement; cached: the files have just been read. Peak: VmRSS sampled every 5 ms by a thread, mapped "
+        f"pages included. {repetitions} repetitions in turn, {threads} threads.",
+    )
+
+
+def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, threads: int) -> None:
+    """Time per client over the number of clients, the sizes in turn."""
+    torch.set_num_threads(threads)
+    say(f"clients: {', '.join(map(str, numbers))}, {threads} threads")
+    stacks = {n: make_stack(n, layers) for n in numbers}
+    rows = []
+    for preset in ("pid-made", "auto"):
+        guards = {n: Guard(Case(preset, False, "stacked"), stacks[n], layers) for n in numbers}
+        times: dict[int, list[tuple[float, float]]] = {n: [] for n in numbers}
+        for _ in range(repetitions):
+            for n in numbers:
+                times[n] += measure(stacks[n], [guards[n]], 1)[0]
+        each = {n: 1000 * median(b for _, b in times[n]) / n for n in numbers}
+        for n in numbers:
+            ratio = median(b / a for a, b in times[n])
+            rows.append([preset, n, f"{each[n]:.3f}", f"{each[n] / each[numbers[0]]:.2f}", f"{ratio:.2f}"])
+    show(
+        f"Time per client, d = {sum(layers):,}, {threads} thread{'s' * (threads > 1)}",
+        ("guard", "n", "ms per client", f"relative to n = {numbers[0]}", "ratio to the floor"),
+        rows,
+        f"A steady round, stacked rows, unequal counts; medians of {repetitions} repetitions. Linear in n: the fourth "
+        "column stays near 1 (small cohorts may fit a cache).",
+    )
+
+
+PROBES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"memory": probe_memory, "disk": probe_disk}
+
+
+def in_fresh_process(probe: str, task: dict[str, Any]) -> dict[str, Any]:
+    """Run one probe in a process of its own; tasks and results are JSON."""
+    command = [sys.executable, __file__, "--probe", probe]
+    done = subprocess.run(command, input=json.dumps(task), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the {probe} probe failed:\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    default = torch.get_num_threads()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="smaller models and fewer repetitions")
+    parser.add_argument("--threads", type=int, nargs="+", metavar="N", help=f"default: 1 and {default}")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="default: 9, with --quick 5")
+    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=list(SECTIONS), help="some of the tables")
+    parser.add_argument("--no-large", action="store_true", help="leave out the 9 GB from disk")
+    parser.add_argument("--folder", help="where to put them; default: the temporary folder")
+    parser.add_argument("--bar", type=float, metavar="RATIO", help="the largest median ratio of the time tables")
+    parser.add_argument("--probe", choices=PROBES, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.probe:
+        print(json.dumps(PROBES[args.probe](json.loads(sys.stdin.read()))))
+        return
+    threads = sorted(set(args.threads or (1, default)))
+    repetitions = args.repetitions or (5 if args.quick else 9)
+    sizes = [(20, small_model()), (50, cnn())] if args.quick else [(20, cnn()), (50, resnet())]
+    print(f"## Guard\n\n{machine()}.\n")
+    if "time" in args.only:
+        for number in threads:
+            time_table(sizes, repetitions, number, args.bar)
+    if "memory" in args.only:
+        memory_table(sizes, threads[-1], 1 if args.quick else 3)
+    if "disk" in args.only and not args.no_large:
+        if args.quick:
+            disk_table(20, cnn(), threads[-1], 2, args.folder)
+        else:
+            disk_table(200, resnet(), threads[-1], 3, args.folder)
+    if "clients" in args.only:
+        for number in threads:
+            clients_table(small_model() if args.quick else cnn(), (10, 20, 40, 80), repetitions, number)
+
+
+if __name__ == "__main__":
+    main()
