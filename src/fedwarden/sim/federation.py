@@ -25,7 +25,7 @@ from .data import Dataset
 from .engine import Engine, choose_group
 from .metrics import Detection, detection, evaluate, rounds_to
 from .models import build_model
-from .pool import Pool, default_workers
+from .pool import Pool, default_workers, one_thread
 from .scenario import Scenario
 from .trainer import LocalTraining
 
@@ -137,7 +137,8 @@ class Federation:
         outcome = self.warden.step(Cohort(t, tuple(chosen), updates, counts, self.params))
         self.params = self.params + outcome.update.to(torch.float32)
         self.round = t
-        return replace(outcome.record, metrics=self._evaluate())
+        with one_thread():
+            return replace(outcome.record, metrics=self._evaluate())
 
     def _choose(self, t: int) -> list[str]:
         asked = [c for c in self.clients if self.warden.asks(c)]

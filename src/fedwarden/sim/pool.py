@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -43,7 +44,6 @@ class Pool:
     def __init__(self, engine: Engine, model: dict[str, Any] | None, workers: int, imports: Sequence[str] = ()) -> None:
         """``model`` describes how a worker builds the model; None, for a module of the user's own, uses none."""
         self.engine = engine
-        self.threads = torch.get_num_threads()
         self.processes: list[subprocess.Popen[str]] = []
         self.ready: set[int] = set()
         helpers = workers - 1 if model is not None and engine.device.type == "cpu" else 0
@@ -107,16 +107,13 @@ class Pool:
         for group in self.engine.groups(client_ids):
             tasks.put(Task(round, [client_ids[i] for i in group], group))
         threads = [Thread(target=self._feed, args=(process, tasks), daemon=True) for process in self.processes]
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             for thread in threads:
                 thread.start()
             self._work(tasks)
             for thread in threads:
                 thread.join()
             self._work(tasks)  # what a dying worker handed back
-        finally:
-            torch.set_num_threads(self.threads)
         return self.out[: len(client_ids)]
 
     def _work(self, tasks: SimpleQueue[Task]) -> None:
@@ -152,6 +149,17 @@ def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:
 def share(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor over a file that other processes can map; created where it is not there."""
     return torch.from_file(str(path), shared=True, size=torch.Size(shape).numel(), dtype=dtype).reshape(shape)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread in this block: on small models more of them stall more than they help."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def default_workers() -> int:
