@@ -11,6 +11,8 @@ turns, and a ratio is that of two neighbouring measurements.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import shutil
@@ -200,18 +202,26 @@ def resident(field: str = "VmRSS") -> int:
 
 
 def forget_peak() -> None:
-    """Let VmHWM start again from the memory in use now."""
+    """Give freed memory back to the system and let VmHWM start again from what is in use now."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # else the step would live on what earlier ones have freed
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def warm_up(case: Case, n: int) -> None:
+    """The same path on little data: imports, compiled kernels and threads are there once and for all."""
+    few = [1 << 16] * 3
+    stack = make_stack(n, few)
+    guard = Guard(case, stack, few)
+    with outlier(stack, case.excluded):
+        guard.second_round()
 
 
 def probe_memory(task: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the peak of one step above what was resident before it."""
     case, n, layers = Case(**task["case"]), task["n"], task["layers"]
     torch.set_num_threads(task["threads"])
-    few = [1 << 17] * 2  # the same path once on little data: imports, compiled kernels, threads
-    warm = make_stack(n, few)
-    Guard(case, warm, few).second_round()
-    del warm
+    warm_up(case, n)
     stack = make_stack(n, layers)
     guard = Guard(case, stack, layers)
     with outlier(stack, case.excluded):
@@ -242,9 +252,9 @@ def memory_table(sizes: Sequence[tuple[int, Layers]], threads: int, repetitions:
         "Peak extra memory of a guarded round",
         (*HEADER, "extra, MB", "of n d 4 bytes", "the new update alone", "bar"),
         rows,
-        "Each case in a fresh process: the kernel's peak resident size (VmHWM, reset before the step) less what was "
-        f"resident before it; the largest of {repetitions}. The update that the step returns is part of it. "
-        f"{threads} threads.",
+        "Each case in a fresh process that has played a small round: the kernel's peak resident size (VmHWM, reset "
+        f"before the step) less what was resident before it; the largest of {repetitions}. The update that the step "
+        f"returns is part of it. {threads} threads.",
     )
 
 
@@ -302,13 +312,16 @@ def probe_disk(task: dict[str, Any]) -> dict[str, Any]:
     paths, buffer = [Path(p) for p in task["paths"]], bytearray(16 << 20)
     torch.set_num_threads(task["threads"])
     counts, ids = counts_of(len(paths), "unequal"), tuple(map(str, range(len(paths))))
+    warm_up(Case(task["preset"], False, "layers"), len(paths))
     warden = fw.Warden.preset(task["preset"])
-    few = make_stack(len(paths), [1 << 15])
-    warden.step(fw.Cohort(1, ids, fw.Updates.of(list(few)), counts))
-    state, floors, ours = warden.state_dict(), [], []
 
-    def guarded() -> None:
-        warden.step(fw.Cohort(2, ids, fw.Updates.open(paths), counts))
+    def guarded(round: int = 2) -> None:
+        warden.step(fw.Cohort(round, ids, fw.Updates.open(paths), counts))
+
+    guarded(1)
+    state: dict[str, Any] = warden.state_dict()
+    floors: list[float] = []
+    ours: list[float] = []
 
     with Sampler() as sampler:
         for _ in range(task["repetitions"]):

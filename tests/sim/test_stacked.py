@@ -143,34 +143,33 @@ class Backwards(nn.Sequential):
 LINEAR = nn.Linear(4, 4)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        nn.Linear(3, 2),
-        nn.Sequential(nn.Linear(3, 2, bias=False)),
-        nn.Sequential(nn.Conv2d(1, 1, 3, stride=2)),
-        nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)),
-        nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
-        nn.Sequential(nn.Conv2d(1, 1, 3, bias=False)),
-        nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")),
-        nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")),
-        nn.Sequential(nn.MaxPool2d(3)),
-        nn.Sequential(nn.MaxPool2d(2, stride=1)),
-        nn.Sequential(nn.MaxPool2d(2, padding=1)),
-        nn.Sequential(nn.MaxPool2d(2, ceil_mode=True)),
-        nn.Sequential(nn.MaxPool2d(2, dilation=2)),
-        nn.Sequential(nn.Flatten(2)),
-        nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
-        nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)),
-        nn.Sequential(nn.Sequential(nn.Linear(3, 3))),
-        nn.Sequential(Scaled(3, 2)),
-        Backwards(nn.Tanh(), nn.Linear(3, 3)),
-        nn.Sequential(LINEAR, nn.Tanh(), LINEAR),  # one set of weights, used twice
-    ],
-    ids=lambda m: str(m).replace("\n", ""),
-)
-def test_what_has_no_stacked_form_says_so(model):
-    assert Stacked.of(model) is None
+WITHOUT = {
+    "not sequential": nn.Linear(3, 2),
+    "no bias": nn.Sequential(nn.Linear(3, 2, bias=False)),
+    "stride": nn.Sequential(nn.Conv2d(1, 1, 3, stride=2)),
+    "dilation": nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)),
+    "groups": nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
+    "no bias in a convolution": nn.Sequential(nn.Conv2d(1, 1, 3, bias=False)),
+    "padding by name": nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")),
+    "circular padding": nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")),
+    "pooling of 3": nn.Sequential(nn.MaxPool2d(3)),
+    "pooling with stride": nn.Sequential(nn.MaxPool2d(2, stride=1)),
+    "pooling with padding": nn.Sequential(nn.MaxPool2d(2, padding=1)),
+    "pooling rounded up": nn.Sequential(nn.MaxPool2d(2, ceil_mode=True)),
+    "pooling with dilation": nn.Sequential(nn.MaxPool2d(2, dilation=2)),
+    "flatten some": nn.Sequential(nn.Flatten(2)),
+    "batch norm": nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
+    "layer norm": nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)),
+    "nested": nn.Sequential(nn.Sequential(nn.Linear(3, 3))),
+    "a subclass of a layer": nn.Sequential(Scaled(3, 2)),
+    "a subclass of Sequential": Backwards(nn.Tanh(), nn.Linear(3, 3)),
+    "a layer used twice": nn.Sequential(LINEAR, nn.Tanh(), LINEAR),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_what_has_no_stacked_form_says_so(name):
+    assert Stacked.of(WITHOUT[name]) is None
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -179,6 +178,11 @@ def test_dropout_keeps_the_mean(p):
     kept = (mask > 0).double().mean().item()
     assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / mask.numel()) ** 0.5)  # five standard errors
     assert mask.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
+
+
+def test_dropout_of_everything_leaves_nothing():
+    """As nn.Dropout(1.0) does."""
+    assert not keep_mask(3, 4, 1.0, torch.Generator().manual_seed(0)).any()
 
 
 def test_a_clients_masks_do_not_depend_on_its_group():

@@ -92,8 +92,7 @@ class Updates:
         """Wrap an (n, d) tensor or array, a list of clients (each a flat array or a list of layer arrays), or Updates.
 
         ``base`` is subtracted from every row as it is read: give the round's global parameters when the rows are
-        whole models. ``measured`` lists the column ranges that enter norms and distances; by default all but integer
-        layers.
+        whole models. ``measured`` lists the column ranges that enter distances; by default all but integer layers.
         """
         if isinstance(rows, Updates):
             return rows
@@ -262,8 +261,8 @@ class Updates:
                 stop = min(start + width, segment.stop)
                 yield segment, start, stop
                 held += 4 * self.n * (stop - start)
-                if self._maps and held >= RELEASE_BYTES:
-                    for pages in self._maps:
+                if held >= RELEASE_BYTES:
+                    for pages in self._maps if hasattr(mmap, "MADV_DONTNEED") else ():
                         pages.madvise(mmap.MADV_DONTNEED)
                     held = 0
 

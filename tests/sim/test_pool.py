@@ -1,0 +1,220 @@
+"""Worker processes change how long a round takes and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+
+import fedwarden.sim.pool as module
+from fedwarden.sim.engine import Engine
+from fedwarden.sim.models import build_model
+from fedwarden.sim.pool import Pool, default_workers, run_task, share
+from fedwarden.sim.trainer import LocalTraining
+
+RECIPE = {"name": "mlp", "options": {"hidden": [8]}, "shape": [1, 8, 8], "classes": 3}
+CLIENTS = 8
+
+
+def engine_of(group=1, per_client=20, epochs=1):
+    x = torch.rand(CLIENTS * per_client, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(len(x)) % 3
+    rows = np.random.default_rng(0).permutation(len(x)).reshape(CLIENTS, per_client)
+    training = LocalTraining(lr=0.1, momentum=0.9, batch_size=6, epochs=epochs)
+    model = build_model(**RECIPE, seed=0)
+    return Engine(model, training, 0, x, y, {f"c{i}": np.sort(r) for i, r in enumerate(rows)}, group)
+
+
+@pytest.fixture
+def shm(tmp_path, monkeypatch):
+    """A shared-memory folder of this test's own, so that what is left in it was left by this test."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(module, "SHARED_MEMORY", folder)
+    return folder
+
+
+@pytest.fixture
+def tasks_here(monkeypatch):
+    """The tasks that this process trains itself, a little slowly, so that a worker gets some too."""
+    done = []
+
+    def slowly(engine, params, task, out):
+        time.sleep(0.03)
+        run_task(engine, params, task, out)
+        done.append(task)
+
+    monkeypatch.setattr(module, "run_task", slowly)
+    return done
+
+
+def rounds(pool, count=3):
+    """The models of each round, each started from the mean of the last; the second leaves clients out."""
+    params, found = pool.engine.layout.flatten(build_model(**RECIPE, seed=0).state_dict()), []
+    ids = list(pool.engine.rows)
+    for t in range(1, count + 1):
+        models = pool.train(params, t, ids if t != 2 else ids[1::2][::-1])
+        found.append(models.clone())
+        params = models.mean(dim=0)
+    return found
+
+
+@pytest.fixture(scope="module", params=[0, 3])
+def alone(request):
+    """The rounds of one process, with the group size they belong to."""
+    with Pool(engine_of(request.param), RECIPE, 1) as pool:
+        assert pool.processes == []
+        return request.param, rounds(pool)
+
+
+def assert_equal(found, want):
+    for a, b in zip(found, want, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_two_workers_give_the_same_bits_as_one(alone, shm, tasks_here):
+    group, want = alone
+    with Pool(engine_of(group), RECIPE, 2) as pool:
+        (process,) = pool.processes
+        assert_equal(rounds(pool), want)
+    ids = list(pool.engine.rows)
+    tasks = sum(len(pool.engine.groups(chosen)) for chosen in (ids, ids[1::2], ids))
+    assert 0 < len(tasks_here) < tasks  # the worker did some
+    assert process.returncode == 0
+    assert list(shm.iterdir()) == []
+
+
+def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tasks_here):
+    with Pool(engine_of(), RECIPE, 1) as pool:
+        want = rounds(pool)
+    with Pool(engine_of(), RECIPE, 2) as pool:
+        (process,) = pool.processes
+        rounds(pool, 1)  # now the worker is up
+        os.kill(process.pid, signal.SIGSTOP)  # it holds the next task it is given and does not finish it
+        tasks_here.clear()
+        ids = list(pool.engine.rows)
+
+        def kill():
+            while len(tasks_here) < len(ids) - 1:
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGKILL)
+
+        Thread(target=kill).start()
+        assert torch.equal(rounds(pool, 1)[0], want[0])
+        assert len(tasks_here) == len(ids)  # the one that came back, too
+        assert process.wait(timeout=5) == -signal.SIGKILL
+        assert_equal(rounds(pool), want)  # and the rounds after that
+    assert list(shm.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["before it is up", "while it trains"])
+def test_a_worker_killed_at_another_moment(moment, shm, tasks_here):
+    with Pool(engine_of(), RECIPE, 1) as pool:
+        want = rounds(pool)
+    with Pool(engine_of(), RECIPE, 2) as pool:
+        (process,) = pool.processes
+        if moment == "before it is up":
+            os.kill(process.pid, signal.SIGKILL)
+        else:
+            rounds(pool, 1)
+            Thread(target=lambda: (time.sleep(0.05), os.kill(process.pid, signal.SIGKILL))).start()
+        assert_equal(rounds(pool), want)
+    assert process.returncode == -signal.SIGKILL
+    assert list(shm.iterdir()) == []
+
+
+def test_close_leaves_no_process_and_no_folder(shm):
+    """Here before the worker is up; the other tests look after rounds."""
+    pool = Pool(engine_of(), RECIPE, 2)
+    (process,) = pool.processes
+    assert list(shm.iterdir()) == [pool.scratch]
+    pool.close()
+    assert process.returncode == 0
+    assert not Path(f"/proc/{process.pid}").exists()
+    assert list(shm.iterdir()) == []
+    pool.close()  # once more does nothing
+
+
+def fail_with_workers(started):
+    with Pool(engine_of(), RECIPE, 2) as pool:
+        started += pool.processes
+        os.kill(pool.processes[0].pid, signal.SIGKILL)  # only so that the test need not wait for it
+        raise RuntimeError("mine")
+
+
+def test_an_error_closes_too(shm):
+    started = []
+    with pytest.raises(RuntimeError, match="mine"):
+        fail_with_workers(started)
+    assert [p.poll() for p in started] == [-signal.SIGKILL]
+    assert list(shm.iterdir()) == []
+
+
+@pytest.mark.parametrize("free", [10, 10**9])
+def test_scratch_files_lie_in_shared_memory_where_it_is_large_enough(free, shm, tmp_path, monkeypatch):
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free})())
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    with Pool(engine_of(), RECIPE, 2) as pool:
+        os.kill(pool.processes[0].pid, signal.SIGKILL)
+        assert pool.scratch.parent == (tmp_path if free == 10 else shm)
+    assert not pool.scratch.exists()
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "training"])
+def test_the_worker_of_a_killed_run_ends_and_cleans_up(busy, shm):
+    """A run that was killed could not: its worker only sees that both pipes are closed."""
+    pool = Pool(engine_of(epochs=50), RECIPE, 2)
+    (process,) = pool.processes
+    assert process.stdout.readline() == "ready\n"
+    if busy:
+        print(json.dumps(asdict(module.Task(1, ["c0"], [0]))), file=process.stdin, flush=True)
+    process.stdout.close()
+    process.stdin.close()
+    process.wait(timeout=20)
+    left = list(shm.iterdir())
+    pool.close()
+    assert left == []
+
+
+def test_a_module_of_the_users_own_and_one_worker_use_no_process():
+    for model, workers in ((None, 4), (RECIPE, 1)):
+        with Pool(engine_of(), model, workers) as pool:
+            assert pool.processes == []
+            assert not hasattr(pool, "scratch")
+
+
+def test_nobody_to_train():
+    with Pool(engine_of(), RECIPE, 1) as pool:
+        assert pool.train(torch.zeros(pool.engine.layout.d), 1, []).shape == (0, pool.engine.layout.d)
+
+
+def test_the_number_of_threads_is_put_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with Pool(engine_of(), RECIPE, 1) as pool:
+            rounds(pool, 1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_shared_tensor_is_one_file_for_all(tmp_path):
+    a = share(tmp_path / "file", (2, 3), torch.float32)
+    b = share(tmp_path / "file", (2, 3), torch.float32)
+    a.copy_(torch.arange(6.0).reshape(2, 3))
+    assert torch.equal(a, b)
+    assert (tmp_path / "file").stat().st_size == 24
+
+
+def test_one_worker_per_core_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 9}, raising=False)
+    assert default_workers() == 3
