@@ -245,8 +245,8 @@ def memory_table(sizes: Sequence[tuple[int, Layers]], threads: int, repetitions:
             peak = max(f["peak"] for f in found)
             share, result = 100 * peak / whole, 100 * found[0]["result"] / whole
             rows.append(
-                [n, f"{sum(layers):,}", *str(case).split(" | "), f"{peak / 1e6:.1f}", f"{share:.1f} %",
-                 f"{result:.1f} %", at_most(share, MEMORY_BAR, " %")]
+                [n, f"{sum(layers):,}", *str(case).split(" | "), f"{peak / 1e6:.1f}", f"{share:.2f} %",
+                 f"{result:.2f} %", at_most(share, MEMORY_BAR, " %")]
             )  # fmt: skip
     show(
         "Peak extra memory of a guarded round",
@@ -431,12 +431,12 @@ def main() -> None:
         for number in threads:
             time_table(sizes, repetitions, number, args.bar)
     if "memory" in args.only:
-        memory_table(sizes, threads[-1], 1 if args.quick else 3)
+        memory_table(sizes, threads[-1], 1 if args.quick else min(repetitions, 3))
     if "disk" in args.only and not args.no_large:
         if args.quick:
-            disk_table(20, cnn(), threads[-1], 2, args.folder)
+            disk_table(20, cnn(), threads[-1], min(repetitions, 2), args.folder)
         else:
-            disk_table(200, resnet(), threads[-1], 3, args.folder)
+            disk_table(200, resnet(), threads[-1], min(repetitions, 3), args.folder)
     if "clients" in args.only:
         for number in threads:
             clients_table(small_model() if args.quick else cnn(), (10, 20, 40, 80), repetitions, number)

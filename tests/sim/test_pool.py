@@ -131,6 +131,26 @@ def test_a_worker_killed_at_another_moment(moment, shm, tasks_here):
     assert list(shm.iterdir()) == []
 
 
+def test_a_worker_that_dies_as_it_is_given_a_task(shm, monkeypatch):
+    """Between the look whether it lives and the writing: the pipe breaks with the task still in its buffer."""
+    with Pool(engine_of(), RECIPE, 1) as pool:
+        want = rounds(pool, 1)
+    pool = Pool(engine_of(), RECIPE, 2)
+    (process,) = pool.processes
+    rounds(pool, 1)
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "poll", lambda: None)
+        assert_equal(rounds(pool, 1), want)
+    try:
+        pool.close()
+        left = list(shm.iterdir())
+    finally:
+        process.wait()
+    assert left == []
+
+
 def test_close_leaves_no_process_and_no_folder(shm):
     """Here before the worker is up; the other tests look after rounds."""
     pool = Pool(engine_of(), RECIPE, 2)

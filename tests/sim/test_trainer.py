@@ -249,50 +249,51 @@ def test_a_client_without_rows_keeps_the_global_model():
         assert not torch.equal(out[0], params)
 
 
-class TestSeededDropout:
-    def model(self):
-        return nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.4), nn.Sequential(nn.Dropout(0.5)), nn.Dropout(0.0))
+def with_dropout():
+    return nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.4), nn.Sequential(nn.Dropout(0.5)), nn.Dropout(0.0)).train()
 
-    @pytest.mark.parametrize("fails", [False, True])
-    def test_leaves_the_module_as_it_was(self, fails):
-        model, x = self.model().train(), torch.ones(4, 3)
 
-        def draw():
-            torch.manual_seed(1)
+@pytest.mark.parametrize("fails", [False, True])
+def test_seeded_dropout_leaves_the_module_as_it_was(fails):
+    model, x = with_dropout(), torch.ones(4, 3)
+
+    def draw():
+        torch.manual_seed(1)
+        return model(x)
+
+    before, text = draw(), str(model)
+    try:
+        with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
+            assert not torch.equal(draw(), before)
+            if fails:
+                raise RuntimeError
+    except RuntimeError:
+        assert fails
+    assert torch.equal(draw(), before)
+    assert str(model) == text
+    assert model.training
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_seeded_dropout_draws_from_its_generator_alone():
+    model, x = with_dropout(), torch.ones(4, 3)
+
+    def draw(state):
+        torch.manual_seed(state)
+        with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
             return model(x)
 
-        before, text = draw(), str(model)
-        try:
-            with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
-                assert not torch.equal(draw(), before)
-                if fails:
-                    raise RuntimeError
-        except RuntimeError:
-            assert fails
-        assert torch.equal(draw(), before)
-        assert str(model) == text
-        assert model.training
-        assert not any(m._forward_hooks for m in model.modules())
+    assert torch.equal(draw(1), draw(2))
 
-    def test_draws_from_its_generator_alone(self):
-        model, x = self.model().train(), torch.ones(4, 3)
 
-        def draw(state):
-            torch.manual_seed(state)
-            with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
-                return model(x)
-
-        assert torch.equal(draw(1), draw(2))
-
-    def test_a_partial_batch_takes_the_first_masks_of_a_full_one(self):
-        model = nn.Sequential(nn.Dropout(0.5)).train()
-        found = []
-        for size in (2, 6):
-            generator = torch.Generator().manual_seed(0)
-            with seeded_dropout(model, 6, generator):
-                found.append((model(torch.ones(size, 9))[:2], model(torch.ones(size, 9))[:2]))
-        assert torch.equal(found[0][0], found[1][0])
-        assert torch.equal(found[0][1], found[1][1])  # so the generator was moved on as far
+def test_a_partial_batch_takes_the_first_masks_of_a_full_one():
+    model = nn.Sequential(nn.Dropout(0.5)).train()
+    found = []
+    for size in (2, 6):
+        with seeded_dropout(model, 6, torch.Generator().manual_seed(0)):
+            found.append((model(torch.ones(size, 9))[:2], model(torch.ones(size, 9))[:2]))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])  # so the generator was moved on as far
 
 
 def test_batches_take_every_row_once_an_epoch():

@@ -63,14 +63,14 @@ def results_file(folder: Path, name: str) -> Path:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds.
+    """Mean and standard deviation over seeds; of one seed, its value alone.
 
-    >>> interval([0.9, 1.0, 1.0])
-    '.967 ± .058'
+    >>> interval([0.9, 1.0, 1.0]), interval([0.9])
+    ('.967 ± .058', '.900')
     """
     x = np.asarray(values, dtype=np.float64)
-    spread = float(x.std(ddof=1)) if len(x) > 1 else 0.0
-    return f"{_short(float(x.mean()))} ± {_short(spread)}"
+    mean = _short(float(x.mean()))
+    return f"{mean} ± {_short(float(x.std(ddof=1)))}" if len(x) > 1 else mean
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

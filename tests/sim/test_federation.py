@@ -1,0 +1,458 @@
+"""The federation: the same bits from the same seed, after a kill and on any number of workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedwarden.cli import main
+from fedwarden.core.errors import ConfigError
+from fedwarden.sim.federation import Federation, build_world, checkpoint_path, simulate, summarise
+from fedwarden.sim.metrics import evaluate
+from fedwarden.sim.pool import Pool
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.store.checkpoint import CheckpointError
+from fedwarden.store.ledger import Ledger, LedgerError
+
+TABLE = {
+    "name": "small",
+    "rounds": 3,
+    "data": {"clients": 5},
+    "model": {"name": "mlp", "hidden": [8]},
+    "train": {"momentum": 0.9, "workers": 1, "group": 2},
+    "attacks": [{"name": "label_flip", "count": 1}],
+    "guard": {"preset": "pid-made", "options": {"k": 1.2}},
+}
+
+
+def scenario_of(**changes):
+    """The small scenario with keys of its tables replaced."""
+    table = {**TABLE}
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(table.get(key), dict)
+        table[key] = {**table[key], **value} if both else value
+    return load_scenario(table)
+
+
+def ledger_rows(folder, without=()):
+    """Everything the ledger holds but for the time of day."""
+    db = sqlite3.connect(folder / "ledger.sqlite")
+    db.row_factory = sqlite3.Row
+    tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    dropped = {"created", "finished", *without}
+    found = {}
+    for table in tables:
+        rows = [dict(row) for row in db.execute(f"SELECT * FROM {table}")]
+        found[table] = [{key: value for key, value in row.items() if key not in dropped} for row in rows]
+    db.close()
+    assert found["round"]
+    assert found["score"]
+    return found
+
+
+def last_checkpoint(folder, round):
+    return checkpoint_path(folder, 1, round).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The small scenario, run through."""
+    folder = tmp_path_factory.mktemp("reference")
+    return folder, simulate(scenario_of(), folder)
+
+
+def test_the_same_seed_gives_the_same_bits(reference, tmp_path):
+    folder, want = reference
+    again = simulate(scenario_of(), tmp_path)
+    assert torch.equal(again.params, want.params)
+    assert ledger_rows(tmp_path) == ledger_rows(folder)
+    assert last_checkpoint(tmp_path, 3) == last_checkpoint(folder, 3)
+
+
+def test_so_do_two_workers(reference, tmp_path):
+    folder, want = reference
+    both = simulate(scenario_of(train={"workers": 2}), tmp_path)
+    assert torch.equal(both.params, want.params)
+    assert ledger_rows(tmp_path, ["config"]) == ledger_rows(folder, ["config"])
+    assert last_checkpoint(tmp_path, 3) == last_checkpoint(folder, 3)
+
+
+def test_another_seed_gives_others(reference, tmp_path):
+    _, want = reference
+    other = simulate(scenario_of(seed=1), tmp_path)
+    assert not torch.equal(other.params, want.params)
+
+
+def test_global_generators_are_neither_used_nor_moved(reference, tmp_path):
+    _, want = reference
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    result = simulate(scenario_of(), tmp_path)
+    assert torch.equal(result.params, want.params)
+    drawn = np.random.random()  # noqa: NPY002
+    np.random.seed(99)  # noqa: NPY002
+    assert drawn == np.random.random()  # noqa: NPY002
+
+
+def test_a_result_tells_what_the_ledger_holds(reference):
+    folder, result = reference
+    with Ledger(folder) as ledger:
+        run, records = ledger.run(result.run), ledger.records(result.run)
+    assert (run.state, run.name, run.rounds, run.engine) == ("done", "small", 3, "in-process")
+    assert run.summary == result.summary
+    assert load_scenario(run.config) == scenario_of()
+    assert [r.round for r in records] == [1, 2, 3]
+    last = records[-1]
+    assert result.summary["rounds"] == 3
+    assert result.summary["accuracy"] == last.metrics["accuracy"]
+    assert result.summary["attackers"] == 1
+    excluded = {c for r in records for c in r.excluded}
+    assert set(result.summary["excluded"]) == excluded
+    assert result.summary["caught"] == len(excluded & {"0"})
+    assert result.summary["wronged"] == len(excluded - {"0"})
+
+
+def test_a_summary_by_hand(reference):
+    _, result = reference
+    accuracies = [0.4, 0.95, 0.9]
+    records = [replace(r, metrics={"accuracy": a}) for r, a in zip(result.records, accuracies, strict=True)]
+    found = replace(
+        result.detection, attackers=("0", "1"), caught=("0", "1"), wronged=("2",),
+        first_excluded={"0": 2, "2": 3, "1": 1},
+    )  # fmt: skip
+    assert summarise(records, found, 0.9) == {
+        "rounds": 3,
+        "accuracy": 0.9,
+        "rounds_to_target": 2,
+        "attackers": 2,
+        "caught": 2,
+        "wronged": 1,
+        "last_catch": 2,
+        "excluded": {"0": 2, "2": 3, "1": 1},
+    }
+    assert summarise(records, found, None)["rounds_to_target"] is None
+    assert summarise([], replace(found, caught=()), 0.9)["accuracy"] is None
+    assert summarise([], replace(found, caught=()), 0.9)["last_catch"] is None
+
+
+def test_a_round_without_guard_is_fedavg():
+    federation = Federation(scenario_of(guard={"preset": "none", "options": {}}, attacks=[]))
+    before = federation.params.clone()
+    engine, ids = federation.engine, list(federation.clients)
+    models = torch.empty(len(ids), engine.layout.d)
+    for i, client in enumerate(ids):
+        engine.train(before, 1, [client], models[i : i + 1])
+    counts = np.array([len(federation.world.rows[c]) for c in ids], dtype=float)
+    assert sum(counts) == 1437
+    record = next(federation.play())
+    want = (models.double().numpy() * (counts / counts.sum())[:, None]).sum(axis=0)
+    np.testing.assert_allclose(federation.params.numpy(), want, atol=2e-6)
+    np.testing.assert_allclose(record.weights, counts / counts.sum())
+    assert record.num_examples.tolist() == counts.tolist()
+    federation.model.load_state_dict(engine.layout.unflatten(federation.params))
+    data = federation.world.data
+    logits = federation.model.eval()(data.x_test)
+    assert record.metrics["accuracy"] == float((logits.argmax(1) == data.y_test).double().mean())
+
+
+ROUNDS = 30
+FILE = f"""
+name = "small"
+rounds = {ROUNDS}
+checkpoint_every = 2
+data.clients = 6
+model = {{name = "mlp", hidden = [8]}}
+train = {{momentum = 0.9, epochs = 2, workers = 1, group = 2}}
+attacks = [{{name = "label_flip", count = 1}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scenario") / "small.toml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(file, tmp_path_factory):
+    """What the command leaves when nobody disturbs it."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main(["run", str(file), "--home", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def committed(folder):
+    """The last round in the ledger; 0 before there is one."""
+    try:
+        db = sqlite3.connect(f"file:{folder / 'ledger.sqlite'}?mode=ro", uri=True)
+        try:
+            return db.execute("SELECT COALESCE(MAX(round), 0) FROM round").fetchone()[0]
+        finally:
+            db.close()
+    except sqlite3.Error:  # being created
+        return 0
+
+
+@pytest.mark.parametrize("after", [2, 9, 20])
+def test_a_killed_run_is_resumed_to_the_same_bits(after, file, whole, tmp_path):
+    command = [sys.executable, "-m", "fedwarden", "run", str(file), "--home", str(tmp_path), "--quiet"]
+    run = subprocess.Popen(command)
+    try:
+        deadline = time.monotonic() + 60
+        while committed(tmp_path) < after and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(random.uniform(0, 0.03))  # a moment of its own every time
+    finally:
+        os.kill(run.pid, signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL
+    assert after <= committed(tmp_path) < ROUNDS
+    assert main(["run", str(file), "--home", str(tmp_path), "--quiet", "--resume"]) == 0
+    assert ledger_rows(tmp_path) == ledger_rows(whole)
+    assert last_checkpoint(tmp_path, ROUNDS) == last_checkpoint(whole, ROUNDS)
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_after(round, error=Stop):
+    def on_round(record):
+        if record.round == round:
+            raise error
+
+    return on_round
+
+
+@pytest.mark.parametrize(("every", "stop"), [(1, 1), (1, 4), (2, 2), (2, 3), (3, 5), (3, 4)])
+def test_resuming_ends_with_the_same_bits(every, stop, tmp_path):
+    scenario = scenario_of(rounds=6, checkpoint_every=every, train={"participation": 0.6})
+    simulate(scenario, tmp_path / "whole")
+    with pytest.raises(Stop):
+        simulate(scenario, tmp_path / "cut", on_round=stop_after(stop))
+    with Ledger(tmp_path / "cut") as ledger:
+        assert (ledger.run(1).state, ledger.last_round(1)) == ("failed", stop)
+    begun = []
+    simulate(scenario, tmp_path / "cut", resume=1, on_start=lambda run, federation: begun.append(federation.round))
+    assert begun == [stop // every * every]
+    assert ledger_rows(tmp_path / "cut") == ledger_rows(tmp_path / "whole")
+    assert last_checkpoint(tmp_path / "cut", 6) == last_checkpoint(tmp_path / "whole", 6)
+
+
+@pytest.mark.parametrize("round", [1, 3])
+def test_a_crash_between_checkpoint_and_ledger(round, reference, tmp_path, monkeypatch):
+    folder, want = reference
+    append = Ledger.append
+
+    def crash(self, run, record):
+        if record.round == round:
+            raise Stop
+        append(self, run, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "append", crash)
+        with pytest.raises(Stop):
+            simulate(scenario_of(), tmp_path)
+    result = simulate(scenario_of(), tmp_path, resume=1)
+    assert torch.equal(result.params, want.params)
+    assert ledger_rows(tmp_path) == ledger_rows(folder)
+
+
+def test_an_interrupted_run_says_so(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        simulate(scenario_of(), tmp_path, on_round=stop_after(1, KeyboardInterrupt))
+    with Ledger(tmp_path) as ledger:
+        assert ledger.run(1).state == "interrupted"
+
+
+def test_a_run_is_resumed_with_its_own_settings_but_for_more_rounds(tmp_path):
+    simulate(scenario_of(), tmp_path)
+    with pytest.raises(ConfigError, match="run 1 was started with other settings of seed, train; resume it unchanged"):
+        simulate(scenario_of(seed=1, train={"lr": 0.01}), tmp_path, resume=1)
+    more = simulate(scenario_of(rounds=5), tmp_path, resume="small")
+    assert [r.round for r in more.records] == [1, 2, 3, 4, 5]
+    assert torch.equal(more.params, simulate(scenario_of(rounds=5), tmp_path / "whole").params)
+
+
+def test_a_lost_or_corrupt_checkpoint(tmp_path):
+    simulate(scenario_of(), tmp_path)
+    folder = checkpoint_path(tmp_path, 1, 3).parent
+    assert sorted(p.name for p in folder.iterdir()) == ["round-000002.safetensors", "round-000003.safetensors"]
+    checkpoint_path(tmp_path, 1, 3).write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match=r"round-000003"):
+        simulate(scenario_of(rounds=4), tmp_path, resume=1)
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(LedgerError, match="run 1 has 3 rounds but no checkpoint"):
+        simulate(scenario_of(rounds=4), tmp_path, resume=1)
+
+
+def test_a_state_goes_through_a_checkpoint_bit_for_bit():
+    first, second = Federation(scenario_of()), Federation(scenario_of())
+    next(first.play())
+    second.load_state_dict(first.state_dict())
+    for a, b in zip(first.play(), second.play(), strict=True):
+        assert a.metrics == b.metrics
+        assert a.weights.tolist() == b.weights.tolist()
+    assert torch.equal(first.params, second.params)
+
+
+@pytest.fixture
+def overlapping(tmp_path, monkeypatch):
+    """Three clients that share rows of one data set: 0 with 1, and 1 with 2."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, size=(40, 6, 6), dtype=np.uint8), np.arange(40) % 2
+    rows = np.stack([np.arange(0, 20), np.arange(10, 30), np.arange(20, 40)])
+    np.savez(tmp_path / "pneumoniamnist.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
+    np.savez(tmp_path / "pneumoniamnist_clients.npz", rows=rows)
+    monkeypatch.setenv("FEDWARDEN_DATA", str(tmp_path))
+    return {"dataset": "pneumoniamnist", "partition": "given", "clients": 3}, rows, x, y
+
+
+def test_an_attacker_poisons_copies_of_its_own(overlapping):
+    data, rows, x, y = overlapping
+    attacks = [{"name": "label_flip", "clients": [1]}, {"name": "feature_noise", "clients": [2], "snr": -10.0}]
+    world = build_world(scenario_of(data=data, attacks=attacks))
+    for client in (0, 1, 2):
+        mine = world.rows[str(client)]
+        clean_y, clean_x = y[rows[client]], x[rows[client]] / 255
+        assert len(mine) == 20
+        if client == 1:
+            assert (world.y[mine].numpy() == 1 - clean_y).all()  # two classes: every label is the other
+        else:
+            assert (world.y[mine].numpy() == clean_y).all()
+        noisy = np.abs(world.x[mine][:, 0].numpy() - clean_x).max() > 0.1
+        assert noisy == (client == 2)
+    assert (world.data.y_train.numpy() == y).all()
+    assert (world.y[:40].numpy() == y).all()
+
+
+def test_several_attacks_of_one_client_are_applied_one_after_another(overlapping):
+    data, *_ = overlapping
+    attacks = [
+        {"name": "label_flip", "clients": [0], "mode": "constant", "target": 1},
+        {"name": "label_flip", "clients": [0], "mode": "pairwise"},
+    ]
+    world = build_world(scenario_of(data=data, attacks=attacks))
+    assert (world.y[world.rows["0"]] == 0).all()  # all to 1, then 1 to 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25])
+def test_the_validation_part_is_held_out(share):
+    scenario = scenario_of(data={"validation": share}, attacks=[{"name": "label_flip", "clients": [1]}])
+    world, whole = build_world(scenario), build_world(scenario_of(attacks=[{"name": "label_flip", "clients": [1]}]))
+    for client, rows in whole.rows.items():
+        kept, held = world.rows[client], world.held_out[client]
+        assert len(held) == round(share * len(rows))
+        assert sorted([*kept, *held]) == rows.tolist()
+    record = next(Federation(scenario).play())
+    assert ("clients_accuracy" in record.metrics) == (share > 0)
+    assert record.num_examples.tolist() == [len(r) for r in world.rows.values()]
+
+
+def test_the_clients_accuracy_is_the_mean_of_their_own(tmp_path):
+    federation = Federation(scenario_of(data={"validation": 0.2}, guard={"preset": "none", "options": {}}))
+    record = next(federation.play())
+    federation.model.load_state_dict(federation.engine.layout.unflatten(federation.params))
+    w = federation.world
+    own = [evaluate(federation.model, w.x[rows], w.y[rows])[0] for rows in w.held_out.values()]
+    assert record.metrics["clients_accuracy"] == pytest.approx(np.mean(own))
+    assert own[0] < min(own[1:])  # the attacker's own labels are wrong
+
+
+@pytest.mark.parametrize(("share", "size"), [(0.01, 1), (0.4, 2), (0.5, 2), (0.8, 4), (1.0, 5)])
+def test_partial_participation(share, size):
+    scenario = scenario_of(rounds=8, train={"participation": share}, guard={"preset": "none", "options": {}})
+    chosen = [r.client_ids for r in Federation(scenario).play()]
+    assert all(len(c) == size == len(set(c)) for c in chosen)
+    assert all(list(c) == sorted(c) for c in chosen)
+    assert (len(set(chosen)) > 1) == (size < 5)
+    assert chosen == [r.client_ids for r in Federation(scenario).play()]
+
+
+def test_who_is_excluded_is_asked_no_more():
+    federation = Federation(scenario_of(rounds=6, guard={"options": {"k": 1.2}}))
+    gone = set()
+    for record in federation.play():
+        assert not gone & set(record.client_ids)
+        assert gone <= set(record.excluded)
+        gone = set(record.excluded)
+        for client, weight in zip(record.client_ids, record.weights, strict=True):
+            assert (weight == 0) == (client in gone)
+    assert gone
+
+
+def test_a_share_is_of_those_still_asked():
+    federation = Federation(scenario_of(train={"participation": 0.5}, guard={"preset": "auto", "options": {}}))
+    federation.warden.memory = replace(federation.warden.memory, excluded={"0": 0})
+    record = next(federation.play())
+    assert len(record.client_ids) == 2
+    assert "0" not in record.client_ids
+
+
+def test_a_round_in_which_nobody_is_asked():
+    federation = Federation(scenario_of(data={"validation": 0.1}))
+    before = federation.params.clone()
+    federation.warden.memory = replace(federation.warden.memory, excluded=dict.fromkeys(federation.clients, 0))
+    records = list(federation.play())
+    assert [r.client_ids for r in records] == [(), (), ()]
+    assert torch.equal(federation.params, before)
+    assert all("the model is kept" in r.notes[0] for r in records)
+    assert all("clients_accuracy" not in r.metrics for r in records)
+    assert records[0].metrics == records[2].metrics
+
+
+def test_a_run_in_which_nobody_is_asked_is_recorded(tmp_path):
+    def exclude(run, federation):
+        federation.warden.memory = replace(federation.warden.memory, excluded=dict.fromkeys(federation.clients, 0))
+
+    result = simulate(scenario_of(), tmp_path, on_start=exclude)
+    assert [r.client_ids for r in result.records] == [(), (), ()]
+    assert result.detection.first_excluded == dict.fromkeys("01234", 1)
+
+
+def test_a_round_in_which_everybody_is_excluded():
+    """With parole they are still asked, and none of them is in the model."""
+    federation = Federation(scenario_of(guard={"policy": {"name": "quarantine", "parole": 9}}))
+    before = federation.params.clone()
+    federation.warden.memory = replace(federation.warden.memory, excluded=dict.fromkeys(federation.clients, 0))
+    record = next(federation.play())
+    assert record.client_ids == tuple("01234")
+    assert not record.weights.any()
+    assert torch.equal(federation.params, before)
+    assert "all 5 clients are excluded; the model is kept" in record.notes
+
+
+def test_a_client_without_data_is_an_error():
+    with pytest.raises(ConfigError, match=r"client 1437 of 1438 has no data; use fewer clients"):
+        build_world(scenario_of(data={"clients": 1438}, attacks=[]))
+
+
+def test_training_goes_on_where_play_was_left():
+    """A generator that is closed early ends its workers and loses no round."""
+    federation = Federation(scenario_of())
+    whole = Federation(scenario_of())
+    playing = federation.play()
+    next(playing)
+    playing.close()
+    assert [r.round for r in federation.play()] == [2, 3]
+    assert [r.round for r in whole.play()] == [1, 2, 3]
+    assert torch.equal(federation.params, whole.params)
+
+
+def test_the_pool_is_closed_when_a_run_fails(monkeypatch, tmp_path):
+    closed = []
+    monkeypatch.setattr(Pool, "close", lambda self: closed.append(self))
+    with pytest.raises(Stop):
+        simulate(scenario_of(), tmp_path, on_round=stop_after(1))
+    assert len(closed) == 1

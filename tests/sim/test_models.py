@@ -1,0 +1,124 @@
+"""The models of the papers: their sizes by hand, their shapes, and weights that only the seed decides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.layout import Layout
+from fedwarden.core.registry import names
+from fedwarden.sim.models import build_model
+from fedwarden.sim.stacked import Stacked
+
+SHAPES = {"mlp": (1, 8, 8), "census_mlp": (14,), "resnet18": (3, 8, 8), "audit_cnn": (1, 8, 9)}
+SMALL = {"resnet18": {"width": 2}, "mlp": {"hidden": [6]}}
+
+
+def build(name, shape=None, classes=5, seed=0, **options):
+    return build_model(name, {**SMALL.get(name, {}), **options}, shape or SHAPES.get(name, (1, 16, 18)), classes, seed)
+
+
+def conv(inputs, outputs, size):
+    return outputs * (inputs * size * size + 1)
+
+
+def linear(inputs, outputs):
+    return outputs * (inputs + 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "classes", "options", "parameters"),
+    [
+        ("mlp", (1, 8, 8), 10, {"hidden": [32, 16]}, linear(64, 32) + linear(32, 16) + linear(16, 10)),
+        ("mlp", (7,), 3, {"hidden": []}, linear(7, 3)),
+        (
+            "census_mlp", (100,), 2, {},
+            linear(100, 64) + linear(64, 32) + linear(32, 16) + linear(16, 8) + linear(8, 2),
+        ),
+        # 28 -> 24 -> 12 -> 8 -> 4
+        (
+            "pid_made_cnn", (1, 28, 28), 10, {},
+            conv(1, 6, 5) + conv(6, 16, 5) + linear(16 * 4 * 4, 64) + linear(64, 32) + linear(32, 10),
+        ),
+        (
+            "pid_made_cnn_large", (3, 28, 28), 8, {},
+            conv(3, 16, 5) + conv(16, 32, 5) + linear(32 * 4 * 4, 128) + linear(128, 64) + linear(64, 8),
+        ),
+        # 28 -> 26 -> 24 -> 12; torch's own MNIST example counts 1,199,882
+        ("audit_cnn", (1, 28, 28), 10, {}, 1_199_882),
+        # the number the ResNet-18 for CIFAR-10 is known by
+        ("resnet18", (3, 32, 32), 10, {"width": 64}, 11_173_962),
+    ],
+)  # fmt: skip
+def test_the_number_of_parameters(model, shape, classes, options, parameters):
+    made = build_model(model, options, shape, classes, 0)
+    assert sum(p.numel() for p in made.parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_one_logit_per_class(name):
+    model = build(name)
+    shape = SHAPES.get(name, (1, 16, 18))
+    for classes in (2, 5):
+        assert build(name, classes=classes)(torch.rand(3, *shape)).shape == (3, classes)
+    layout = Layout.of(model)
+    assert layout.d == layout.flatten(model.state_dict()).numel()
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_the_seed_alone_decides_the_weights(name):
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    first = build(name).state_dict()
+    assert torch.equal(torch.random.get_rng_state(), before)  # torch's own generator is left alone
+    torch.manual_seed(2)
+    again, other = build(name).state_dict(), build(name, seed=1).state_dict()
+    for key, value in first.items():
+        assert torch.equal(value, again[key])
+    assert any(not torch.equal(value, other[key]) for key, value in first.items())
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_all_but_batchnorm_can_be_stacked(name):
+    assert (Stacked.of(build(name)) is None) == (name == "resnet18")
+
+
+@pytest.mark.parametrize(("shape", "ok"), [((1, 16, 16), True), ((1, 15, 16), False), ((1, 16, 15), False)])
+def test_the_smallest_picture_of_the_pid_made_cnn(shape, ok):
+    if ok:
+        assert build("pid_made_cnn", shape)(torch.rand(2, *shape)).shape == (2, 5)
+    else:
+        with pytest.raises(ConfigError, match="at least 16 x 16; got input shape"):
+            build("pid_made_cnn", shape)
+
+
+def test_the_smallest_picture_of_the_audit_cnn():
+    assert build("audit_cnn", (1, 6, 6))(torch.rand(2, 1, 6, 6)).shape == (2, 5)
+    with pytest.raises(ConfigError, match="at least 6 x 6; got input shape"):
+        build("audit_cnn", (1, 5, 6))
+
+
+@pytest.mark.parametrize("name", ["pid_made_cnn", "pid_made_cnn_large", "audit_cnn", "resnet18"])
+def test_what_needs_pictures_says_so(name):
+    for shape in ((64,), (1, 3, 64), (2, 2, 64, 64)):
+        with pytest.raises(ConfigError, match="needs images of channels x at least"):
+            build(name, shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mpl", {}, "no model 'mpl'; did you mean 'mlp'"),
+        ("mlp", {"hiden": [3]}, "'mlp' has no option 'hiden'; did you mean 'hidden'"),
+        ("mlp", {"shape": [3]}, "no option 'shape'"),  # that comes from the data
+        ("mlp", {"hidden": 3}, "model 'mlp'"),
+        ("mlp", {"hidden": [-3]}, "model 'mlp'"),
+        ("pid_made_cnn", {"dropout": [1.5, 0.2]}, "model 'pid_made_cnn'"),
+        ("pid_made_cnn", {"dropout": [0.5]}, "model 'pid_made_cnn'"),
+        ("pid_made_cnn", {"channels": [6]}, "model 'pid_made_cnn'"),
+    ],
+)
+def test_what_a_user_can_get_wrong(name, options, message):
+    with pytest.raises(ConfigError, match=message):
+        build_model(name, options, (1, 28, 28), 10, 0)

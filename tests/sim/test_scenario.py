@@ -1,0 +1,238 @@
+"""Scenarios: every key is known, attackers are whom the file says, the guard is its preset with what replaces it."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import fedwarden as fw
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.registry import describe, names
+from fedwarden.policies.basic import Quarantine
+from fedwarden.rules.offset import Offset
+from fedwarden.sim.federation import build_world
+from fedwarden.sim.models import build_model
+from fedwarden.sim.scenario import Scenario, load_scenario
+
+WATCH = {"signal": "centroid_distance"}
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "key", "meant"),
+    [
+        ({"ruonds": 3}, "the file", "ruonds", "rounds"),
+        ({"data": {"cleints": 3}}, "data", "cleints", "clients"),
+        ({"train": {"momentun": 0.9}}, "train", "momentun", "momentum"),
+        ({"guard": {"prest": "auto"}}, "guard", "prest", "preset"),
+        ({"guard": {"admission": {"count_ration": 2}}}, "guard.admission", "count_ration", "count_ratio"),
+        ({"guard": {"watches": [{**WATCH, "rul": "gesd"}]}}, "guard.watches.0", "rul", "rule"),
+        ({"guard": {"watches": [WATCH, {**WATCH, "start": 3}]}}, "guard.watches.1", "start", "start_round"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(table, where, key, meant):
+    with pytest.raises(ConfigError, match=f"unknown key '{key}' in {where}; did you mean '{meant}'"):
+        load_scenario(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"data": {"dataset": "digts"}}, "no dataset 'digts'; did you mean 'digits'"),
+        ({"data": {"dataset": {"name": "digits", "foldr": "x"}}}, "'digits' has no option 'foldr'.*'folder'"),
+        ({"data": {"partition": "dirichet"}}, "no partition 'dirichet'; did you mean 'dirichlet'"),
+        (
+            {"data": {"partition": {"name": "dirichlet", "alfa": 1.0}}},
+            "'dirichlet' has no option 'alfa'; did you mean 'alpha'",
+        ),
+        ({"attacks": [{"name": "label_flp", "count": 1}]}, "no attack 'label_flp'; did you mean 'label_flip'"),
+        (
+            {"attacks": [{"name": "label_flip", "count": 1, "fractoin": 0.5}]},
+            "'label_flip' has no option 'fractoin'; did you mean 'fraction'",
+        ),
+        ({"attacks": [{"name": "label_flip", "count": 1, "fraction": 1.5}]}, r"fraction lies in \[0, 1\]; got 1.5"),
+    ],
+)
+def test_an_unknown_name_or_option_in_the_world(table, message):
+    with pytest.raises(ConfigError, match=message):
+        build_world(load_scenario(table))
+
+
+@pytest.mark.parametrize(
+    ("guard", "message"),
+    [
+        ({"preset": "pid_made"}, "no preset 'pid_made'; did you mean 'pid-made'"),
+        ({"preset": "pid-made", "options": {"kpp": 1}}, "'pid-made' has no option 'kpp'; did you mean 'kp'"),
+        ({"policy": "quarantin"}, "no policy 'quarantin'; did you mean 'quarantine'"),
+        ({"policy": {"name": "quarantine", "parol": 2}}, "no option 'parol'; did you mean 'parole'"),
+        ({"aggregator": "men"}, "no aggregator 'men'; did you mean 'mean'"),
+        ({"watches": [{"signal": "centroid"}]}, "no signal 'centroid'; did you mean 'centroid_distance'"),
+        ({"watches": [{**WATCH, "history": {"name": "pid", "kq": 1}}]}, "'pid' has no option 'kq'"),
+        ({"watches": [{**WATCH, "rule": {"name": "k_sigma", "k": -1}}]}, "k must be positive; got -1"),
+        ({"watches": [WATCH, WATCH]}, "every watch needs a name of its own"),
+    ],
+)
+def test_an_unknown_name_or_option_in_the_guard(guard, message):
+    with pytest.raises(ConfigError, match=message):
+        load_scenario({"guard": guard}).guard.build()
+
+
+def test_an_unknown_option_of_the_model():
+    model = load_scenario({"model": {"name": "mlp", "hiden": [3]}}).model
+    with pytest.raises(ConfigError, match="'mlp' has no option 'hiden'; did you mean 'hidden'"):
+        build_model(model.name, model.options, (4,), 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ({"rounds": 0}, "rounds"),
+        ({"seed": -1}, "seed"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
+        ({"target": 1.5}, "target"),
+        ({"data": {"clients": 0}}, "data.clients"),
+        ({"data": {"validation": 1.0}}, "data.validation"),
+        ({"train": {"lr": 0}}, "train.lr"),
+        ({"train": {"momentum": 1.0}}, "train.momentum"),
+        ({"train": {"optimizer": "sdg"}}, "train.optimizer"),
+        ({"train": {"participation": 0}}, "train.participation"),
+        ({"train": {"participation": 1.1}}, "train.participation"),
+        ({"train": {"workers": 0}}, "train.workers"),
+        ({"guard": {"combine": "some"}}, "guard.combine"),
+        ({"guard": {"admission": {"norm_ratio": 1}}}, "guard.admission.norm_ratio"),
+        ({"guard": {"watches": [{**WATCH, "start_round": 0}]}}, "guard.watches.0.start_round"),
+        ({"model": 3}, "model"),
+        ({"model": {"hidden": [3]}}, "model.name"),
+        ({"guard": {"watches": [{}]}}, "guard.watches.0.signal"),
+    ],
+)
+def test_a_value_outside_of_its_range_names_its_key(table, key):
+    with pytest.raises(ConfigError, match=rf"^(key ')?{key}[':]"):
+        load_scenario(table)
+
+
+def attackers(n, *attacks, seed=0):
+    scenario = load_scenario({"seed": seed, "data": {"clients": n}, "attacks": list(attacks)})
+    return {c: [a.options.get("fraction") for a in found] for c, found in sorted(scenario.attackers().items())}
+
+
+def flip(fraction=1.0, **who):
+    return {"name": "label_flip", "fraction": fraction, **who}
+
+
+def test_attackers_are_counted_or_listed():
+    assert attackers(6) == {}
+    assert list(attackers(6, flip(count=2))) == [0, 1]
+    assert attackers(6, flip(count=0)) == {}
+    assert list(attackers(6, flip(clients=[5, 2, 5]))) == [2, 5]
+    assert attackers(6, flip(clients=[])) == {}
+    assert attackers(6, flip(0.5, count=2), flip(0.1, clients=[1, 3])) == {0: [0.5], 1: [0.5, 0.1], 3: [0.1]}
+
+
+def test_a_share_of_the_clients_is_drawn_by_the_seed():
+    for n, share, size in ((10, 0.3, 3), (10, 0.0, 0), (10, 1.0, 10), (7, 0.25, 2)):  # 1.75 is nearest to 2
+        assert len(attackers(n, flip(share=share))) == size
+    draws = [tuple(attackers(20, flip(share=0.25), seed=s)) for s in range(40)]
+    assert draws == [tuple(attackers(20, flip(share=0.25), seed=s)) for s in range(40)]
+    counts = np.bincount(np.concatenate(draws), minlength=20)
+    assert counts.sum() == 200
+    assert counts.min() > 0  # 40 draws of a fourth leave a given client out with probability 1e-5
+    both = load_scenario({"data": {"clients": 20}, "attacks": [flip(share=0.25), flip(share=0.25)]}).attackers()
+    assert len(both) > 5  # two attacks draw their own
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        (flip(), "exactly one of 'clients', 'count' or 'share'"),
+        (flip(count=1, share=0.1), "exactly one of"),
+        (flip(share=1.1), "attacks.0.share"),
+        (flip(count=-1), "attacks.0.count"),
+        ({"count": 1}, "attacks.0.name"),
+    ],
+)
+def test_an_attack_that_cannot_be_read(attack, message):
+    with pytest.raises(ConfigError, match=message):
+        load_scenario({"attacks": [attack]})
+
+
+@pytest.mark.parametrize("who", [{"count": 7}, {"clients": [6]}, {"clients": [-1]}])
+def test_attackers_that_are_not_there(who):
+    with pytest.raises(ConfigError, match="there are 6, numbered from 0"):
+        attackers(6, flip(**who))
+
+
+@pytest.mark.parametrize("preset", names("preset"))
+def test_a_guard_without_anything_is_its_preset(preset):
+    ours, want = load_scenario({"guard": {"preset": preset}}).guard.build(), fw.Warden.preset(preset)
+    assert ours.watches == want.watches
+    assert (ours.policy, ours.aggregator) == (want.policy, want.aggregator)
+    assert (ours.combine, ours.remeasure, ours.admission) == (want.combine, want.remeasure, want.admission)
+
+
+def test_what_a_guard_is_given_replaces_the_presets():
+    guard = {
+        "preset": "pid-made",
+        "options": {"k": 1.5, "weighted": False},
+        "policy": {"name": "quarantine", "parole": 3},
+        "combine": "all",
+        "remeasure": True,
+        "admission": {"count_ratio": 2.0, "max_share": 0.5},
+    }
+    built = load_scenario({"guard": guard}).guard.build(frozenset("ab"))
+    assert built.policy == Quarantine(3)
+    assert describe(built.aggregator) == {"kind": "aggregator", "name": "mean", "weighted": False}
+    assert (built.combine, built.remeasure) == ("all", True)
+    assert built.admission == fw.Admission(2.0, 0.5, frozenset("ab"), 1000.0)
+    (watch,) = built.watches
+    assert (watch.rule, watch.start_round) == (fw.KSigma(1.5), 2)
+    watches = [{"signal": {"name": "centroid_distance", "centre": "median"}, "rule": "offset", "name": "mine"}]
+    built = load_scenario({"guard": {**guard, "watches": watches, "aggregator": "mean"}}).guard.build()
+    (watch,) = built.watches
+    assert (watch.signal.centre, watch.rule, watch.name, watch.start_round) == ("median", Offset(), "mine", 2)
+    assert describe(watch.history)["name"] == "raw"
+    assert built.aggregator.weighted
+    assert load_scenario({"guard": {**guard, "watches": []}}).guard.build().watches == ()
+    assert load_scenario({"guard": {"preset": "auto", "remeasure": False}}).guard.build().remeasure is False
+    assert load_scenario({"guard": {"admission": {"norm_ratio": 5}}}).guard.build().admission.norm_ratio == 5
+
+
+def test_a_component_is_a_name_or_a_table():
+    short = load_scenario({"model": "mlp", "data": {"partition": "iid"}})
+    long = load_scenario({"model": {"name": "mlp"}, "data": {"partition": {"name": "iid"}}})
+    assert short == long == Scenario()
+    assert load_scenario({"model": {"name": "mlp", "hidden": [3]}}).model.options == {"hidden": [3]}
+
+
+def test_a_scenario_survives_json():
+    table = {
+        "name": "all",
+        "target": 0.9,
+        "model": {"name": "mlp", "hidden": [3, 4]},
+        "data": {"partition": {"name": "dirichlet", "alpha": 0.1}, "clients": 7, "validation": 0.1},
+        "attacks": [flip(0.5, clients=[1, 2]), {"name": "feature_noise", "share": 0.5}],
+        "guard": {"preset": "pid-made", "options": {"k": 1.5}, "watches": [WATCH], "policy": "exclude"},
+    }
+    scenario = load_scenario(table)
+    again = load_scenario(scenario.model_dump(mode="json"))
+    assert again == scenario
+    assert again.attackers() == scenario.attackers()
+
+
+def test_a_file_with_overrides(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text('rounds = 3\nmodel = "mlp"\n[[attacks]]\nname = "label_flip"\ncount = 2\n')
+    scenario = load_scenario(path, ["rounds=5", "model.hidden=[4]", "attacks.0.count=1", "guard.preset=none"])
+    assert (scenario.rounds, scenario.model.options, scenario.guard.preset) == (5, {"hidden": [4]}, "none")
+    assert list(scenario.attackers()) == [0]
+    assert load_scenario(path).rounds == 3
+
+
+def test_modules_of_the_users_own_are_imported(tmp_path, monkeypatch):
+    (tmp_path / "an_extension_of_mine.py").write_text("LOADED = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    load_scenario({"imports": ["an_extension_of_mine"]})
+    assert sys.modules.pop("an_extension_of_mine").LOADED
+    with pytest.raises(ConfigError, match="cannot import 'not_there_at_all'"):
+        load_scenario({"imports": ["not_there_at_all"]})

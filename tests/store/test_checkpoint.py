@@ -1,0 +1,209 @@
+"""Checkpoints: bit for bit, whole or not at all, and nothing in them is ever executed."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import fedwarden.store.checkpoint as module
+from fedwarden.store.checkpoint import CheckpointError, load, save
+
+FLOATS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.pi]
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8) if tensor.ndim else tensor.reshape(1).view(torch.uint8)
+
+
+def assert_same_bits(a, b):
+    if isinstance(a, torch.Tensor):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        assert torch.equal(bits(a), bits(b))
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            assert_same_bits(a[key], b[key])
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            assert_same_bits(x, y)
+    else:
+        assert type(a) is type(b)
+        assert repr(a) == repr(b)  # NaN is NaN, and -0.0 is not 0.0
+
+
+def numbers(dtype):
+    if dtype.is_floating_point:
+        return torch.tensor([0.1, -0.0, math.nan, math.inf, -math.inf, 1e-7, 3.0]).to(dtype)
+    return torch.tensor([0, 1, 1, 0, 1, 0, 1]).to(dtype)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.uint8, torch.bool,
+    ],
+)  # fmt: skip
+def test_tensors_come_back_bit_for_bit(dtype, tmp_path):
+    tree = {"a": numbers(dtype), "empty": numbers(dtype)[:0], "zero-dimensional": numbers(dtype)[0].clone()}
+    save(tmp_path / "x", tree)
+    assert_same_bits(load(tmp_path / "x"), tree)
+
+
+def test_nested_trees_come_back(tmp_path):
+    shared = torch.arange(6.0)
+    tree = {
+        "round": 3,
+        "large": 2**62,
+        "text": 'ü ☃ \\ " \n',
+        "none": None,
+        "flags": [True, False],
+        "floats": FLOATS,
+        "odd": [math.nan, math.inf, -math.inf],
+        "deep": [{"a": [shared, {"b": shared[::2]}]}, [[]], {}],
+        "transposed": torch.arange(6.0).reshape(2, 3).T,
+        "same": shared,
+        "needs grad": torch.ones(2, requires_grad=True).detach(),
+    }
+    save(tmp_path / "x", tree)
+    assert_same_bits(load(tmp_path / "x"), tree)
+
+
+def test_a_tree_without_tensors_and_a_lone_tensor(tmp_path):
+    for tree in ({}, [], 3, "text", None, torch.ones(2)):
+        save(tmp_path / "x", tree)
+        assert_same_bits(load(tmp_path / "x"), tree)
+
+
+def test_what_json_has_no_word_for(tmp_path):
+    """Tuples come back as lists and keys as text; what a warden keeps is made of neither."""
+    save(tmp_path / "x", {"a": (1, (2,)), 3: 4, "grad": torch.ones(1, requires_grad=True)})
+    found = load(tmp_path / "x")
+    assert (found["a"], found["3"]) == ([1, [2]], 4)
+    assert not found["grad"].requires_grad
+
+
+def test_the_same_tree_gives_the_same_bytes(tmp_path):
+    tree = {"a": torch.arange(5.0), "b": [torch.ones(2, dtype=torch.int64), 0.1]}
+    save(tmp_path / "x", tree)
+    save(tmp_path / "y", tree)
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+
+
+def test_folders_are_made(tmp_path):
+    save(tmp_path / "a" / "b" / "x", {"a": 1})
+    assert load(tmp_path / "a" / "b" / "x") == {"a": 1}
+    assert os.listdir(tmp_path / "a" / "b") == ["x"]  # and no draft is left
+
+
+def fail(*args, **kwargs):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("owner", "step"), [(os, "replace"), (module, "save_file"), (os, "fsync")])
+def test_a_write_that_fails_leaves_the_old_file(owner, step, tmp_path, monkeypatch):
+    path, old = tmp_path / "x", {"a": torch.arange(4.0)}
+    save(path, old)
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, fail)
+        with pytest.raises(OSError, match="No space left"):
+            save(path, {"a": torch.zeros(9)})
+    assert path.read_bytes() == before
+    save(path, {"a": 2})
+    assert load(path) == {"a": 2}
+
+
+def test_what_cannot_be_saved_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x"
+    save(path, {"a": 1})
+    with pytest.raises(TypeError):
+        save(path, {"a": object()})
+    assert load(path) == {"a": 1}
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_the_file_is_in_place_only_when_it_is_whole(tmp_path, monkeypatch):
+    """The draft is complete and on disk when it takes the place of the old file."""
+    seen, replace = [], os.replace
+
+    def look(draft, path):
+        seen.append(load(Path(draft)))
+        assert not Path(path).exists()
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "replace", look)
+    save(tmp_path / "x", {"a": 1})
+    assert seen == [{"a": 1}]
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("how", ["torch", "pickle"])
+def test_nothing_is_unpickled(how, tmp_path):
+    trap = tmp_path / "trap"
+    if how == "torch":
+        torch.save({"a": Evil(trap)}, tmp_path / "x")
+    else:
+        (tmp_path / "x").write_bytes(pickle.dumps(Evil(trap)))
+    with pytest.raises(CheckpointError):
+        load(tmp_path / "x")
+    assert not trap.exists()
+
+
+def test_the_format_is_plain_safetensors(tmp_path):
+    save(tmp_path / "x", {"a": torch.ones(3)})
+    with safe_open(tmp_path / "x", framework="pt") as file:
+        (name,) = file.keys()
+        assert torch.equal(file.get_tensor(name), torch.ones(3))
+        assert name in file.metadata()["tree"]
+
+
+@pytest.mark.parametrize("fault", ["missing", "empty", "garbage", "cut off", "header only", "no tree", "not json"])
+def test_a_file_that_cannot_be_read(fault, tmp_path):
+    path = tmp_path / "x"
+    save(path, {"a": torch.arange(1000.0)})
+    content = path.read_bytes()
+    match fault:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "garbage":
+            path.write_bytes(b"\xa5" * 500)
+        case "cut off":
+            path.write_bytes(content[:-100])
+        case "header only":
+            path.write_bytes(content[:60])
+        case "no tree":
+            save_file({"0": torch.ones(1)}, path)
+        case "not json":
+            save_file({"0": torch.ones(1)}, path, metadata={"tree": "{"})
+    with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}"):
+        load(path)
+
+
+def test_a_tree_that_names_a_tensor_that_is_not_there(tmp_path):
+    path = tmp_path / "x"
+    save(path, {"a": torch.ones(1)})
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b'__tensor__\\": \\"0', b'__tensor__\\": \\"7'))
+    assert path.read_bytes() != text
+    with pytest.raises(CheckpointError):
+        load(path)

@@ -1,0 +1,320 @@
+"""The ledger: schema, atomic rounds, records that come back as they went in, and readers beside a writer."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+import fedwarden as fw
+from fedwarden.core.types import WatchRecord
+from fedwarden.store.ledger import MIGRATIONS, ROUND_TABLES, Ledger, LedgerError, home
+
+NAN, INF = math.nan, math.inf
+
+
+def record(t=1, scale=1.0):
+    """A round with everything in it: three clients, one rejected, two watches, odd numbers."""
+    first = WatchRecord(
+        "centroid_distance", scale * np.array([1.0, NAN, 1 / 3]), np.array([INF, NAN, -INF]), 0.1 + 0.2,
+        np.array([True, False, False]), "a warning",
+    )  # fmt: skip
+    second = WatchRecord(
+        "a second", np.zeros(3), np.array([5e-324, 1.7976931348623157e308, -0.5]), INF, np.ones(3, bool)
+    )
+    return fw.RoundRecord(
+        round=t,
+        client_ids=("a", "b 'quoted'; DROP TABLE run", "ü ☃"),
+        num_examples=np.array([10.0, NAN, 1e18]),
+        weights=np.array([0.0, 0.0, 1.0]),
+        watches=(first, second),
+        flagged=np.array([True, False, False]),
+        excluded=("ü ☃", "a"),
+        rejected=(fw.Rejection("b 'quoted'; DROP TABLE run", "why"), fw.Rejection("nobody", "twice")),
+        notes=("one", "one", "two"),
+        metrics={"loss": NAN, "accuracy": 2 / 3, "worst": INF},
+    )
+
+
+def same(a, b):
+    np.testing.assert_equal(asdict(a), asdict(b))
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(ledger):
+    return ledger.start("mine", "here", {"rounds": 3, "nested": {"a": [1, None]}}, {"python": "3"})
+
+
+def count(ledger):
+    return {t: ledger.db.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in ROUND_TABLES}
+
+
+def test_a_record_comes_back_as_it_went_in(ledger, run):
+    for t, scale in ((1, 1.0), (2, 1e300)):
+        ledger.append(run, record(t, scale))
+    for found in (ledger.records(run), [ledger.record(run, 1), ledger.record(run, 2)]):
+        same(found[0], record(1))
+        same(found[1], record(2, 1e300))
+    for value in (found[0].num_examples, found[0].weights, found[0].watches[0].scores):
+        assert value.dtype == np.float64
+    assert found[0].flagged.dtype == bool
+
+
+def test_an_empty_round_comes_back(ledger, run):
+    empty = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), notes=("nobody came",))
+    ledger.append(run, empty)
+    same(ledger.record(run, 1), empty)
+
+
+def test_it_is_there_for_the_next_to_open(tmp_path, ledger, run):
+    ledger.append(run, record())
+    ledger.close()
+    with Ledger(tmp_path, create=False) as again:
+        same(again.record(run, 1), record())
+
+
+def test_appending_again_replaces_the_round(ledger, run):
+    ledger.append(run, record())
+    before = count(ledger)
+    ledger.append(run, record())
+    assert count(ledger) == before
+    same(ledger.record(run, 1), record())
+    shorter = fw.RoundRecord(1, ("a",), np.ones(1), np.ones(1), flagged=np.zeros(1, bool))
+    ledger.append(run, shorter)
+    same(ledger.record(run, 1), shorter)
+    assert count(ledger) == {"round": 1, "metric": 0, "client": 1, "watch": 0, "score": 0, "remark": 0}
+
+
+def broken_by_sqlite(t=1):
+    return replace(record(t), weights=np.array([0.0, NAN, 1.0]))  # NULL in a column that has none
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_round_is_written_whole_or_not_at_all(before, ledger, run):
+    if before:
+        ledger.append(run, record())
+    rows = count(ledger)
+    with pytest.raises(LedgerError, match="cannot write to the ledger"):
+        ledger.append(run, broken_by_sqlite())
+    assert count(ledger) == rows
+    if before:
+        same(ledger.record(run, 1), record())
+    ledger.append(run, record(2))  # and it can be written to
+    assert ledger.last_round(run) == 2
+
+
+class Bad(dict):
+    """Metrics that fail in the middle of a write."""
+
+    def __init__(self, error):
+        super().__init__(a=1.0)
+        self.error = error
+
+    def items(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("mine"), MemoryError()])
+def test_an_error_of_any_kind_in_the_middle_of_a_write_is_rolled_back(error, ledger, run):
+    """Ctrl-C falls where it wants; the run must still be able to say that it was interrupted."""
+    ledger.append(run, record())
+    with pytest.raises(type(error)):
+        ledger.append(run, replace(record(), metrics=Bad(error)))
+    assert not ledger.db.in_transaction
+    ledger.finish(run, "interrupted")
+    assert ledger.run(run).state == "interrupted"
+    same(ledger.record(run, 1), record())
+
+
+def test_a_reader_sees_the_last_committed_round_while_a_writer_writes(tmp_path, ledger, run):
+    ledger.append(run, record())
+    ledger.db.execute("BEGIN IMMEDIATE")
+    ledger.db.execute("DELETE FROM client")
+    ledger.db.execute("INSERT INTO round VALUES (?, 2, 0, '[]')", (run,))
+    with Ledger(tmp_path, create=False) as reader:
+        assert reader.last_round(run) == 1
+        same(reader.record(run, 1), record())
+        assert [r.rounds for r in reader.runs()] == [1]
+        ledger.db.execute("COMMIT")
+        assert reader.last_round(run) == 2
+
+
+def test_two_writers_take_turns(tmp_path, ledger, run):
+    with Ledger(tmp_path) as other:
+        second = other.start("other", "here", {}, {})
+        for t in range(1, 6):
+            ledger.append(run, record(t))
+            other.append(second, record(t))
+    assert second != run
+    assert [len(ledger.records(r)) for r in (run, second)] == [5, 5]
+
+
+def test_many_may_open_a_new_workspace_at_once(tmp_path):
+    """Two runs started side by side in a fresh folder."""
+    for attempt in range(3):
+        together = Barrier(4)
+
+        def open_one(_, folder=tmp_path / str(attempt), together=together):
+            together.wait()
+            with Ledger(folder) as ledger:
+                return ledger.start("mine", "here", {}, {})
+
+        with ThreadPoolExecutor(4) as threads:
+            assert sorted(threads.map(open_one, range(4))) == [1, 2, 3, 4]
+
+
+def version(folder):
+    db = sqlite3.connect(folder / "ledger.sqlite")
+    try:
+        return db.execute("PRAGMA user_version").fetchone()[0]
+    finally:
+        db.close()
+
+
+def test_the_schema_has_a_version(tmp_path, ledger):
+    assert version(tmp_path) == len(MIGRATIONS) >= 1
+    assert ledger.db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_an_empty_file_becomes_a_ledger(tmp_path):
+    (tmp_path / "ledger.sqlite").touch()
+    with Ledger(tmp_path, create=False) as ledger:
+        assert ledger.runs() == []
+    assert version(tmp_path) == len(MIGRATIONS)
+
+
+def test_opening_again_changes_nothing(tmp_path, ledger, run):
+    ledger.append(run, record())
+    for _ in range(2):
+        with Ledger(tmp_path) as again:
+            same(again.record(run, 1), record())
+
+
+def test_a_newer_schema_is_refused(tmp_path, ledger):
+    ledger.db.execute("PRAGMA user_version = 99")
+    ledger.close()
+    with pytest.raises(LedgerError, match=rf"has schema 99; this version of fedwarden knows up to {len(MIGRATIONS)}"):
+        Ledger(tmp_path)
+    assert version(tmp_path) == 99  # and left alone
+
+
+def test_a_file_that_is_no_ledger(tmp_path):
+    (tmp_path / "ledger.sqlite").write_bytes(b"this is not a database, " * 50)
+    with pytest.raises(LedgerError, match=r"cannot open the ledger .*ledger\.sqlite"):
+        Ledger(tmp_path)
+    other = tmp_path / "other"
+    (other / "ledger.sqlite").mkdir(parents=True)
+    with pytest.raises(LedgerError, match="cannot open the ledger"):
+        Ledger(other)
+
+
+@pytest.mark.parametrize("damage", ["pages", "cut off"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda ledger: ledger.runs(),
+        lambda ledger: ledger.run(1),
+        lambda ledger: ledger.last_round(1),
+        lambda ledger: ledger.records(1),
+        lambda ledger: ledger.record(1, 1),
+        lambda ledger: ledger.metric(1, "accuracy"),
+        lambda ledger: ledger.append(1, record(2)),
+        lambda ledger: ledger.start("mine", "here", {}, {}),
+    ],
+    ids=["runs", "run", "last_round", "records", "record", "metric", "append", "start"],
+)
+def test_a_damaged_ledger_is_a_ledger_error(damage, read, tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.append(ledger.start("mine", "here", {}, {}), record())
+    path = tmp_path / "ledger.sqlite"
+    content = path.read_bytes()
+    kept = 4096 if damage == "pages" else 2000  # the header with the version, or less than a page
+    path.write_bytes(content[:kept] + (b"\xa5" * (len(content) - kept) if damage == "pages" else b""))
+
+    def use():
+        with Ledger(tmp_path, create=False) as damaged:
+            read(damaged)
+
+    with pytest.raises(LedgerError):
+        use()
+
+
+def test_runs_are_found_by_number_by_name_or_as_the_latest(ledger):
+    one, two, three = (ledger.start(name, "here", {}, {}) for name in ("a", "b", "a"))
+    assert [ledger.run(x).id for x in (one, str(two), "a", "b", None)] == [one, two, three, two, three]
+    assert [r.id for r in ledger.runs()] == [three, two, one]
+    with pytest.raises(LedgerError, match=r"no run c in .*; there are: 3 \(a\), 2 \(b\), 1 \(a\)"):
+        ledger.run("c")
+
+
+def test_a_run_without_any_other(ledger):
+    with pytest.raises(LedgerError, match="there are: none"):
+        ledger.run()
+
+
+def test_the_life_of_a_run(ledger, run):
+    found = ledger.run(run)
+    assert (found.name, found.state, found.engine, found.rounds, found.summary) == ("mine", "running", "here", 0, {})
+    assert (found.config, found.versions) == ({"rounds": 3, "nested": {"a": [1, None]}}, {"python": "3"})
+    ledger.append(run, record())
+    ledger.finish(run, "done", {"accuracy": 0.5, "excluded": {"a": 2}})
+    found = ledger.run(run)
+    assert (found.state, found.rounds, found.summary) == ("done", 1, {"accuracy": 0.5, "excluded": {"a": 2}})
+    ledger.reopen(run, {"rounds": 9})
+    assert (ledger.run(run).state, ledger.run(run).config) == ("running", {"rounds": 9})
+    ledger.finish(run, "failed")
+    assert ledger.run(run).summary == {"accuracy": 0.5, "excluded": {"a": 2}}
+
+
+def test_rounds_and_metrics_of_a_run(ledger, run):
+    other = ledger.start("other", "here", {}, {})
+    assert ledger.last_round(run) == 0
+    assert ledger.records(run) == []
+    for t in (3, 1, 2):
+        ledger.append(run, replace(record(t), metrics={"accuracy": t / 10}))
+    ledger.append(other, record(7))
+    assert [r.round for r in ledger.records(run)] == [1, 2, 3]
+    assert ledger.last_round(run) == 3
+    assert ledger.metric(run, "accuracy") == {1: 0.1, 2: 0.2, 3: 0.3}
+    assert ledger.metric(run, "loss") == {}
+    assert math.isnan(ledger.metric(other, "loss")[7])
+    with pytest.raises(LedgerError, match="run 1 has no round 4"):
+        ledger.record(run, 4)
+
+
+def test_there_is_no_ledger_to_read(tmp_path):
+    with pytest.raises(LedgerError, match=r"no ledger in .*nowhere; run something first, or set FEDWARDEN_HOME"):
+        Ledger(tmp_path / "nowhere", create=False)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_workspace(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWARDEN_HOME", str(tmp_path / "mine"))
+    assert home() == tmp_path / "mine"
+    with Ledger() as ledger:
+        assert ledger.path == tmp_path / "mine" / "ledger.sqlite"
+    monkeypatch.delenv("FEDWARDEN_HOME")
+    assert str(home()) == "fedwarden-runs"
+
+
+def test_what_is_written_can_be_read_without_fedwarden(tmp_path, ledger, run):
+    """Plain columns: the audit trail outlives the program."""
+    ledger.append(run, record())
+    db = sqlite3.connect(tmp_path / "ledger.sqlite")
+    rows = db.execute("SELECT client, weight, flagged FROM client ORDER BY position").fetchall()
+    assert [(w, f) for _, w, f in rows] == [(0.0, 1), (0.0, 0), (1.0, 0)]
+    ((excluded,),) = db.execute("SELECT excluded FROM round").fetchall()
+    assert json.loads(excluded) == ["ü ☃", "a"]
+    db.close()
