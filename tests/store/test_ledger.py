@@ -161,8 +161,10 @@ def test_two_writers_take_turns(tmp_path, ledger, run):
     assert [len(ledger.records(r)) for r in (run, second)] == [5, 5]
 
 
-def test_many_may_open_a_new_workspace_at_once(tmp_path):
+def test_many_may_open_a_new_workspace_at_once(tmp_path, monkeypatch):
     """Two runs started side by side in a fresh folder."""
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kw: connect(*args, **{**kw, "timeout": 5}))
     for attempt in range(3):
         together = Barrier(4)
 

@@ -176,6 +176,7 @@ class Updates:
         share = centre if shares is None else np.asarray(shares, np.float64)
         key = centre.tobytes() + share.tobytes()
         if self._survey is None or self._survey[0] != key:
+            self._survey = None  # frees its sum before the next one is made
             fold = self._survey_kernel if self._compiled() else self._survey_blocks
             self._survey = key, fold(centre, share)
         return self._survey[1]
@@ -204,10 +205,11 @@ class Updates:
         return self._gram
 
     def weighted_sum(self, weights: Scores) -> Tensor:
-        """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor not to be written to.
+        """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
 
         When a survey has read the same sum but for a few rows, only those rows are read again, unless they are so
-        large that taking them out would cost the digits of the rest.
+        large that taking them out would cost the digits of the rest. That survey's sum becomes the result, and the
+        survey is used up: no second vector of size d is made.
         """
         w = np.asarray(weights, np.float64)
         if w.shape != (self.n,):
@@ -215,7 +217,8 @@ class Updates:
         survey = self._survey[1] if self._survey else None
         if survey is not None and (change := _correction(w, survey)) is not None:
             scale, delta = change
-            return self._accumulate(delta, survey.total * scale if scale != 1.0 or delta.any() else survey.total)
+            self._survey = None
+            return self._accumulate(delta, survey.total if scale == 1.0 else survey.total.mul_(scale))
         return self._accumulate(w, torch.zeros(self.d, dtype=self.dtype, device=self.device))
 
     def _width(self) -> int:
@@ -296,7 +299,7 @@ class Updates:
         if not len(keep):
             return out
         rows = self.select(keep)
-        if not rows._compiled():
+        if not self._compiled():
             w = torch.as_tensor(weights[keep]).to(self.device, self.dtype)
             for start, stop, block in rows.blocks():
                 out[start:stop] += w @ block

@@ -22,10 +22,10 @@ from ..core.updates import Updates
 from ..store import checkpoint
 from ..store.ledger import Ledger, LedgerError, Run
 from .data import Dataset
-from .engine import Engine, choose_group
+from .engine import Engine, choose_group, one_thread
 from .metrics import Detection, detection, evaluate, rounds_to
 from .models import build_model
-from .pool import Pool, default_workers, one_thread
+from .pool import Pool, default_workers
 from .scenario import Scenario
 from .trainer import LocalTraining
 
@@ -123,7 +123,9 @@ class Federation:
         workers = train.workers or default_workers()
         with Pool(self.engine, self.recipe, workers, self.scenario.imports) as pool:
             while self.round < self.scenario.rounds:
-                yield self._step(pool)
+                with one_thread():
+                    record = self._step(pool)
+                yield record
 
     def _step(self, pool: Pool) -> RoundRecord:
         t = self.round + 1
@@ -137,8 +139,7 @@ class Federation:
         outcome = self.warden.step(Cohort(t, tuple(chosen), updates, counts, self.params))
         self.params = self.params + outcome.update.to(torch.float32)
         self.round = t
-        with one_thread():
-            return replace(outcome.record, metrics=self._evaluate())
+        return replace(outcome.record, metrics=self._evaluate())
 
     def _choose(self, t: int) -> list[str]:
         asked = [c for c in self.clients if self.warden.asks(c)]

@@ -12,8 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .engine import Engine
+from .engine import Engine, one_thread
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -149,17 +148,6 @@ def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:
 def share(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor over a file that other processes can map; created where it is not there."""
     return torch.from_file(str(path), shared=True, size=torch.Size(shape).numel(), dtype=dtype).reshape(shape)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread in this block: on small models more of them stall more than they help."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def default_workers() -> int:
