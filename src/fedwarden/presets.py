@@ -26,7 +26,7 @@ def pid_made(
 
 @register("preset", "auto")
 def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
-    """The default: no number of attackers and no tuning, from 3 clients on.
+    """The default: no number of attackers and no tuning, from 4 clients on.
 
     Two watches of the distance to the core of the cohort relative to the median one: evidence gathered over rounds
     beyond an effect size and beyond the cohort's own heterogeneity, and updates ten times farther out than the median.

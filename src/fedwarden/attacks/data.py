@@ -71,6 +71,8 @@ class LabelFlip:
         if self.mode == "pairwise":
             mapping = np.arange(classes)[::-1].copy()
         elif self.mode == "constant":
+            if not 0 <= self.target < classes:
+                raise ValueError(f"target is one of {classes} classes, numbered from 0; got {self.target}")
             mapping = np.full(classes, self.target)
         else:
             mapping = derangement(classes, rng)

@@ -41,6 +41,8 @@ def collect(name: str, cells: Sequence[tuple[Cell, Table]], folder: Path, proces
     done = len(cells) - len(todo)
     yield done
     context = multiprocessing.get_context("spawn")
+    if path.is_file() and not path.read_text().endswith("\n"):
+        path.write_text("".join(json.dumps(r) + "\n" for r in results(folder, name)))
     with path.open("a") as file, ProcessPoolExecutor(processes, mp_context=context) as pool:
         waiting = {pool.submit(one, table): cell for cell, table in todo}
         for future in as_completed(waiting):
@@ -53,9 +55,13 @@ def collect(name: str, cells: Sequence[tuple[Cell, Table]], folder: Path, proces
 def results(folder: Path, name: str) -> list[dict[str, Any]]:
     """What a study has found so far."""
     path = results_file(folder, name)
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    found = []
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # cut off while it was written: that cell is run again
+            continue
+    return found
 
 
 def results_file(folder: Path, name: str) -> Path:

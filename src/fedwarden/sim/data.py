@@ -9,12 +9,13 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -54,12 +55,23 @@ def folders(folder: str | None = None) -> list[Path]:
     return [Path(p).expanduser() for p in places if p]
 
 
-def find(name: str, folder: str | None, download: Callable[[], dict[str, Array]] | None = None) -> dict[str, Array]:
+def find(
+    name: str,
+    folder: str | None,
+    download: Callable[[], dict[str, Array]] | None = None,
+    needs: Sequence[str] = ("x_train", "y_train", "x_test", "y_test"),
+) -> dict[str, Array]:
     """The arrays of a .npz file, from the first data folder that has it, else from its public source."""
     for place in folders(folder):
         if (place / name).is_file():
-            with np.load(place / name, allow_pickle=False) as file:
-                return {key: file[key] for key in file.files}
+            try:
+                with np.load(place / name, allow_pickle=False) as file:
+                    arrays = {key: file[key] for key in file.files}
+            except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
+                raise DataError(f"{place / name} cannot be read as a .npz file of plain arrays: {error}") from error
+            if missing := [key for key in needs if key not in arrays]:
+                raise DataError(f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}")
+            return arrays
     looked = ", ".join(str(p) for p in folders(folder))
     if download is None:
         raise DataError(f"no data file {name} in {looked}; put it there or point FEDWARDEN_DATA to its folder")
@@ -156,7 +168,7 @@ def pneumoniamnist(folder: str | None = None) -> Dataset:
     """PneumoniaMNIST, 4,708 / 624, in the 10 overlapping clients of the PID-MADE authors where that file is there."""
     arrays = find("pneumoniamnist.npz", folder)
     try:
-        rows = list(find("pneumoniamnist_clients.npz", folder)["rows"])
+        rows = list(find("pneumoniamnist_clients.npz", folder, needs=("rows",))["rows"])
     except DataError:
         return images(arrays)
     return images(arrays, rows)
@@ -171,7 +183,7 @@ def pathmnist(folder: str | None = None) -> Dataset:
 @register("dataset", "bloodmnist")
 def bloodmnist(folder: str | None = None) -> Dataset:
     """BloodMNIST, 8 classes, 28x28 colour, from the official bloodmnist.npz."""
-    arrays = find("bloodmnist.npz", folder)
+    arrays = find("bloodmnist.npz", folder, needs=())
     official = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
     return images({key: arrays[name] if name in arrays else arrays[key] for key, name in official.items()})
 

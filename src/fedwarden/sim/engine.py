@@ -156,13 +156,11 @@ def _fingerprint(engine: Engine) -> str:
 
 
 def _read(path: Path | None) -> dict[str, int]:
-    if path is None or not path.is_file():
-        return {}
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
+        found = {} if path is None else json.loads(path.read_text())
+        return {str(k): int(v) for k, v in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):  # no file yet, or not one of ours: measure again
         return {}
-    return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
 def _write(path: Path | None, known: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ from ..core.seeds import numpy_rng
 from ..core.types import Cohort, RoundRecord
 from ..core.updates import Updates
 from ..store import checkpoint
-from ..store.ledger import Ledger, LedgerError, Run
+from ..store.ledger import Ledger, Run
 from .data import Dataset
 from .engine import Engine, choose_group, one_thread
 from .metrics import Detection, detection, evaluate, rounds_to
@@ -59,8 +59,8 @@ def build_world(scenario: Scenario) -> World:
             raise ConfigError(f"client {i} of {c.clients} has no data; use fewer clients or another partition")
         if i in bad:
             x, y = data.x_train[index], data.y_train.numpy()[index]
-            for attack in bad[i]:
-                x, y = attack.make("attack")(x, y, data.classes, numpy_rng(scenario.seed, "attack", 0, str(i)))
+            for k, attack in enumerate(bad[i]):
+                x, y = attack.make("attack")(x, y, data.classes, numpy_rng(scenario.seed, "attack", k, str(i)))
             xs.append(x)
             ys.append(torch.from_numpy(y))
             index = np.arange(size, size + len(index))
@@ -252,19 +252,18 @@ def _forget(folder: Path, run: int, before: int) -> None:
 
 
 def _continue(ledger: Ledger, run: Run, federation: Federation) -> int:
-    """Bring the federation to the newest checkpoint whose round is committed."""
+    """Bring the federation to the newest checkpoint whose round is committed; without one it starts anew.
+
+    Rounds after the checkpoint are played again, to the same numbers.
+    """
     config = federation.scenario.model_dump(mode="json")
     changed = [k for k in config if run.config.get(k) != config[k] and k != "rounds"]
     if changed:
         raise ConfigError(f"run {run.id} was started with other settings of {', '.join(changed)}; resume it unchanged")
-    last = ledger.last_round(run.id)
-    for t in range(last, 0, -1):
+    for t in range(ledger.last_round(run.id), 0, -1):
         path = checkpoint_path(ledger.folder, run.id, t)
         if path.is_file():
             federation.load_state_dict(checkpoint.load(path))
             break
-    else:
-        if last:
-            raise LedgerError(f"run {run.id} has {last} rounds but no checkpoint in {path.parent}; start it anew")
     ledger.reopen(run.id, config)
     return run.id

@@ -28,7 +28,7 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
         torch.manual_seed(seed_of(seed, "model"))
         try:
             return factory(tuple(shape), classes, **options)  # type: ignore[no-any-return]
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ConfigError(f"model {name!r}: {error}") from error
 
 

@@ -72,6 +72,10 @@ class Shards:
 
     per_client: int = 2
 
+    def __post_init__(self) -> None:
+        if self.per_client < 1:
+            raise ValueError(f"per_client is at least 1; got {self.per_client}")
+
     def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
         order = np.argsort(data.y_train.numpy(), kind="stable")
         shards = np.array_split(order, n * self.per_client)
@@ -85,6 +89,10 @@ class Given:
     """The clients the data set comes with, from ``first`` on."""
 
     first: int = 0
+
+    def __post_init__(self) -> None:
+        if self.first < 0:
+            raise ValueError(f"first is the number of a client, from 0 on; got {self.first}")
 
     def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
         if data.clients is None:

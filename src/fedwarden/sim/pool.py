@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -86,7 +87,8 @@ class Pool:
         """End the workers that were started here and remove the scratch files."""
         for process in self.processes:
             if process.stdin:
-                process.stdin.close()
+                with suppress(OSError):  # a dead worker left what was written to it in the pipe
+                    process.stdin.close()
         for process in self.processes:
             try:
                 process.wait(timeout=5)

@@ -32,7 +32,8 @@ class Noise:
 
 def keep_mask(batch: int, features: int, p: float, generator: torch.Generator) -> Tensor:
     """An inverted-dropout mask: 0 with probability p, else 1 / (1 - p)."""
-    return (torch.rand(batch, features, generator=generator) >= p).to(torch.float32) / (1 - p)
+    kept = (torch.rand(batch, features, generator=generator) >= p).to(torch.float32)
+    return kept / (1 - p) if p < 1 else kept
 
 
 class Convolution(torch.autograd.Function):
@@ -137,7 +138,8 @@ class Stacked:
     @classmethod
     def of(cls, model: nn.Module) -> Stacked | None:
         """The stacked form of a sequential model of known layers, or None where there is none."""
-        if not isinstance(model, nn.Sequential) or list(model.buffers()):
+        frozen = any(not p.requires_grad for p in model.parameters())
+        if type(model) is not nn.Sequential or frozen or len(set(model)) < len(model) or list(model.buffers()):
             return None
         found = [_stack(layer) for layer in model]
         if any(layer is None for layer in found):
@@ -160,6 +162,8 @@ class Stacked:
 
 
 def _stack(layer: nn.Module) -> Layer | None:
+    if not type(layer).__module__.startswith("torch.nn."):  # a subclass may compute something else
+        return None
     match layer:
         case nn.Linear() if layer.bias is not None:
             return _linear
@@ -171,7 +175,7 @@ def _stack(layer: nn.Module) -> Layer | None:
             and not isinstance(layer.padding, str)
         ):
             return _convolve((layer.padding[0], layer.padding[1]))
-        case nn.MaxPool2d() if (layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode) == (2, 2, 0, False):
+        case nn.MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=False):
             return lambda x, p, noise: MaxPool.apply(x)  # type: ignore[no-untyped-call]
         case nn.ReLU():
             return lambda x, p, noise: F.relu(x)

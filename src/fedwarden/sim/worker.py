@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -38,11 +39,15 @@ def main(scratch: Path) -> None:
     )
     params = share(scratch / "params", (d,), torch.float32)
     out = share(scratch / "out", (len(clients), d), torch.float32)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        run_task(engine, params, Task(**json.loads(line)), out)
-        print("done", flush=True)
-    rmtree(scratch, ignore_errors=True)  # the run has ended, or was killed and could not clean up itself
+    try:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            run_task(engine, params, Task(**json.loads(line)), out)
+            print("done", flush=True)
+    except BrokenPipeError:  # nobody is left to be told
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        rmtree(scratch, ignore_errors=True)  # the run has ended, or was killed and could not clean up itself
 
 
 if __name__ == "__main__":

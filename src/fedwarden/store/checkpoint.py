@@ -43,9 +43,9 @@ def load(path: Path) -> Any:
         with safe_open(path, framework="pt") as file:
             tree = json.loads(file.metadata()["tree"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _unpack(tree, tensors)
     except Exception as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
-    return _unpack(tree, tensors)
 
 
 def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:

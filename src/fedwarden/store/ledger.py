@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,7 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
 )
+PATIENCE = 30.0  # seconds to wait for another process that writes
 ROUND_TABLES = ("round", "metric", "client", "watch", "score", "remark")
 
 
@@ -96,9 +97,9 @@ class Ledger:
             raise LedgerError(f"no ledger in {self.folder}; run something first, or set FEDWARDEN_HOME to its folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            self.db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            self.db = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             self.db.row_factory = sqlite3.Row
-            self.db.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead()
             self.db.execute("PRAGMA synchronous = FULL")
             self._migrate()
         except sqlite3.DatabaseError as error:
@@ -184,7 +185,7 @@ class Ledger:
 
     def runs(self) -> list[Run]:
         """All runs, newest first."""
-        rows = self.db.execute(
+        rows = self._query(
             "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run ORDER BY id DESC"
         )
         return [_run(row) for row in rows]
@@ -207,8 +208,8 @@ class Ledger:
 
     def record(self, run: int, round: int) -> RoundRecord:
         """One round as it was recorded."""
-        head = self.db.execute("SELECT * FROM round WHERE run = ? AND round = ?", (run, round)).fetchone()
-        if head is None:
+        heads = self._rows("round", run, "AND round = ?", round)
+        if not heads:
             raise LedgerError(f"run {run} has no round {round}")
         clients = self._rows("client", run, "AND round = ? ORDER BY position", round)
         remarks = self._rows("remark", run, "AND round = ? ORDER BY position", round)
@@ -232,7 +233,7 @@ class Ledger:
             weights=_vector(c["weight"] for c in clients),
             watches=tuple(watches),
             flagged=np.array([bool(c["flagged"]) for c in clients], dtype=bool),
-            excluded=tuple(json.loads(head["excluded"])),
+            excluded=tuple(json.loads(heads[0]["excluded"])),
             rejected=tuple(Rejection(r["client"], r["text"]) for r in remarks if r["kind"] == "rejected"),
             notes=tuple(r["text"] for r in remarks if r["kind"] == "note"),
             metrics={m["name"]: _float(m["value"]) for m in self._rows("metric", run, "AND round = ?", round)},
@@ -245,34 +246,60 @@ class Ledger:
 
     def last_round(self, run: int) -> int:
         """The last committed round; 0 before the first."""
-        return int(self.db.execute("SELECT COALESCE(MAX(round), 0) FROM round WHERE run = ?", (run,)).fetchone()[0])
+        return int(self._query("SELECT COALESCE(MAX(round), 0) FROM round WHERE run = ?", run)[0][0])
 
-    def _rows(self, table: str, run: int, tail: str = "", *values: Any) -> Sequence[sqlite3.Row]:
+    def _rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
+        return self._query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
+
+    def _query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         try:
-            return self.db.execute(f"SELECT * FROM {table} WHERE run = ? {tail}", (run, *values)).fetchall()
+            return self.db.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"cannot read the ledger {self.path}: {error}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        """All or nothing, whatever goes wrong inside."""
         try:
             self.db.execute("BEGIN IMMEDIATE")
-            yield
+            try:
+                yield
+            except BaseException:
+                self.db.execute("ROLLBACK")
+                raise
             self.db.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             raise LedgerError(f"cannot write to the ledger {self.path}: {error}") from error
 
+    def _write_ahead(self) -> None:
+        """Switch to WAL; SQLite does not wait by itself for another process that does so at the same moment."""
+        patience = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > patience:
+                    raise
+                time.sleep(0.02)
+
     def _migrate(self) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(MIGRATIONS):
-            raise LedgerError(
-                f"the ledger {self.path} has schema {version}; this version of fedwarden knows up to "
-                f"{len(MIGRATIONS)}: use a newer one"
-            )
-        for number in range(version, len(MIGRATIONS)):
-            self.db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+        if version == len(MIGRATIONS):
+            return
+        with self._transaction():
+            version = self.db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
+            if version > len(MIGRATIONS):
+                raise LedgerError(
+                    f"the ledger {self.path} has schema {version}; this version of fedwarden knows up to "
+                    f"{len(MIGRATIONS)}: use a newer one"
+                )
+            for migration in MIGRATIONS[version:]:
+                for statement in migration.split(";"):
+                    self.db.execute(statement)
+            self.db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
 def _run(row: sqlite3.Row) -> Run:
