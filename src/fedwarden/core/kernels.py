@@ -53,6 +53,24 @@ def _mix(rows, origin, a, m, weights, out):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
+def _mix_both(rows, origin, a, m, first, second, out, other):
+    """Two weighted sums from one look at each row; rows of weight 0 in both are not read."""
+    used = np.flatnonzero((first != 0) | (second != 0))
+    n, i = len(used), 0
+    while i < n:
+        g, h = used[i], used[min(i + 1, n - 1)]
+        x, y = _at(rows[g], a, m), _at(rows[h], a, m)
+        p, q, s, t = first[g], first[h], second[g], second[h]
+        if g == h:  # an odd last row is read with itself and counted once
+            q, t = np.float32(0), np.float32(0)
+        for j in range(m):
+            u, v = x[j] - origin[j], y[j] - origin[j]
+            out[j] += p * u + q * v
+            other[j] += s * u + t * v
+        i += 2
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
 def _spread(rows, origin, a, m, mean, sq_norms, sq_distances):
     """Add the squared norm of row_i - origin, and its squared distance to the mean, over m columns from a."""
     n, i = len(rows), 0
@@ -86,10 +104,11 @@ def survey(rows, base, start, stop, centre, shares, total, sq_norms, sq_distance
         origin = _at(base, a, m) if base != 0 else zero
         out = total[a - start : a - start + m]
         out[:] = 0
-        _mix(rows, origin, a, m, shares, out)
         if mixed:
             mean[:] = 0
-            _mix(rows, origin, a, m, centre, mean)
+            _mix_both(rows, origin, a, m, shares, centre, out, mean)
+        else:
+            _mix(rows, origin, a, m, shares, out)
         _spread(rows, origin, a, m, mean if mixed else out, sq_norms, sq_distances)
 
 
