@@ -29,7 +29,7 @@ def lower_spread(means: Scores) -> float:
     1.632993161855452
     """
     below = np.minimum(means - np.median(means), 0.0)
-    return float(np.sqrt(np.square(below[means <= np.median(means)]).mean()))
+    return float(np.sqrt(np.square(below).sum() / ((len(means) + 1) // 2)))  # as many lie at or below the median
 
 
 def allowance(means: Scores, alpha: float, ratio: float) -> float:
