@@ -20,8 +20,8 @@ values = st.lists(st.floats(-3, 5), min_size=1, max_size=15)
 @given(values)
 def test_the_lower_spread_ignores_what_lies_above_the_median(means):
     x = np.array(means)
-    below = [v - np.median(x) for v in means if v <= np.median(x)]
-    assert lower_spread(x) == pytest.approx(math.sqrt(sum(b * b for b in below) / len(below)))
+    below = sorted(v - np.median(x) for v in means)[: (len(x) + 1) // 2]  # the lower half, the middle one included
+    assert lower_spread(x) == pytest.approx(math.sqrt(sum(min(b, 0.0) ** 2 for b in below) / len(below)))
     middle = np.sort(x)[len(x) // 2]
     assert lower_spread(np.where(x > middle, x + 100.0, x)) == pytest.approx(lower_spread(x))
 
