@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,15 +34,6 @@ ENGINE = "in-process"  # as the simulator signs its runs
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-
-
-def read_settings(settings: Sequence[str] | None) -> list[str]:
-    """Overrides as given, with .01 written as the 0.01 that TOML wants.
-
-    >>> read_settings(["rule.alpha=.01", "name=a.b"])
-    ['rule.alpha=0.01', 'name=a.b']
-    """
-    return [re.sub(r"^([^=]*=\s*[+-]?)\.(?=\d)", r"\g<1>0.", s) for s in settings or ()]
 
 
 def emit(value: Mapping[str, Any]) -> None:

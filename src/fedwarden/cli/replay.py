@@ -14,7 +14,7 @@ from ..sim.scenario import GuardConfig, load_scenario
 from ..store.digest import distinct_notes, note_kind
 from ..store.ledger import Ledger, Run
 from ..warden import Warden
-from .common import ENGINE, AsJson, Home, RunNumber, Settings, emit, out, read_settings, table, truth_of
+from .common import ENGINE, AsJson, Home, RunNumber, Settings, emit, out, table, truth_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -48,7 +48,7 @@ def command(
             "watches, and with guard.policy=observe to exclude nobody"
         )
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
-    warden = alter(Warden.preset(preset) if preset else recorded, [*parts, *read_settings(settings)])
+    warden = alter(Warden.preset(preset) if preset else recorded, [*parts, *(settings or ())])
     rounds = replay(records, warden, find_sources(recorded.watches, warden.watches))
     changes, truth = compare(records, rounds), truth_of(found)
     if as_json:

@@ -19,7 +19,7 @@ from ..sim.scenario import Scenario, load_scenario
 from ..store.digest import note_kind
 from ..store.ledger import Ledger, Run
 from . import Interrupted
-from .common import ENGINE, AsJson, Home, Settings, emit, err, hint, out, percent, progress, read_settings, short
+from .common import ENGINE, AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
 
 LATEST = "latest"
 
@@ -59,12 +59,12 @@ def run(
     Every round is committed to the workspace, so a run that was interrupted or killed is continued by `--resume` and
     ends with the same bits. Warnings and progress go to standard error.
     """
-    scenario = None if file is None else load_scenario(file, read_settings(settings))
+    scenario = None if file is None else load_scenario(file, settings or ())
     chosen = None if resume is None else _find(home, scenario, resume)
     if scenario is None:
         if chosen is None:
             raise ConfigError("give a scenario file, as in fedwarden run examples/digits.toml, or --resume a run")
-        scenario = load_scenario(chosen.config, read_settings(settings))
+        scenario = load_scenario(chosen.config, settings or ())
     if chosen and chosen.state == "done" and chosen.rounds >= scenario.rounds:
         return _already(chosen, home, as_json)
     report = follow(scenario, home, chosen.id if chosen else None, quiet)

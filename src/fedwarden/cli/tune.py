@@ -15,7 +15,7 @@ from ..sim.replay import guard_table, spell_guard
 from ..sim.scenario import AdmissionConfig, load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
 from ..warden import Warden
-from .common import AsJson, Settings, emit, out, percent, progress, read_settings, table
+from .common import AsJson, Settings, emit, out, percent, progress, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -35,7 +35,7 @@ def command(
     other coefficients: Optuna's TPE, as in the PID-MADE paper. The aim is the F1 of the excluded clients; ties go to
     fewer client-rounds of attackers in the model. Prints the best as a TOML table to paste. Needs the extra `tune`.
     """
-    scenario = to_tune(load_scenario(file, read_settings(settings)))
+    scenario = to_tune(load_scenario(file, settings or ()))
     warden = scenario.guard.build()
     began = perf_counter()
     with progress() as bar:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .stats import Mask, Scores
@@ -136,8 +135,3 @@ class Outcome:
     def weights(self) -> Scores:
         """The weight of each client in the update; 0 = not in the model."""
         return self.record.weights
-
-
-def scores_of(values: ArrayLike) -> Scores:
-    """Values per client as a float64 vector."""
-    return np.asarray(values, dtype=np.float64)
