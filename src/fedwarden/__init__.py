@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .core.errors import ConfigError, FedwardenError, MissingExtra
     from .core.registry import names, register
     from .core.stats import robust_z
-    from .core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Verdict, WatchRecord
+    from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, Verdict, WatchRecord
     from .core.updates import Updates
     from .history.evidence import Evidence
     from .history.pid import PID
@@ -28,8 +28,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GESD", "PID", "Admission", "Aggregate", "Cantelli", "Cohort", "ConfigError", "Evidence", "FedwardenError",
-    "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Rejection", "Reply", "RobustZ", "RoundRecord",
-    "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "gesd", "names", "register", "robust_z",
+    "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply", "RobustZ",
+    "RoundRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "gesd", "names",
+    "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,7 +39,9 @@ _HOMES = {
     "core.errors": ("ConfigError", "FedwardenError", "MissingExtra"),
     "core.registry": ("names", "register"),
     "core.stats": ("robust_z",),
-    "core.types": ("Aggregate", "Cohort", "Outcome", "Rejection", "RoundRecord", "Verdict", "WatchRecord"),
+    "core.types": (
+        "Aggregate", "Cohort", "Outcome", "Reading", "Rejection", "RoundRecord", "Server", "Verdict", "WatchRecord",
+    ),
     "core.updates": ("Updates",),
     "history.evidence": ("Evidence",),
     "history.pid": ("PID",),
@@ -47,7 +50,7 @@ _HOMES = {
     "rules.robust": ("RobustZ",),
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
     "warden": ("Warden", "Watch"),
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

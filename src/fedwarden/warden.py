@@ -11,10 +11,10 @@ import torch
 
 from .admission import Admission, Reply, admit, clip_counts, clipped_notes, screen, size_faults
 from .core.errors import ConfigError
-from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal
+from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal, equip
 from .core.registry import component, describe, make
 from .core.stats import Mask, Scores, mad
-from .core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, WatchRecord
+from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, WatchRecord
 from .core.updates import Updates
 
 Combine = Literal["any", "all", "vote"]
@@ -81,7 +81,7 @@ def judge(
     combine: Combine,
     round: int,
     client_ids: tuple[str, ...],
-    signals: Sequence[Scores],
+    signals: Sequence[Scores | Reading],
     trusted: Mask,
     suspects: Mask | None = None,
 ) -> Judgement:
@@ -91,7 +91,8 @@ def judge(
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
-    for watch, past, test, values in zip(watches, memory.histories, memory.tests, signals, strict=True):
+    for watch, past, test, signal in zip(watches, memory.histories, memory.tests, signals, strict=True):
+        values, parts = (signal.values, signal.parts) if isinstance(signal, Reading) else (signal, {})
         state, scores = watch.history.step(past, client_ids, values, trusted)
         active = round >= watch.start_round
         sound = np.isfinite(scores)
@@ -99,7 +100,7 @@ def judge(
         flagged = ((scores > verdict.threshold) | ~sound) & active
         histories.append(state)
         tests.append(test + active)
-        records.append(WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning))
+        records.append(WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning, parts))
         severity = np.maximum(severity, _severity(scores, trusted))
     flagged = combine_flags([r.flagged for r in records], combine) if records else np.zeros(len(client_ids), bool)
     if suspects is not None:
@@ -117,7 +118,7 @@ def decide(
     remeasure: bool,
     round: int,
     client_ids: tuple[str, ...],
-    measure: Callable[[Mask], Sequence[Scores]],
+    measure: Callable[[Mask], Sequence[Scores | Reading]],
 ) -> Judgement:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
@@ -191,6 +192,12 @@ class Warden:
         """The clients that are excluded now."""
         return tuple(self.memory.excluded)
 
+    def equip(self, server: Server) -> Warden:
+        """Give the signals and the aggregator what they need of the server; returns this warden."""
+        self.watches = tuple(replace(w, signal=equip(w.signal, server)) for w in self.watches)
+        self.aggregator = equip(self.aggregator, server)
+        return self
+
     def asks(self, client_id: str) -> bool:
         """Whether this client should be asked for an update in the next round."""
         return self.policy.asks(str(client_id), self.memory.excluded)
@@ -263,9 +270,9 @@ class Warden:
         trusted = np.array([c not in self.memory.excluded for c in cohort.client_ids], dtype=bool)
         return replace(cohort, num_examples=counts, trusted=trusted)
 
-    def _measure(self, cohort: Cohort) -> list[Scores]:
+    def _measure(self, cohort: Cohort) -> list[Scores | Reading]:
         """Every watch's signal; one that several watches share is measured once."""
-        values: list[Scores] = []
+        values: list[Scores | Reading] = []
         for i, watch in enumerate(self.watches):
             same = next((j for j in range(i) if self.watches[j].signal == watch.signal), None)
             values.append(watch.signal(cohort) if same is None else values[same])
@@ -309,7 +316,13 @@ class Warden:
             num_examples=cohort.num_examples,
             weights=wide(weights, 0.0),
             watches=tuple(
-                replace(w, signal=wide(w.signal, np.nan), scores=wide(w.scores, np.nan), flagged=wide(w.flagged, False))
+                replace(
+                    w,
+                    signal=wide(w.signal, np.nan),
+                    scores=wide(w.scores, np.nan),
+                    flagged=wide(w.flagged, False),
+                    parts={name: wide(part, np.nan) for name, part in w.parts.items()},
+                )
                 for w in watches
             ),
             flagged=np.zeros(n, bool) if judgement is None else wide(judgement.flagged, False),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .stats import Mask, Scores
-from .types import Aggregate, Cohort, Verdict
+from .types import Aggregate, Cohort, Reading, Server, Verdict
 
-Signal = Callable[[Cohort], Scores]
-"""Scores (n,) of a cohort; higher = more suspicious."""
+Signal = Callable[[Cohort], Scores | Reading]
+"""Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
 
 Rule = Callable[[Scores, int], Verdict]
 """Judges the scores of the clients in good standing; the number counts the tests of the run so far, from 1."""
@@ -57,3 +57,8 @@ class Aggregator(Protocol):
     def step(
         self, state: Mapping[str, Any], cohort: Cohort, weights: Scores
     ) -> tuple[Mapping[str, Any], Aggregate]: ...
+
+
+def equip(component: Any, server: Server) -> Any:
+    """The component with what it needs of the server; one that needs nothing is returned as it is."""
+    return component.equip(server) if hasattr(component, "equip") else component

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from .stats import Mask, Scores
 from .updates import Updates
@@ -72,6 +72,29 @@ class Cohort:
 
 
 @dataclass(frozen=True, eq=False)
+class Server:
+    """What the server holds besides the updates: the architecture, samples of its own, and training on them.
+
+    ``probe`` are inputs and ``labels`` their classes; ``root`` gives the update that the server's own training makes of
+    a model in a round: (params, round) -> (d,). A component that needs one of them has a method ``equip(server)`` that
+    returns itself with it.
+    """
+
+    model: nn.Module | None = None
+    probe: Tensor | None = None
+    labels: Tensor | None = None
+    root: Callable[[Tensor, int], Tensor] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a signal says where it has more to say than one number per client: the parts that make it up, by name."""
+
+    values: Scores
+    parts: Mapping[str, Scores] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class Verdict:
     """What a rule says of one set of scores: who lies above the threshold."""
 
@@ -106,6 +129,7 @@ class WatchRecord:
     threshold: float
     flagged: Mask
     warning: str | None = None
+    parts: Mapping[str, Scores] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
