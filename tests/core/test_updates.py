@@ -219,10 +219,12 @@ def test_compiled_equals_blocks(n, d, compiled, monkeypatch):
             np.testing.assert_allclose(direct_a, direct_b, rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_needs_float32_on_contiguous_rows(x, compiled, monkeypatch):
+def test_compiled_needs_numbers_of_float32_and_enough_of_them(x, compiled, monkeypatch):
     assert Updates.of(x)._compiled()
+    assert Updates.of(x)._in_place
     assert not Updates.of(x.astype(np.float64))._compiled()
-    assert not Updates.of(np.asfortranarray(x))._compiled()
+    assert not Updates.of(np.asfortranarray(x))._in_place
+    assert not Updates.of(x.astype(np.float16))._in_place
     monkeypatch.setattr(module, "KERNEL_SIZE", x.size + 1)
     assert not Updates.of(x)._compiled()
 
@@ -336,7 +338,7 @@ def test_a_corrected_sum_equals_a_direct_one(shares, weights, factor, keep, rela
 def test_the_last_survey_and_the_gram_matrix_are_kept(x):
     updates = Updates.of(x)
     assert updates.survey() is updates.survey()
-    assert updates.gram() is updates.gram()
+    assert np.shares_memory(updates.gram(), updates.gram())
     other = np.arange(N) > 2
     assert updates.survey(other) is not updates.survey()
     np.testing.assert_allclose(
@@ -435,3 +437,68 @@ def test_what_was_written_to_a_private_map_is_not_lost(x, tmp_path, monkeypatch)
     updates.survey()
     assert updates.survey(np.arange(N) > 0).sq_norms[0] == 0
     assert not rows[0].any()
+
+
+def forms(x):
+    """Whole models with their base, layers, half precision and columns out of order: what kernels read otherwise."""
+    base = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(1))
+    yield x, Updates.of(x)
+    yield x, Updates.of(torch.from_numpy(x) + base, base)
+    yield x, Updates.of([[row[:1000], row[1000:1003], row[1003:]] for row in x])
+    yield x, Updates.of(np.asfortranarray(x))
+    yield x.astype(np.float16), Updates.of(x.astype(np.float16))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_products_and_ranks_of_every_form(x, fast, request):
+    if fast:
+        request.getfixturevalue("compiled")
+    for exact, updates in forms(x):
+        y = exact.astype(np.float64)
+        n = len(y)
+        assert updates._compiled() == fast
+        squares = np.diag(updates.gram())[:, None] + np.diag(updates.gram()) - 2 * updates.gram()
+        np.testing.assert_allclose(squares, ((y[:, None] - y) ** 2).sum(-1), rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(updates.inner_products(), y @ y.T, rtol=1e-4, atol=1e-2)
+        np.testing.assert_allclose(updates.dots(torch.from_numpy(y[0])), y @ y[0], rtol=1e-4, atol=1e-2)
+        ordered = np.sort(y, axis=0)
+        for low, high in ((0, 1), ((n - 1) // 2, n // 2 + 1), (1, n - 1), (n - 1, n)):
+            np.testing.assert_allclose(updates.ranked_mean(low, high), ordered[low:high].mean(axis=0), atol=1e-5)
+        for keep in (1, n // 2, n):
+            nearest = np.argsort(np.abs(y - np.median(y, axis=0)), axis=0, kind="stable")[:keep]
+            distances = np.abs(np.take_along_axis(y, nearest, axis=0) - np.median(y, axis=0))
+            got = np.asarray(updates.nearest_mean(keep))
+            ties = np.isclose(
+                np.sort(np.abs(y - np.median(y, axis=0)), axis=0)[min(keep, n - 1)], distances.max(axis=0)
+            )
+            expected = np.take_along_axis(y, nearest, axis=0).mean(axis=0)
+            np.testing.assert_allclose(got[~ties | (keep == n)], expected[~ties | (keep == n)], atol=1e-5)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_mixed_rows_are_those_of_the_product(x, fast, request):
+    if fast:
+        request.getfixturevalue("compiled")
+    matrix = np.random.default_rng(0).dirichlet(np.ones(len(x)), size=4)
+    exact = matrix @ x
+    lazy, plain = Updates.of(x).mixed(matrix), Updates.of(exact.astype(np.float32))
+    assert (len(lazy), lazy.d) == exact.shape
+    survey, other = lazy.survey(), plain.survey()
+    np.testing.assert_allclose(survey.sq_norms, other.sq_norms, rtol=1e-5)
+    np.testing.assert_allclose(survey.sq_distances, other.sq_distances, rtol=1e-4)
+    np.testing.assert_allclose(lazy.inner_products(), exact @ exact.T, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(lazy.weighted_sum(np.array([0.5, 0.5, 0, 0])), exact[:2].mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(lazy.ranked_mean(1, 3), np.median(exact, axis=0), atol=1e-5)
+    np.testing.assert_allclose(lazy.select([2, 0]).inner_products(), exact[[2, 0]] @ exact[[2, 0]].T, rtol=1e-4)
+    with pytest.raises(ValueError, match="sum to 1"):
+        Updates.of(x).mixed(2 * matrix)
+
+
+def test_fewer_rows_keep_what_is_known_of_them(x):
+    updates = Updates.of(x)
+    updates.gram()
+    fewer = updates.select([4, 1, 2])
+    fewer.blocks = None  # nothing is read again
+    expected = ((x[[4, 1, 2], None].astype(float) - x[[4, 1, 2]]) ** 2).sum(-1)
+    g = fewer.gram()
+    np.testing.assert_allclose(np.diag(g)[:, None] + np.diag(g) - 2 * g, expected, rtol=1e-4, atol=1e-3)

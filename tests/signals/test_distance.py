@@ -13,7 +13,6 @@ from fedwarden.core.registry import make
 from fedwarden.core.updates import Updates
 from fedwarden.signals.distance import (
     CentroidDistance,
-    coordinate_median,
     geometric_median_distance,
     mean_distance,
     median_distance,
@@ -74,12 +73,6 @@ def test_the_read_of_the_distances_also_collects_the_sum(cohort_of):
     CentroidDistance()(cohort)
     survey = cohort.updates.survey(cohort.reference, cohort.shares)
     np.testing.assert_allclose(survey.total, np.array([0.1, 0.2, 0.3, 0.4]) @ next(cohort.updates.blocks())[2].numpy())
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 6])
-def test_the_coordinate_median_is_numpys(n):
-    block = torch.from_numpy(np.random.default_rng(n).normal(size=(n, 7)))
-    np.testing.assert_allclose(coordinate_median(block), np.median(block, axis=0))
 
 
 def test_the_functions_by_hand():

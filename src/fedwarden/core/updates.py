@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .order import nearest_mean, network, ranked_mean
+from .rows import Segment, layers, ranges, shifted, tensor
 from .stats import Mask, Scores
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
@@ -34,17 +35,6 @@ RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are g
 KERNEL_SIZE = 1 << 21  # entries from which a compiled kernel pays for its start
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A run of columns: one 1-D buffer per client, and the stacked view of them where there is one."""
-
-    start: int
-    stop: int
-    rows: tuple[Tensor, ...]
-    stack: Tensor | None
-    measured: bool
 
 
 @dataclass(frozen=True)
@@ -80,6 +70,7 @@ class Updates:
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
         self._maps = tuple(maps)
         self._survey: tuple[bytes, Survey] | None = None
+        self._sq_norms: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
 
     @classmethod
@@ -100,13 +91,13 @@ class Updates:
         if isinstance(rows, np.ndarray | Tensor) and rows.ndim != 2:
             raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
         if isinstance(rows, np.ndarray | Tensor):
-            stack = _tensor(rows, maps)
+            stack = tensor(rows, maps)
             if not len(stack):
                 return cls.empty(stack.shape[1])
-            ranges = _ranges(stack.shape[1], measured, not stack.dtype.is_floating_point)
-            segments = [Segment(a, b, tuple(stack[:, a:b].unbind(0)), stack[:, a:b], m) for a, b, m in ranges]
+            runs = ranges(stack.shape[1], measured, not stack.dtype.is_floating_point)
+            segments = [Segment(a, b, tuple(stack[:, a:b].unbind(0)), stack[:, a:b], m) for a, b, m in runs]
             return cls(segments, base, list(maps.values()))
-        clients = [_layers(client, maps) for client in rows]
+        clients = [layers(client, maps) for client in rows]
         if not clients:
             raise ValueError("updates need at least one client; use Updates.empty(d) for none")
         shapes = [tuple(layer.numel() for layer in client) for client in clients]
@@ -114,11 +105,11 @@ class Updates:
             odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
             raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
         if measured is not None:
-            _ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
+            ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
         segments, start = [], 0
         for layer in zip(*clients, strict=True):
             integer = any(not row.dtype.is_floating_point for row in layer)
-            for a, b, m in _ranges(layer[0].numel(), _shifted(measured, start, layer[0].numel()), integer):
+            for a, b, m in ranges(layer[0].numel(), shifted(measured, start, layer[0].numel()), integer):
                 segments.append(Segment(start + a, start + b, tuple(row[a:b] for row in layer), None, m))
             start += layer[0].numel()
         return cls(segments, base, list(maps.values()))
@@ -151,11 +142,17 @@ class Updates:
             return self
         if not keep:
             return Updates.empty(self.d)
-        return Updates(
-            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), None, s.measured) for s in self.segments],
-            self.base,
-            self._maps,
-        )
+        fewer = self._only(keep)
+        fewer._sq_norms = None if self._sq_norms is None else self._sq_norms[keep]
+        fewer._gram = None if self._gram is None else self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
+        return fewer
+
+    def mixed(self, matrix: NDArray[np.float64]) -> Updates:
+        """Rows that are combinations of these rows, one per row of the matrix, formed block by block as they are read.
+
+        y_i = sum_j matrix_ij x_j,   sum_j matrix_ij = 1
+        """
+        return Mixed(self, matrix)
 
     def blocks(self, measured_only: bool = False) -> Iterator[tuple[int, int, Tensor]]:
         """Yield (start, stop, block) with block (n, stop - start); a block is only valid until the next one."""
@@ -179,6 +176,7 @@ class Updates:
             self._survey = None  # frees its sum before the next one is made
             fold = self._survey_kernel if self._compiled() else self._survey_blocks
             self._survey = key, fold(centre, share)
+            self._sq_norms = self._survey[1].sq_norms
         return self._survey[1]
 
     def distances(self, centre: Callable[[Tensor], Tensor]) -> Scores:
@@ -188,21 +186,50 @@ class Updates:
             squares += _squares(block - centre(block))
         return np.asarray(squares.sqrt().cpu().numpy(), dtype=np.float64)
 
+    def columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function (n, b) -> (b,) makes of each block of columns, as one (d,) tensor."""
+        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        for start, stop, block in self.blocks():
+            out[start:stop] = reduce(block)
+        return out
+
+    def ranked_mean(self, low: int, high: int) -> Tensor:
+        """In each column, the mean of the values of rank low to high - 1, counted from 0."""
+        pairs = network(self.n, range(low, high))
+        return self._ordered(
+            lambda kernels, *place: kernels.ranked_mean(*place[:-1], pairs, low, high, place[-1]),
+            lambda block: ranked_mean(block, low, high),
+        )
+
+    def nearest_mean(self, keep: int) -> Tensor:
+        """In each column, the mean of the ``keep`` values closest to the median."""
+        pairs = network(self.n, range(self.n))
+        return self._ordered(
+            lambda kernels, *place: kernels.nearest_mean(*place[:-1], pairs, keep, place[-1]),
+            lambda block: nearest_mean(block, keep),
+        )
+
+    def dots(self, vector: Tensor) -> Scores:
+        """The inner product of every row with a (d,) vector over the measured columns."""
+        v = vector.detach().reshape(-1).to(self.device, self.dtype)
+        total = torch.zeros(self.n, dtype=torch.float64, device=self.device)
+        for start, stop, block in self.blocks(measured_only=True):
+            total += (block @ v[start:stop]).double()
+        return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
     def gram(self) -> NDArray[np.float64]:
         """The (n, n) inner products of the rows about one of them, accumulated in float64; kept.
 
         About a row of median norm, the differences of clients that nearly agree stay exact, and a huge row spoils no
         product but its own: squared distances are G_ii + G_jj - 2 G_ij.
         """
-        if self._gram is None:
-            norms = (self._survey[1] if self._survey else self.survey()).sq_norms
-            origin = int(np.argsort(norms, kind="stable")[len(norms) // 2])
-            total = torch.zeros(self.n, self.n, dtype=torch.float64, device=self.device)
-            for _, _, block in self.blocks(measured_only=True):
-                centred = block - block[origin]
-                total += (centred @ centred.T).double()
-            self._gram = total.cpu().numpy()
-        return self._gram
+        return self._products()[: self.n, : self.n]
+
+    def inner_products(self) -> NDArray[np.float64]:
+        """The (n, n) inner products x_i . x_j, from the same read as :meth:`gram`."""
+        g = self._products()
+        n = self.n
+        return np.asarray(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n], dtype=np.float64)
 
     def weighted_sum(self, weights: Scores) -> Tensor:
         """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
@@ -247,14 +274,77 @@ class Updates:
                 distances += _squares(block - c @ block)
         return Survey(norms.cpu().numpy(), distances.cpu().numpy(), total, shares)
 
+    def _only(self, keep: list[int]) -> Updates:
+        return Updates(
+            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), None, s.measured) for s in self.segments],
+            self.base,
+            self._maps,
+        )
+
+    def _products(self) -> NDArray[np.float64]:
+        """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
+        if self._gram is None:
+            norms = self.survey().sq_norms if self._sq_norms is None else self._sq_norms
+            origin = int(np.argsort(norms, kind="stable")[len(norms) // 2])
+            self._gram = self._gram_kernel(origin) if self._compiled() else self._gram_blocks(origin)
+        return self._gram
+
+    def _gram_blocks(self, origin: int) -> NDArray[np.float64]:
+        total = torch.zeros(self.n + 1, self.n + 1, dtype=torch.float64, device=self.device)
+        for _, _, block in self.blocks(measured_only=True):
+            centred = torch.cat([block, torch.zeros_like(block[:1])]).sub_(block[origin])
+            total += (centred @ centred.T).double()
+        return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+    def _gram_kernel(self, origin: int) -> NDArray[np.float64]:
+        size = -(-(self.n + 1) // 4) * 4
+
+        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
+            sums = np.zeros((size, size))
+            if segment.measured:
+                rows, base, a, b, _ = self._source(segment, start, stop)
+                kernels.gram(rows, base, origin, a, b, sums)
+            return sums
+
+        half = _sum_in_order(task, self._tasks(), np.zeros((size, size)))[: self.n + 1, : self.n + 1]
+        return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
+
+    def _ordered(self, kernel: Callable[..., None], reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of the ordered values of each column: by the compiled kernel, or block by block."""
+        if not self._compiled():
+            return self.columns(reduce)
+        out = torch.empty(self.d, dtype=torch.float32)
+
+        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
+            rows, base, a, b, _ = self._source(segment, start, stop)
+            kernel(kernels, rows, base, a, b, out[start:stop].numpy())
+            return np.zeros(0)
+
+        _sum_in_order(task, self._tasks(), np.zeros(0))
+        return out
+
     def _compiled(self) -> bool:
-        """Whether the compiled kernels can read these rows: float32 on the CPU, contiguous, and enough of them."""
+        """Whether the compiled kernels pay: float32 on the CPU, and enough of it."""
         return (
             self.device.type == "cpu"
+            and self.dtype == torch.float32
             and self.n * self.d >= KERNEL_SIZE
-            and all(row.dtype == torch.float32 and row.is_contiguous() for s in self.segments for row in s.rows)
             and _kernels() is not None
         )
+
+    @cached_property
+    def _in_place(self) -> bool:
+        """Whether kernels can read the rows where they lie."""
+        return all(row.dtype == torch.float32 and row.is_contiguous() for s in self.segments for row in s.rows)
+
+    def _source(self, segment: Segment, start: int, stop: int) -> tuple[NDArray[np.uint64], np.uint64, int, int, Any]:
+        """Addresses of the rows and of the base, the columns counted from there, and what must be kept meanwhile."""
+        if self._in_place:
+            offset = segment.start
+            base = 0 if self.base is None else self.base.data_ptr() + 4 * offset
+            return _addresses(segment.rows), np.uint64(base), start - offset, stop - offset, None
+        block = self._block(segment, start, stop).contiguous()
+        return _addresses(block.unbind(0)), np.uint64(0), 0, stop - start, block
 
     def _pieces(self, width: int) -> Iterator[tuple[Segment, int, int]]:
         """Column ranges in order; memory-mapped pages are given back once enough of them have been read."""
@@ -274,18 +364,13 @@ class Updates:
         return self._pieces(TASK_COLUMNS // 2 if self._maps else TASK_COLUMNS)
 
     def _survey_kernel(self, centre: Scores, shares: Scores) -> Survey:
-        kernels = _kernels()
-        assert kernels is not None
         c, s = centre.astype(np.float32), shares.astype(np.float32)
         total = torch.empty(self.d, dtype=torch.float32)
 
-        def task(segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
+        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
             sums = np.zeros((2, self.n))
-            offset = segment.start
-            kernels.survey(
-                _addresses(segment.rows), self._address(offset), start - offset, stop - offset, c, s,
-                total[start:stop].numpy(), sums[0], sums[1],
-            )  # fmt: skip
+            rows, base, a, b, _ = self._source(segment, start, stop)
+            kernels.survey(rows, base, a, b, c, s, total[start:stop].numpy(), sums[0], sums[1])
             if not segment.measured:
                 sums[1] = 0.0
             return sums
@@ -304,22 +389,44 @@ class Updates:
             for start, stop, block in rows.blocks():
                 out[start:stop] += w @ block
             return out
-        kernels, w32 = _kernels(), weights[keep].astype(np.float32)
-        assert kernels is not None
+        w32 = weights[keep].astype(np.float32)
 
-        def task(segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
-            offset = segment.start
-            kernels.weighted_sum(
-                _addresses(segment.rows), rows._address(offset), start - offset, stop - offset, w32,
-                out[start:stop].numpy(),
-            )  # fmt: skip
+        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
+            places, base, a, b, _ = rows._source(segment, start, stop)
+            kernels.weighted_sum(places, base, a, b, w32, out[start:stop].numpy())
             return np.zeros(0)
 
         _sum_in_order(task, rows._tasks(), np.zeros(0))
         return out
 
-    def _address(self, offset: int) -> np.uint64:
-        return np.uint64(0 if self.base is None else self.base.data_ptr() + 4 * offset)
+
+class Mixed(Updates):
+    """Rows that are combinations of other rows; see :meth:`Updates.mixed`."""
+
+    def __init__(self, source: Updates, matrix: NDArray[np.float64]) -> None:
+        if matrix.ndim != 2 or matrix.shape[1] != source.n or not np.allclose(matrix.sum(axis=1), 1.0):
+            raise ValueError(f"mixing needs rows of {source.n} weights that sum to 1; got shape {matrix.shape}")
+        super().__init__(source.segments, source.base, source._maps)
+        self.n, self.source, self.matrix = len(matrix), source, np.asarray(matrix, np.float64)
+        self._factors = torch.as_tensor(self.matrix).to(self.device, self.dtype)
+
+    def _only(self, keep: list[int]) -> Updates:
+        return Mixed(self.source, self.matrix[keep])
+
+    def _block(self, segment: Segment, start: int, stop: int) -> Tensor:
+        return self._factors @ self.source._block(segment, start, stop)
+
+    def _products(self) -> NDArray[np.float64]:
+        full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)
+        full[: self.n] = np.pad(self.matrix, ((0, 0), (0, 1)))
+        return np.asarray(full @ self.source._products() @ full.T, dtype=np.float64)
+
+    def _accumulate(self, weights: Scores, out: Tensor) -> Tensor:
+        return self.source._accumulate(self.matrix.T @ weights, out)
+
+    @cached_property
+    def _in_place(self) -> bool:
+        return False
 
 
 def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
@@ -338,17 +445,18 @@ def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
 
 
 def _sum_in_order(
-    task: Callable[[Segment, int, int], NDArray[np.float64]],
+    task: Callable[[ModuleType, Segment, int, int], NDArray[np.float64]],
     tasks: Iterator[tuple[Segment, int, int]],
     zero: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Run the tasks on as many threads as torch would use and add their results in the order of the columns."""
-    workers = torch.get_num_threads()
+    kernels, workers = _kernels(), torch.get_num_threads()
+    assert kernels is not None
     if workers == 1:
-        return sum((task(*columns) for columns in tasks), start=zero)
+        return sum((task(kernels, *columns) for columns in tasks), start=zero)
     pending, total = deque[Future[NDArray[np.float64]]](), zero
     for columns in tasks:
-        pending.append(_pool(workers).submit(task, *columns))
+        pending.append(_pool(workers).submit(task, kernels, *columns))
         if len(pending) > 4 * workers:  # bounded, so that memory-mapped pages can be given back behind the readers
             total = total + pending.popleft().result()
     return sum((future.result() for future in pending), start=total)
@@ -373,50 +481,3 @@ def _squares(block: Tensor) -> Tensor:
     """Squared norm of each row, in float64."""
     norms: Tensor = torch.linalg.vector_norm(block, dim=1)
     return norms.double().square()
-
-
-def _ranges(d: int, measured: Sequence[tuple[int, int]] | None, integer: bool) -> list[tuple[int, int, bool]]:
-    """Cut [0, d) into runs that are measured or not."""
-    if measured is None:
-        return [(0, d, not integer)]
-    cuts, at = [], 0
-    for a, b in sorted(measured):
-        if not at <= a <= b <= d:
-            raise ValueError(f"measured ranges must be disjoint and inside [0, {d}); got ({a}, {b})")
-        cuts += [(at, a, False), (a, b, True)]
-        at = b
-    return [(a, b, m) for a, b, m in [*cuts, (at, d, False)] if b > a]
-
-
-def _shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -> list[tuple[int, int]] | None:
-    """The part of the measured ranges inside one layer, counted from its start."""
-    if measured is None:
-        return None
-    inside = [(max(a - start, 0), min(b - start, size)) for a, b in measured]
-    return [(a, b) for a, b in inside if a < b]
-
-
-def _layers(client: Any, maps: dict[int, mmap.mmap]) -> list[Tensor]:
-    """One client's layers as 1-D tensors over its own buffers."""
-    whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
-    return [_tensor(layer, maps).reshape(-1) for layer in ([client] if whole else client)]
-
-
-def _tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
-    """A tensor over the same memory; the memory map behind it, if any, is added to ``maps``."""
-    if isinstance(array, Tensor):
-        if array.is_complex():
-            raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
-        return array.detach()
-    array = np.asanyarray(array)
-    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-        raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
-    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
-        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))  # torch reads neither in place
-    pages = getattr(array, "_mmap", None)
-    if pages is not None and array.mode != "c":  # giving back private pages would lose what was written to them
-        maps[id(pages)] = pages
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
-        tensor: Tensor = torch.as_tensor(np.asarray(array))
-        return tensor

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torch import Tensor
 
 from ..core.linalg import distances_to, geometric_median
+from ..core.order import median
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
@@ -30,18 +30,6 @@ def mean_distance(updates: Updates, trusted: Mask, shares: Scores) -> Scores:
     return np.asarray(np.sqrt(updates.survey(trusted, shares).sq_distances), dtype=np.float64)
 
 
-def coordinate_median(block: Tensor) -> Tensor:
-    """The middle value of each column, or the mean of the two middle ones.
-
-    >>> import torch
-    >>> coordinate_median(torch.tensor([[1.0], [2.0], [4.0], [90.0]])).tolist()
-    [3.0]
-    """
-    n = len(block)
-    ordered = block.sort(dim=0).values
-    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
-
-
 def median_distance(updates: Updates, trusted: Mask) -> Scores:
     """Distance to the coordinate-wise median of the trusted updates.
 
@@ -49,9 +37,9 @@ def median_distance(updates: Updates, trusted: Mask) -> Scores:
     [1.0, 0.0, 8.0]
     """
     if trusted.all():
-        return updates.distances(coordinate_median)
+        return updates.distances(median)
     index = np.flatnonzero(trusted)
-    return updates.distances(lambda block: coordinate_median(block[index]))
+    return updates.distances(lambda block: median(block[index]))
 
 
 def geometric_median_distance(updates: Updates, trusted: Mask) -> Scores:

@@ -1,0 +1,91 @@
+"""The ordered values of each column of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def network(n: int, wanted: Iterable[int]) -> NDArray[np.int64]:
+    """Pairs (i, j), i < j, to compare and exchange in turn so that the wanted ranks of n values fall into place.
+
+    Knuth, The Art of Computer Programming, volume 3, 5.2.2, algorithm M (Batcher's merge exchange); pairs on which no
+    wanted rank depends are left out.
+
+    >>> network(3, range(3)).tolist()
+    [[0, 2], [0, 1], [1, 2]]
+    >>> len(network(20, range(20))), len(network(20, [9, 10]))
+    (97, 81)
+    """
+    needed, pairs = set(wanted), []
+    for i, j in reversed(_merge_exchange(n)):
+        if i in needed or j in needed:
+            needed |= {i, j}
+            pairs.append((i, j))
+    return np.array(pairs[::-1], dtype=np.int64).reshape(-1, 2)
+
+
+@cache
+def _merge_exchange(n: int) -> tuple[tuple[int, int], ...]:
+    pairs = []
+    top = 1 << max(n - 1, 0).bit_length() >> 1
+    p = top
+    while p > 0:
+        q, r, d = top, 0, p
+        while d > 0:
+            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
+            d, q, r = q - p, q // 2, p
+        p //= 2
+    return tuple(pairs)
+
+
+def ranked_mean(block: Tensor, low: int, high: int) -> Tensor:
+    """The mean of the values of rank low to high - 1 of each column, counted from 0.
+
+    >>> import torch
+    >>> ranked_mean(torch.tensor([[4.0], [1.0], [90.0], [2.0]]), 1, 3).tolist()
+    [3.0]
+    """
+    return block.sort(dim=0).values[low:high].mean(dim=0)
+
+
+def median(block: Tensor) -> Tensor:
+    """The middle value of each column, or the mean of the two middle ones.
+
+    >>> import torch
+    >>> median(torch.tensor([[1.0], [2.0], [4.0], [90.0]])).tolist()
+    [3.0]
+    """
+    return ranked_mean(block, *middle(len(block)))
+
+
+def middle(n: int) -> tuple[int, int]:
+    """The range of ranks whose mean is the median of n values.
+
+    >>> middle(3), middle(4)
+    ((1, 2), (1, 3))
+    """
+    return (n - 1) // 2, n // 2 + 1
+
+
+def nearest_mean(block: Tensor, keep: int) -> Tensor:
+    """The mean of the ``keep`` values of each column closest to its median; of two at the same distance, the smaller.
+
+    The closest values lie side by side in order, so only where they start is to be found.
+
+    >>> import torch
+    >>> nearest_mean(torch.tensor([[0.0], [1.0], [2.0], [9.0], [30.0]]), 3).tolist()
+    [1.0]
+    """
+    ordered = block.sort(dim=0).values
+    low, high = middle(len(block))
+    centre = ordered[low:high].mean(dim=0)
+    starts = len(block) - keep + 1
+    far = (centre - ordered[:starts]).maximum(ordered[keep - 1 :] - centre)
+    first = far.argmin(dim=0)
+    windows = ordered.unfold(0, keep, 1).mean(dim=-1)
+    return windows.gather(0, first[None])[0]
