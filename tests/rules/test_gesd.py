@@ -12,7 +12,8 @@ from scipy import stats
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.rules.gesd import GESD, critical_value, gesd, gesd_threshold, spent_level
+from fedwarden.core.stats import spent_level
+from fedwarden.rules.gesd import GESD, critical_value, gesd, gesd_threshold
 
 # Rosner (1983), vitamin E data, as printed in the NIST/SEMATECH e-Handbook, section 1.3.5.17.3
 VITAMIN_E = np.array(

@@ -33,3 +33,14 @@ def robust_z(values: ArrayLike, eps: float = 1e-12) -> Scores:
     if x.size == 0:
         return x.copy()
     return np.asarray((x - np.median(x)) / (mad(x) + eps), dtype=np.float64)
+
+
+def spent_level(alpha: float, test: int) -> float:
+    """The part of the run's level that its test number ``test`` may use; the parts add up to alpha.
+
+        alpha_t = alpha / (t (t + 1))
+
+    >>> spent_level(0.05, 1), round(sum(spent_level(0.05, t) for t in range(1, 100_000)), 4)
+    (0.025, 0.05)
+    """
+    return alpha / (test * (test + 1))

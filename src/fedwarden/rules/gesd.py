@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, spent_level
 from ..core.types import Verdict
 
 
@@ -65,17 +65,6 @@ def gesd(scores: ArrayLike, alpha: float = 0.05) -> Mask:
     """
     values = np.asarray(scores, dtype=np.float64)
     return values > gesd_threshold(values, alpha)
-
-
-def spent_level(alpha: float, test: int) -> float:
-    """The part of the run's level that its test number ``test`` may use; the parts add up to alpha.
-
-        alpha_t = alpha / (t (t + 1))
-
-    >>> spent_level(0.05, 1), round(sum(spent_level(0.05, t) for t in range(1, 100_000)), 4)
-    (0.025, 0.05)
-    """
-    return alpha / (test * (test + 1))
 
 
 @register("rule", "gesd")

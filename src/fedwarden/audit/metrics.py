@@ -1,0 +1,216 @@
+"""How far a model moved: cosine, Procrustes and central moment discrepancy of two vectors or two matrices.
+
+A vector is one matrix column: its entries are the samples of a single unit. A matrix has samples as rows and units as
+columns; further axes are units. A list of matrices with the same rows stands for them side by side, as the layers of
+a model do. Sums are in float64 over blocks that fit the cache, so that only the inputs themselves take memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array: TypeAlias = Any
+"""A tensor, an array, nested numbers, or a list of matrices side by side."""
+
+Bounds: TypeAlias = tuple[float, float] | Literal["tanh"] | None
+Align: TypeAlias = Literal["orthogonal"] | None
+
+BLOCK = 1 << 17  # float64 entries of a block
+
+
+def cosine(a: Array, b: Array) -> float:
+    """The cosine of the angle between two vectors, or between two matrices read as vectors.
+
+        cos = <a, b> / (||a|| ||b||),   in [-1, 1];   NaN where one of them is zero, as no angle is defined
+
+    >>> cosine([3.0, 4.0], [4.0, 3.0])
+    0.96
+    """
+    inner, squares_a, squares_b, _, _ = _products(_pairs(a, b, aligned=True), centre=False)
+    scale = math.sqrt(squares_a) * math.sqrt(squares_b)
+    return min(max(inner / scale, -1.0), 1.0) if scale > 0 else math.nan
+
+
+def procrustes(a: Array, b: Array, align: Align = None) -> float:
+    """Distance of two point clouds after centring each column and scaling each cloud to unit Frobenius norm.
+
+        p = ||A - B||_F = sqrt(2 - 2 <A, B>);                in [0, 2], sqrt(2) where they are uncorrelated
+        p = min_R ||A - B R||_F = sqrt(2 - 2 ||A' B||_*);    in [0, sqrt(2)], with align="orthogonal"
+
+    Brunner and Montuoro, arXiv 2409.13875; Schoenemann, A Generalized Solution of the Orthogonal Procrustes Problem
+    (1966). R is orthogonal and ||.||_* the sum of singular values; for a vector R is a sign. Differs from
+    ``scipy.spatial.procrustes``: B is not scaled again, so that the disparity there is 1 - (1 - p^2 / 2)^2. NaN where
+    a cloud is a single point.
+
+    >>> round(procrustes([0.0, 1.0, 2.0], [5.0, 7.0, 9.0]), 6)  # moved and scaled
+    0.0
+    >>> [round(procrustes([0.0, 1.0, 2.0], [2.0, 1.0, 0.0], align), 6) for align in (None, "orthogonal")]
+    [2.0, 0.0]
+    """
+    if align not in (None, "orthogonal"):
+        raise ValueError(f"align is None or 'orthogonal'; got {align!r}")
+    pairs = _pairs(a, b, aligned=True)
+    inner, squares_a, squares_b, squares_difference, slope = _products(pairs, centre=True)
+    norm_a, norm_b = math.sqrt(squares_a), math.sqrt(squares_b)
+    if not norm_a * norm_b > 0:
+        return math.nan
+    if align == "orthogonal":
+        squared = 2.0 - 2.0 * _nuclear_norm(pairs) / (norm_a * norm_b)
+    elif squares_difference < norm_a * norm_b:  # 2 - 2 <A, B> would lose the digits of clouds that nearly agree
+        squared = (squares_difference - (slope / (norm_a + norm_b)) ** 2) / (norm_a * norm_b)
+    else:
+        squared = 2.0 - 2.0 * inner / (norm_a * norm_b)
+    return math.sqrt(min(max(squared, 0.0), 4.0))
+
+
+def cmd(a: Array, b: Array, k: int = 5, bounds: Bounds = None) -> float:
+    """Central moment discrepancy: how far the means and the central moments of two samples lie apart.
+
+        CMD_K = ||E a - E b|| / s + sum_{k=2}^K ||C_k(a) - C_k(b)|| / s^k,   C_k(x) = E (x - E x)^k per unit
+
+    Zellinger et al., Central Moment Discrepancy, arXiv 1702.08811, definition 1, with s = high - low. It is defined
+    for values in an interval. ``bounds=(low, high)`` gives it, and a value outside is refused; ``"tanh"`` takes the
+    tanh of every value and s = 2, which bounds any activation. ``None`` uses the values as they are and s = 1: then a
+    term grows with the k-th power of the scale, one large activation can decide the sum, and it is unstable for
+    units without a bound such as ReLU's. The numbers of samples may differ.
+
+    >>> x = np.array([[0.0, 1.0], [2.0, 5.0], [4.0, 3.0]])
+    >>> round(cmd(x, x + 3.0), 6)  # only the means move, by 3 in each of two units
+    4.242641
+    >>> cmd([0.0, 1.0], [0.0, 0.0], k=2, bounds=(0.0, 2.0))  # 0.5 / 2 + 0.25 / 4
+    0.3125
+    """
+    squares = np.zeros(k)
+    for x, y in _pairs(a, b, aligned=False):
+        gaps = moments(x, k, bounds) - moments(y, k, bounds)
+        squares += gaps.square().sum(dim=1).cpu().numpy()
+    return float(np.sqrt(squares).sum())
+
+
+def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
+    """The mean and the central moments 2 to k of each column of (N, units), over powers of the span: (k, units).
+
+    >>> moments(torch.tensor([[0.0], [2.0], [4.0], [2.0]]), 3).tolist()
+    [[2.0], [2.0], [0.0]]
+    """
+    if k < 1:
+        raise ValueError(f"CMD needs at least the first moment; got k={k}")
+    low, high = (-1.0, 1.0) if bounds == "tanh" else bounds or (0.0, 1.0)
+    if not low < high:
+        raise ValueError(f"bounds are (low, high) with low < high; got ({low}, {high})")
+    if bounds not in (None, "tanh") and not (low <= float(x.min()) and float(x.max()) <= high):
+        raise ValueError(
+            f"values lie in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside of the bounds [{low:.6g}, {high:.6g}]"
+        )
+    out = torch.zeros(k, x.shape[1], dtype=torch.float64, device=x.device)
+    for columns in _columns(x):
+        block, sums = x[:, columns], out[:, columns]
+        sums[0] = mean = _mean(block, bounds == "tanh")
+        for rows in _rows(block, bounds == "tanh"):
+            centred = rows - mean
+            power = centred
+            for row in sums[1:]:
+                power = power * centred
+                row += power.sum(dim=0)
+    out[1:] /= len(x)
+    span = torch.full((k, 1), high - low, dtype=torch.float64, device=x.device)
+    return out / span.cumprod(dim=0)
+
+
+def _products(pairs: Iterable[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, ...]:
+    """<a, b>, <a, a>, <b, b>, <a - b, a - b> and <a - b, a + b>, of columns about their means if asked."""
+    total = torch.zeros(5, dtype=torch.float64)
+    for a, b in pairs:
+        for columns in _columns(a):
+            x, y = a[:, columns], b[:, columns]
+            means = (_mean(x), _mean(y)) if centre else None
+            for u, v in zip(_rows(x), _rows(y), strict=True):
+                if means is not None:
+                    u, v = u - means[0], v - means[1]
+                u, v = u.reshape(-1), v.reshape(-1)
+                gap = u - v
+                total += torch.stack([u @ v, u @ u, v @ v, gap @ gap, gap @ (u + v)]).cpu()
+    return tuple(total.tolist())
+
+
+def _nuclear_norm(pairs: list[tuple[Tensor, Tensor]]) -> float:
+    """||A' B||_* of centred matrices, from units x units or from samples x samples, whichever is smaller.
+
+    With A A' = F F', B B' = G G' and square F, G, the matrices A' B and F' G have the same singular values.
+    """
+    n, units = len(pairs[0][0]), sum(a.shape[1] for a, _ in pairs)
+    if units <= n:
+        a, b = (torch.cat([x.double() - _mean(x) for x in side], dim=1) for side in zip(*pairs, strict=True))
+        return float(torch.linalg.matrix_norm(a.T @ b, "nuc"))
+    factors = []
+    for side in zip(*pairs, strict=True):
+        gram = torch.zeros(n, n, dtype=torch.float64, device=side[0].device)
+        for x in side:
+            for columns in _columns(x):
+                centred = x[:, columns].double() - _mean(x[:, columns])
+                gram += centred @ centred.T
+        values, vectors = torch.linalg.eigh(gram)
+        factors.append(vectors * values.clamp(min=0).sqrt())
+    return float(torch.linalg.matrix_norm(factors[0].T @ factors[1], "nuc"))
+
+
+def _mean(x: Tensor, squash: bool = False) -> Tensor:
+    """The mean of each column, about the first row so that equal values have it exactly."""
+    first = next(_rows(x[:1], squash))[0]
+    total = torch.zeros_like(first)
+    for rows in _rows(x, squash):
+        total += (rows - first).sum(dim=0)
+    return first + total / len(x)
+
+
+def _columns(x: Tensor) -> Iterator[slice]:
+    """Ranges of columns of about one block each."""
+    width = max(1, BLOCK // len(x))
+    for start in range(0, x.shape[1], width):
+        yield slice(start, start + width)
+
+
+def _rows(x: Tensor, squash: bool = False) -> Iterator[Tensor]:
+    """Rows in blocks of float64; their tanh if asked."""
+    step = max(1, BLOCK // max(x.shape[1], 1))
+    for rows in x.split(step):
+        yield rows.double().tanh() if squash else rows.double()
+
+
+def _pairs(a: Array, b: Array, aligned: bool) -> list[tuple[Tensor, Tensor]]:
+    """Two inputs as matrices of the same columns and, where entries are compared one by one, the same rows."""
+    left, right = _matrices(a), _matrices(b)
+    shapes_a, shapes_b = ([tuple(x.shape[not aligned :]) for x in side] for side in (left, right))
+    if shapes_a != shapes_b:
+        what = "shape" if aligned else "number of units"
+        raise ValueError(f"both need the same {what}; got {_shapes(left)} and {_shapes(right)}")
+    return list(zip(left, right, strict=True))
+
+
+def _matrices(a: Array) -> list[Tensor]:
+    if isinstance(a, list | tuple) and a and isinstance(a[0], Tensor | np.ndarray):
+        parts = [_matrix(x) for x in a]
+        if any(np.ndim(x) < 2 for x in a) or len({len(x) for x in parts}) > 1:
+            raise ValueError(f"a list stands for matrices with the same rows; got {_shapes(parts)}")
+        return parts
+    return [_matrix(a)]
+
+
+def _matrix(a: Array) -> Tensor:
+    if not isinstance(a, Tensor):
+        array = np.asarray(a)
+        a = torch.as_tensor(array if array.flags.writeable else array.copy())
+    if a.numel() == 0 or a.is_complex():
+        raise ValueError(f"a metric needs at least one real number; got shape {tuple(a.shape)} of {a.dtype}")
+    a = a.detach()
+    return a.reshape(len(a), -1) if a.ndim > 1 else a.reshape(-1, 1)
+
+
+def _shapes(matrices: list[Tensor]) -> str:
+    return ", ".join(" x ".join(map(str, x.shape)) for x in matrices)
