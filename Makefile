@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .venv-peers
 
-.PHONY: setup demo test test-all lint bench clean
+.PHONY: setup demo test test-all lint bench peers clean
 
 setup: $(STAMP)
 
@@ -34,5 +35,16 @@ bench: setup
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/simulate.py
 
+peers: $(PEERS)/.installed
+
+$(PEERS)/.installed: benchmarks/peers-requirements.txt constraints.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -r benchmarks/peers-requirements.txt
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps byzfl==0.0.11
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check hatchling editables
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,154 @@
+"""What the laws are pointed at: a rule as its paper defines it, and a function that claims to be that rule."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ..core.aggregation import aggregate
+from ..core.types import Cohort
+from ..core.updates import Updates
+from ..warden import Warden
+from . import golden
+from .golden import Array
+
+Function = Callable[..., Any]
+"""A rule: (rows, **options) -> (d,). May also take clients as lists of layers, and ``num_examples``."""
+
+
+class Broken(Exception):
+    """A law is not kept; the message gives the numbers."""
+
+
+class NotApplicable(Exception):
+    """A law says nothing about this function; the message gives the reason."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule as its paper defines it: the loop, the options the laws call it with, and where it is defined.
+
+    An option that is a function is called with d: the root update of FLTrust has the size of the model.
+    """
+
+    golden: Callable[..., Array] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    least: Callable[[Mapping[str, Any]], int] = lambda options: 1
+    needs: str = "n >= 1"
+    tolerance: float = 1e-6
+    robust: bool = True
+
+
+def _then(rows: Array, f: int, then: str) -> Array:
+    return golden.nearest_neighbour_mixing(rows, f, RULES[then].golden or golden.mean)
+
+
+RULES: Mapping[str, Rule] = {
+    "mean": Rule(golden.mean, robust=False),
+    "median": Rule(golden.median),
+    "trimmed_mean": Rule(golden.trimmed_mean, {"b": 2}, lambda o: 2 * o["b"] + 1, "n > 2b"),
+    "krum": Rule(golden.krum, {"f": 2}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
+    "multi_krum": Rule(golden.multi_krum, {"f": 2, "m": 3}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
+    "bulyan": Rule(golden.bulyan, {"f": 2}, lambda o: 4 * o["f"] + 3, "n >= 4f + 3"),
+    "geometric_median": Rule(golden.geometric_median, tolerance=1e-3),
+    "sign": Rule(golden.sign, {"step": 0.5}),
+    "norm_clipping": Rule(golden.norm_clipping, {"limit": 5.0}),
+    "centered_clipping": Rule(golden.centered_clipping, {"radius": 5.0, "iterations": 3}),
+    "fltrust": Rule(golden.fltrust, {"root": lambda d: np.random.default_rng(7).normal(1.0, 1.0, size=d)}),
+    "foolsgold": Rule(golden.foolsgold, robust=False),
+    "clustered": Rule(golden.clustered, least=lambda o: 2, needs="n >= 2", robust=False),
+    "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
+}
+UNKNOWN = Rule(robust=False)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A function under examination, the rule that it claims to be, and the options it is called with."""
+
+    function: Function
+    rule: Rule = UNKNOWN
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, function: Function, name: str, **options: Any) -> Subject:
+        """The function as the rule of that name; options replace those that the laws would use."""
+        rule = RULES.get(name, UNKNOWN)
+        return cls(function, rule, name, {**rule.options, **options})
+
+    @property
+    def least(self) -> int:
+        """The smallest number of clients the rule is defined for at these options."""
+        return self.rule.least(self.options)
+
+    def with_size(self, d: int) -> dict[str, Any]:
+        """The options for rows of d parameters."""
+        return {key: value(d) if callable(value) else value for key, value in self.options.items()}
+
+    def __call__(self, rows: Any, **more: Any) -> Array:
+        """The function's answer as (d,) float64."""
+        return flat(self.function(rows, **self.with_size(_size(rows)), **more))
+
+    def golden(self, rows: Array) -> Array:
+        """The paper's answer."""
+        if self.rule.golden is None:
+            raise NotApplicable("the suite has no loop for this rule")
+        return self.rule.golden(rows, **self.with_size(rows.shape[1]))
+
+    def takes(self, option: str) -> bool:
+        """Whether the function names an option."""
+        return option in inspect.signature(self.function).parameters
+
+
+def flat(result: Any) -> Array:
+    """Whatever a library gives back as (d,) float64: an array, a tensor, a list of layers, an Aggregate."""
+    result = getattr(result, "update", result) if not isinstance(result, dict) else list(result.values())
+    if result is None:
+        raise Broken("returned nothing")
+    if isinstance(result, Tensor):
+        return np.asarray(result.detach().cpu().double().numpy(), dtype=np.float64).reshape(-1)
+    if isinstance(result, np.ndarray):
+        return result.astype(np.float64).reshape(-1)
+    return np.concatenate([flat(layer) for layer in result]) if len(result) else np.zeros(0)
+
+
+def registered(name: str) -> Function:
+    """A rule of the registry as a plain function; with example counts it goes through a warden, as in a federation."""
+
+    def function(rows: Any, num_examples: ArrayLike | None = None, **options: Any) -> Tensor:
+        if num_examples is None:
+            return aggregate(name, rows, **options).update
+        updates = Updates.of(rows)
+        ids = tuple(str(i) for i in range(len(updates)))
+        warden = Warden(aggregator={"name": name, **options})
+        return warden.step(Cohort(1, ids, updates, np.asarray(num_examples, dtype=np.float64))).update
+
+    function.__name__ = name
+    return function
+
+
+def _size(rows: Any) -> int:
+    if isinstance(rows, np.ndarray | Tensor):
+        return int(rows.shape[1])
+    return sum(int(np.size(layer)) for layer in rows[0])
+
+
+def layered(rows: Array, counters: Sequence[int] | None = None) -> list[list[Any]]:
+    """Rows of 17 values as clients of two float32 layers and, where given, one integer counter in front."""
+    clients: list[list[Any]] = [[row[:12].reshape(3, 4).copy(), row[12:].copy()] for row in rows.astype(np.float32)]
+    for client, counter in zip(clients, counters or [], strict=False):
+        client.insert(1, np.array(counter, dtype=np.int64))
+    return clients
+
+
+def as_bfloat16(rows: Array) -> Tensor:
+    """Rows as a bfloat16 tensor: NumPy has no such type."""
+    return torch.tensor(rows).to(torch.bfloat16)
