@@ -1,15 +1,37 @@
-"""One call for one aggregation, without a warden."""
+"""What aggregators share, and one call for one aggregation without a warden."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .registry import make
+from .stats import Scores
 from .types import Aggregate, Cohort
 from .updates import Updates
+
+
+def among(updates: Updates, weights: Scores, rule: Callable[[Updates], Aggregate]) -> Aggregate:
+    """What a rule that counts every client once makes of the clients whose weight is not zero.
+
+    >>> rows = Updates.of(np.array([[1.0], [2.0], [9.0]]))
+    >>> among(rows, np.array([1.0, 0.5, 0.0]), lambda kept: Aggregate(kept.weighted_sum(np.full(2, 0.5)))).update.tolist()
+    [1.5]
+    """
+    keep = np.flatnonzero(weights > 0)
+    return widen(rule(updates.select(keep)), keep, len(updates))
+
+
+def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
+    """The result over some of n clients with weights over all of them: 0 for those left out."""
+    if result.weights is None:
+        return result
+    weights = np.zeros(n)
+    weights[keep] = result.weights
+    return Aggregate(result.update, weights)
 
 
 def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
@@ -26,8 +48,4 @@ def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
     cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts).select(finite.tolist())
     _, result = aggregator.step(aggregator.init(), cohort, np.ones(len(cohort)))
-    if result.weights is None:
-        return Aggregate(result.update)
-    weights = np.zeros(len(rows))
-    weights[finite] = result.weights
-    return Aggregate(result.update, weights)
+    return widen(result, finite, len(rows))

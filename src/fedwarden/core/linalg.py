@@ -52,3 +52,27 @@ def geometric_median(
         if moved < tolerance:
             break
     return np.asarray(weights, dtype=np.float64)
+
+
+def squared_distances(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Squared distances between the rows, from their inner products about any point.
+
+        ||x_i - x_j||^2 = G_ii + G_jj - 2 G_ij
+
+    >>> squared_distances(np.diag([1.0, 4.0])).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    squares = np.diag(gram)[:, None] + np.diag(gram)[None, :] - 2 * gram
+    return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)
+
+
+def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosines of the angles between the rows, from their inner products; 0 with a row of length 0.
+
+    >>> cosines(np.array([[4.0, 2.0], [2.0, 1.0]])).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    lengths = np.sqrt(np.maximum(np.diag(products), 0.0))
+    scale = np.outer(lengths, lengths)
+    safe = np.where(scale > 0, scale, 1.0)
+    return np.asarray(np.where(scale > 0, np.clip(products / safe, -1.0, 1.0), 0.0), dtype=np.float64)

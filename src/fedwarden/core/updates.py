@@ -39,9 +39,14 @@ CANCELLATION = 100.0  # how many times larger than the rest removed rows may be 
 
 @dataclass(frozen=True)
 class Survey:
-    """What one read of the updates tells: everything that PID-MADE with a mean centroid needs."""
+    """What one read of the updates tells: everything that PID-MADE with a mean centroid needs.
+
+    ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
+    ``sq_distances`` over the measured ones.
+    """
 
     sq_norms: Scores
+    sq_lengths: Scores
     sq_distances: Scores
     total: Tensor
     shares: Scores
@@ -70,7 +75,7 @@ class Updates:
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
         self._maps = tuple(maps)
         self._survey: tuple[bytes, Survey] | None = None
-        self._sq_norms: Scores | None = None
+        self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
 
     @classmethod
@@ -143,7 +148,7 @@ class Updates:
         if not keep:
             return Updates.empty(self.d)
         fewer = self._only(keep)
-        fewer._sq_norms = None if self._sq_norms is None else self._sq_norms[keep]
+        fewer._sq_lengths = None if self._sq_lengths is None else self._sq_lengths[keep]
         fewer._gram = None if self._gram is None else self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
         return fewer
 
@@ -165,8 +170,7 @@ class Updates:
 
             mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
 
-        By default all rows are trusted and shares are those of the mean. Distances use measured columns only; norms
-        use all of them, so that nothing non-finite hides in a buffer. The last survey is kept.
+        By default all rows are trusted and shares are those of the mean. The last survey is kept.
         """
         mask = np.ones(self.n, bool) if trusted is None else np.asarray(trusted, bool)
         centre = mask / max(int(mask.sum()), 1)
@@ -176,7 +180,7 @@ class Updates:
             self._survey = None  # frees its sum before the next one is made
             fold = self._survey_kernel if self._compiled() else self._survey_blocks
             self._survey = key, fold(centre, share)
-            self._sq_norms = self._survey[1].sq_norms
+            self._sq_lengths = self._survey[1].sq_lengths
         return self._survey[1]
 
     def distances(self, centre: Callable[[Tensor], Tensor]) -> Scores:
@@ -186,12 +190,36 @@ class Updates:
             squares += _squares(block - centre(block))
         return np.asarray(squares.sqrt().cpu().numpy(), dtype=np.float64)
 
-    def columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function (n, b) -> (b,) makes of each block of columns, as one (d,) tensor."""
+    @property
+    def measured(self) -> list[tuple[int, int]]:
+        """The column ranges that enter distances."""
+        return [(s.start, s.stop) for s in self.segments if s.measured]
+
+    def lengths(self) -> Scores:
+        """The norm of every row over the measured columns."""
+        squares = self.survey().sq_lengths if self._sq_lengths is None else self._sq_lengths
+        return np.asarray(np.sqrt(squares), dtype=np.float64)
+
+    def columns(
+        self, reduce: Callable[[Tensor], Tensor], unmeasured: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """What a function (n, b) -> (b,) makes of each block of columns, as one (d,) tensor.
+
+        Columns that are not measured (counters and running statistics) get a function of their own where one is given.
+        """
         out = torch.empty(self.d, dtype=self.dtype, device=self.device)
-        for start, stop, block in self.blocks():
-            out[start:stop] = reduce(block)
+        for segment, start, stop in self._pieces(self._width()):
+            function = reduce if segment.measured or unmeasured is None else unmeasured
+            out[start:stop] = function(self._block(segment, start, stop))
         return out
+
+    def sample(self, columns: NDArray[np.int64]) -> Tensor:
+        """The (n, k) entries of the rows in k columns, which are given in ascending order."""
+        parts = [torch.empty(self.n, 0, dtype=self.dtype, device=self.device)]
+        for segment in self.segments:
+            inside = columns[(columns >= segment.start) & (columns < segment.stop)]
+            parts += [self._block(segment, int(c), int(c) + 1) for c in inside]
+        return torch.cat(parts, dim=1)
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""
@@ -264,15 +292,17 @@ class Updates:
 
     def _survey_blocks(self, centre: Scores, shares: Scores) -> Survey:
         c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
-        norms, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(2))
+        norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
         total = torch.empty(self.d, dtype=self.dtype, device=self.device)
         for segment, start, stop in self._pieces(self._width()):
             block = self._block(segment, start, stop)
             total[start:stop] = s @ block
-            norms += _squares(block)
+            squares = _squares(block)
+            norms += squares
             if segment.measured:
+                lengths += squares
                 distances += _squares(block - c @ block)
-        return Survey(norms.cpu().numpy(), distances.cpu().numpy(), total, shares)
+        return Survey(norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total, shares)
 
     def _only(self, keep: list[int]) -> Updates:
         return Updates(
@@ -284,8 +314,7 @@ class Updates:
     def _products(self) -> NDArray[np.float64]:
         """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
         if self._gram is None:
-            norms = self.survey().sq_norms if self._sq_norms is None else self._sq_norms
-            origin = int(np.argsort(norms, kind="stable")[len(norms) // 2])
+            origin = int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
             self._gram = self._gram_kernel(origin) if self._compiled() else self._gram_blocks(origin)
         return self._gram
 
@@ -368,15 +397,14 @@ class Updates:
         total = torch.empty(self.d, dtype=torch.float32)
 
         def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
-            sums = np.zeros((2, self.n))
+            sums = np.zeros((3, self.n))
             rows, base, a, b, _ = self._source(segment, start, stop)
-            kernels.survey(rows, base, a, b, c, s, total[start:stop].numpy(), sums[0], sums[1])
-            if not segment.measured:
-                sums[1] = 0.0
+            kernels.survey(rows, base, a, b, c, s, total[start:stop].numpy(), sums[0], sums[2])
+            sums[1:] = (sums[0], sums[2]) if segment.measured else 0.0
             return sums
 
-        norms, distances = _sum_in_order(task, self._tasks(), np.zeros((2, self.n)))
-        return Survey(norms, distances, total, shares)
+        norms, lengths, distances = _sum_in_order(task, self._tasks(), np.zeros((3, self.n)))
+        return Survey(norms, lengths, distances, total, shares)
 
     def _accumulate(self, weights: Scores, out: Tensor) -> Tensor:
         """out + sum_i weights_i x_i over the rows whose weight is not zero; rows of weight 0 are never read."""

@@ -1,0 +1,46 @@
+"""The point with the smallest sum of distances to the updates (RFA)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core import linalg
+from ..core.aggregation import widen
+from ..core.registry import register
+from ..core.stats import Scores
+from ..core.types import Aggregate, Cohort
+from ..core.updates import Updates
+
+
+def geometric_median(updates: Updates, shares: Scores) -> Aggregate:
+    """The geometric median of the updates, by Weiszfeld's iteration in n dimensions and one weighted sum in d.
+
+        u = argmin_z sum_i s_i ||x_i - z|| = sum_i a_i x_i
+
+    Pillutla et al., Robust Aggregation for Federated Learning, arXiv 1912.13445. See :func:`linalg.geometric_median`.
+
+    >>> geometric_median(Updates.of(np.array([[0.0], [4.0], [90.0]])), np.ones(3)).update.round(decimals=3).tolist()
+    [4.0]
+    """
+    weights = linalg.geometric_median(updates.gram(), shares)
+    return Aggregate(updates.weighted_sum(weights), weights)
+
+
+@register("aggregator", "geometric_median")
+@dataclass(frozen=True)
+class GeometricMedian:
+    """The point with the smallest sum of distances to the updates, weighted by example counts or not (RFA)."""
+
+    weighted: bool = True
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        keep = np.flatnonzero(weights > 0)
+        shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
+        return state, widen(geometric_median(cohort.updates.select(keep), shares), keep, len(cohort))

@@ -1,0 +1,138 @@
+"""Rules that pick the updates with the closest neighbours: Krum, Multi-Krum, Bulyan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.aggregation import among
+from ..core.linalg import squared_distances
+from ..core.registry import register
+from ..core.stats import Scores
+from ..core.types import Aggregate, Cohort
+from ..core.updates import Updates
+
+
+def krum_scores(squares: NDArray[np.float64], neighbours: int) -> Scores:
+    """The sum of the squared distances of every update to its closest neighbours.
+
+        s_i = sum_{j in N_i} ||x_i - x_j||^2,   N_i the n - f - 2 updates closest to x_i, itself left out
+
+    Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent (2017), section 4.
+
+    >>> squares = np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 4.0], [9.0, 4.0, 0.0]])
+    >>> krum_scores(squares, neighbours=1).tolist()
+    [1.0, 1.0, 4.0]
+    """
+    others = squares + np.diag(np.full(len(squares), np.inf))
+    return np.asarray(np.sort(others, axis=1)[:, :neighbours].sum(axis=1), dtype=np.float64)
+
+
+def multi_krum(updates: Updates, f: int, m: int) -> Aggregate:
+    """The mean of the m updates with the smallest scores; Krum is m = 1. Of equal scores the first client's is taken.
+
+    Blanchard et al. (2017), sections 4 and 5.
+
+    >>> rows = Updates.of(np.array([[0.0], [1.0], [1.5], [2.0], [90.0]]))
+    >>> multi_krum(rows, f=1, m=2).weights.tolist()
+    [0.0, 0.5, 0.5, 0.0, 0.0]
+    """
+    n = len(updates)
+    if f < 0 or n < 2 * f + 3:
+        raise ValueError(f"krum needs n >= 2f + 3 clients and f >= 0; got n={n}, f={f}")
+    if not 1 <= m <= n - f:
+        raise ValueError(f"multi-krum needs 1 <= m <= n - f; got m={m}, n={n}, f={f}")
+    scores = krum_scores(squared_distances(updates.gram()), n - f - 2)
+    weights = np.zeros(n)
+    weights[np.argsort(scores, kind="stable")[:m]] = 1 / m
+    return Aggregate(updates.weighted_sum(weights), weights)
+
+
+def bulyan_selection(squares: NDArray[np.float64], f: int) -> list[int]:
+    """The n - 2f clients that Krum picks one after another, each time among those left.
+
+    El Mhamdi et al., The Hidden Vulnerability of Distributed Learning in Byzantium (2018), section 4, first step. Where
+    fewer than f + 3 are left, at least one neighbour is counted.
+
+    >>> points = np.array([0.0, 1.0, 1.5, 2.0, 3.0, 90.0, 3.5])
+    >>> sorted(bulyan_selection((points[:, None] - points) ** 2, f=1))
+    [0, 1, 2, 3, 4]
+    """
+    left = list(range(len(squares)))
+    chosen: list[int] = []
+    while len(chosen) < len(squares) - 2 * f:
+        scores = krum_scores(squares[np.ix_(left, left)], max(len(left) - f - 2, 1))
+        chosen.append(left.pop(int(np.argmin(scores))))
+    return chosen
+
+
+def bulyan(updates: Updates, f: int) -> Aggregate:
+    """Select n - 2f updates by repeated Krum; per coordinate, average the n - 4f values closest to their median.
+
+    El Mhamdi et al. (2018), section 4.
+
+    >>> rows = Updates.of(np.array([[0.0], [1.0], [1.5], [2.0], [3.0], [90.0], [3.5]]))
+    >>> bulyan(rows, f=1).update.tolist()
+    [1.5]
+    """
+    n = len(updates)
+    if f < 0 or n < 4 * f + 3:
+        raise ValueError(f"bulyan needs n >= 4f + 3 clients and f >= 0; got n={n}, f={f}")
+    chosen = bulyan_selection(squared_distances(updates.gram()), f)
+    return Aggregate(updates.select(sorted(chosen)).nearest_mean(n - 4 * f))
+
+
+@register("aggregator", "krum")
+@dataclass(frozen=True)
+class Krum:
+    """The update with the closest neighbours; ``f`` attackers, by default the most that it tolerates."""
+
+    f: int | None = None
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        return state, among(cohort.updates, weights, lambda kept: multi_krum(kept, _tolerated(kept, self.f, 2), 1))
+
+
+@register("aggregator", "multi_krum")
+@dataclass(frozen=True)
+class MultiKrum:
+    """The mean of the m updates with the closest neighbours; by default n - f - 2 of them."""
+
+    f: int | None = None
+    m: int | None = None
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        def rule(kept: Updates) -> Aggregate:
+            f = _tolerated(kept, self.f, 2)
+            return multi_krum(kept, f, len(kept) - f - 2 if self.m is None else self.m)
+
+        return state, among(cohort.updates, weights, rule)
+
+
+@register("aggregator", "bulyan")
+@dataclass(frozen=True)
+class Bulyan:
+    """Repeated Krum, then a trimmed mean about the median; ``f`` attackers, by default the most that it tolerates."""
+
+    f: int | None = None
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4)))
+
+
+def _tolerated(updates: Updates, f: int | None, factor: int) -> int:
+    """The number of attackers given, or the largest f with n >= factor * f + 3."""
+    return max((len(updates) - 3) // factor, 0) if f is None else f

@@ -1,0 +1,118 @@
+"""Wrappers that mix the updates before another rule sees them: nearest-neighbour mixing and bucketing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.aggregation import widen
+from ..core.linalg import squared_distances
+from ..core.protocols import Aggregator, equip
+from ..core.registry import component, register
+from ..core.seeds import numpy_rng
+from ..core.stats import Scores
+from ..core.types import Aggregate, Cohort, Server
+
+
+def neighbour_matrix(squares: NDArray[np.float64], f: int) -> NDArray[np.float64]:
+    """Weights that replace every update by the mean of the n - f closest to it, itself included.
+
+        y_i = 1 / (n - f) * sum_{j in N_i} x_j
+
+    Allouah et al., Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity (2023), algorithm 2.
+
+    >>> points = np.array([0.0, 1.0, 9.0])
+    >>> (neighbour_matrix((points[:, None] - points) ** 2, f=1) @ points).tolist()
+    [0.5, 0.5, 5.0]
+    """
+    n = len(squares)
+    if not 0 <= 2 * f < n:
+        raise ValueError(f"nearest-neighbour mixing needs n > 2f clients and f >= 0; got n={n}, f={f}")
+    matrix = np.zeros((n, n))
+    nearest = np.argsort(squares, axis=1, kind="stable")[:, : n - f]
+    np.put_along_axis(matrix, nearest, 1 / (n - f), axis=1)
+    return matrix
+
+
+def bucket_matrix(order: NDArray[np.int64], s: int) -> NDArray[np.float64]:
+    """Weights that average the updates in buckets of s in a given order; the last bucket takes what is left.
+
+    Karimireddy et al., Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing (2022), algorithm 1.
+
+    >>> (bucket_matrix(np.array([2, 0, 1]), s=2) @ np.array([1.0, 5.0, 3.0])).tolist()
+    [2.0, 5.0]
+    """
+    if s < 1:
+        raise ValueError(f"bucketing needs buckets of at least one update; got s={s}")
+    buckets = [order[i : i + s] for i in range(0, len(order), s)]
+    matrix = np.zeros((len(buckets), len(order)))
+    for row, bucket in zip(matrix, buckets, strict=True):
+        row[bucket] = 1 / len(bucket)
+    return matrix
+
+
+@register("aggregator", "nearest_neighbour_mixing")
+@dataclass(frozen=True)
+class NearestNeighbourMixing:
+    """Another rule on updates averaged with their nearest neighbours; ``f`` by default the most that it tolerates."""
+
+    f: int | None = None
+    then: Any = "trimmed_mean"
+
+    def equip(self, server: Server) -> NearestNeighbourMixing:
+        return replace(self, then=equip(component("aggregator", self.then), server))
+
+    def init(self) -> Mapping[str, Any]:
+        return _inner(self.then).init()
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        keep = np.flatnonzero(weights > 0)
+        kept = cohort.select(keep.tolist())
+        f = (len(kept) - 1) // 2 if self.f is None else self.f
+        matrix = neighbour_matrix(squared_distances(kept.updates.gram()), f)
+        state, result = _on_mixed(self.then, state, kept, kept.client_ids, matrix)
+        return state, widen(result, keep, len(cohort))
+
+
+@register("aggregator", "bucketing")
+@dataclass(frozen=True)
+class Bucketing:
+    """Another rule on the means of random buckets of ``s`` clients, drawn anew every round."""
+
+    s: int = 2
+    then: Any = "geometric_median"
+    seed: int = 0
+
+    def equip(self, server: Server) -> Bucketing:
+        return replace(self, then=equip(component("aggregator", self.then), server))
+
+    def init(self) -> Mapping[str, Any]:
+        return _inner(self.then).init()
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        keep = np.flatnonzero(weights > 0)
+        kept = cohort.select(keep.tolist())
+        # a client's place depends on its id, not on the order in which replies came
+        keys = [numpy_rng(self.seed, "bucketing", cohort.round, c).random() for c in kept.client_ids]
+        matrix = bucket_matrix(np.argsort(keys, kind="stable"), self.s)
+        state, result = _on_mixed(self.then, state, kept, tuple(map(str, range(len(matrix)))), matrix)
+        return state, widen(result, keep, len(cohort))
+
+
+def _inner(then: Any) -> Aggregator:
+    rule: Aggregator = component("aggregator", then)
+    return rule
+
+
+def _on_mixed(
+    then: Any, state: Mapping[str, Any], cohort: Cohort, ids: tuple[str, ...], matrix: NDArray[np.float64]
+) -> tuple[Mapping[str, Any], Aggregate]:
+    """The inner rule's word on the mixed updates; its weights told in terms of the clients."""
+    ones = np.ones(len(matrix))
+    mixed = Cohort(cohort.round, ids, cohort.updates.mixed(matrix), ones, cohort.params)
+    state, result = _inner(then).step(state, mixed, ones)
+    return state, Aggregate(result.update, None if result.weights is None else matrix.T @ result.weights)

@@ -1,0 +1,64 @@
+"""Updates judged by one that the server trained on its own data (FLTrust)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.registry import register
+from ..core.stats import Scores
+from ..core.types import Aggregate, Cohort, Server
+from ..core.updates import Updates
+
+
+def fltrust(updates: Updates, root: Tensor) -> Aggregate:
+    """The mean of the updates brought to the length of the server's own, each trusted as far as it points its way.
+
+        u = sum_i T_i (||r|| / ||x_i||) x_i / sum_i T_i,   T_i = max(0, cos(x_i, r))
+
+    Cao et al., FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping (2021), equations 2 to 4. Where no
+    update points the server's way, the result is zero and the model stays.
+
+    >>> rows = Updates.of(np.array([[2.0, 0.0], [0.0, -3.0], [-1.0, 0.0]]))
+    >>> fltrust(rows, torch.tensor([1.0, 0.0])).update.tolist()
+    [1.0, 0.0]
+    """
+    if root.numel() != updates.d:
+        raise ValueError(f"fltrust needs a root update of d={updates.d} entries; got {root.numel()}")
+    lengths = np.maximum(updates.lengths(), np.finfo(np.float64).tiny)
+    length = sum(float(root[a:b].double().square().sum()) for a, b in updates.measured) ** 0.5
+    if not length > 0 or not np.isfinite(length):
+        raise ValueError(f"fltrust needs a root update of finite length above 0; got {length}")
+    trust = np.maximum(updates.dots(root) / (lengths * length), 0.0)
+    return Aggregate(updates.weighted_sum(trust * length / lengths / max(trust.sum(), np.finfo(np.float64).tiny)))
+
+
+@register("aggregator", "fltrust")
+@dataclass(frozen=True, eq=False)
+class FLTrust:
+    """Updates weighted by their cosine to the server's own update, ``root``: a vector, or (params, round) -> vector."""
+
+    root: Tensor | Callable[[Tensor, int], Tensor] | None = None
+
+    def equip(self, server: Server) -> FLTrust:
+        return self if self.root is not None else replace(self, root=server.root)
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        if self.root is None:
+            raise ValueError("fltrust needs the server's own update: give root, or a server that trains on its data")
+        root = torch.as_tensor(self.root) if not callable(self.root) else self._train(cohort, self.root)
+        return state, fltrust(cohort.updates.select(np.flatnonzero(weights > 0)), root.reshape(-1))
+
+    @staticmethod
+    def _train(cohort: Cohort, train: Callable[[Tensor, int], Tensor]) -> Tensor:
+        if cohort.params is None:
+            raise ValueError("fltrust needs the cohort's params to train the server's own update from")
+        return train(cohort.params, cohort.round)
