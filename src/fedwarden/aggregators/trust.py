@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,11 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
 
 
 @register("aggregator", "fltrust")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FLTrust:
     """Updates weighted by their cosine to the server's own update, ``root``: a vector, or (params, round) -> vector."""
 
-    root: Tensor | Callable[[Tensor, int], Tensor] | None = None
+    root: Tensor | Callable[[Tensor, int], Tensor] | None = field(default=None, compare=False)
 
     def equip(self, server: Server) -> FLTrust:
         return self if self.root is not None else replace(self, root=server.root)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .study import Cell, Table, interval, markdown
+from .study import Cell, Table, interval, markdown, select
 
 PRESETS = ("none", "pid-made", "auto")
 PUBLISHED = (
@@ -57,7 +57,7 @@ def published_table(results: Sequence[Mapping[str, Any]]) -> str:
     for data, n, f, fraction in PUBLISHED:
         for preset in PRESETS:
             where = {"data": data, "clients": n, "attackers": f, "fraction": fraction, "preset": preset}
-            found = _select(results, where)
+            found = select(results, where)
             if found:
                 rows.append(
                     [
@@ -100,8 +100,8 @@ def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
     for partition, n, preset in product(PARTITIONS, CLIENTS, PRESETS[1:]):
         for f in sorted({0, *(max(1, round(share * n)) for share in SHARES)}):
             where = {"partition": partition, "clients": n, "attackers": f, "preset": preset}
-            recalls = [_recall(_select(results, {**where, "poison": p})) if f else "-" for p in POISONS]
-            found = _select(results, where)
+            recalls = [_recall(select(results, {**where, "poison": p})) if f else "-" for p in POISONS]
+            found = select(results, where)
             if found:
                 wronged = [r["wronged"] > 0 for r in found]
                 rows.append(
@@ -119,9 +119,9 @@ def detection_summary(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for partition, preset in product(PARTITIONS, PRESETS[1:]):
         where = {"partition": partition, "preset": preset}
-        recalls = [_recall(_select(results, {**where, "poison": p})) for p in POISONS]
-        clean = [r["wronged"] > 0 for r in _select(results, {**where, "attackers": 0})]
-        attacked = [r["wronged"] > 0 for r in _select(results, where) if r["attackers"]]
+        recalls = [_recall(select(results, {**where, "poison": p})) for p in POISONS]
+        clean = [r["wronged"] > 0 for r in select(results, {**where, "attackers": 0})]
+        attacked = [r["wronged"] > 0 for r in select(results, where) if r["attackers"]]
         if clean and attacked:
             rows.append([partition, preset, *recalls, f"{np.mean(clean):.3f}", f"{np.mean(attacked):.3f}"])
     header = (
@@ -135,10 +135,6 @@ STUDIES = {
     "published": (published, (published_table,)),
     "detection": (detection, (detection_summary, detection_table)),
 }
-
-
-def _select(results: Sequence[Mapping[str, Any]], where: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [r["result"] for r in results if all(r["cell"].get(k) == v for k, v in where.items())]
 
 
 def _recall(found: Sequence[Mapping[str, Any]]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
@@ -22,6 +23,8 @@ Cell = Mapping[str, Any]
 Table = Mapping[str, Any]
 """A scenario as a table."""
 
+LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
+
 
 def one(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return its summary."""
@@ -29,7 +32,13 @@ def one(table: Table) -> dict[str, Any]:
     with TemporaryDirectory(prefix="fedwarden-") as folder:
         result = simulate(load_scenario(table), Path(folder))
     last = result.records[-1].metrics
-    return {**result.summary, "clients_accuracy": last.get("clients_accuracy"), "notes": _warnings(result.records)}
+    late = [r.metrics["accuracy"] for r in result.records[-LATE:]]
+    return {
+        **result.summary,
+        "late_accuracy": float(np.mean(late)),
+        "clients_accuracy": last.get("clients_accuracy"),
+        "notes": _warnings(result.records),
+    }
 
 
 def collect(name: str, cells: Sequence[tuple[Cell, Table]], folder: Path, processes: int) -> Iterator[int]:
@@ -77,6 +86,34 @@ def interval(values: Sequence[float]) -> str:
     x = np.asarray(values, dtype=np.float64)
     mean = _short(float(x.mean()))
     return f"{mean} ± {_short(float(x.std(ddof=1)))}" if len(x) > 1 else mean
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the half width of its 95 % Student interval; 0 for one value.
+
+    >>> mean_interval([1.0, 1.0]), mean_interval([2.0])
+    ((1.0, 0.0), (2.0, 0.0))
+    """
+    x = np.asarray(values, dtype=np.float64)
+    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else 0.0
+    return float(x.mean()), float(half)
+
+
+def confidence(values: Sequence[float]) -> str:
+    """Mean and the half width of its 95 % interval, in points of 100; of one value, that value alone.
+
+    >>> confidence([0.9, 1.0, 1.0]), confidence([0.9]), confidence([])
+    ('96.7 ± 14.3', '90.0', '-')
+    """
+    if not len(values):
+        return "-"
+    mean, half = mean_interval(values)
+    return f"{100 * mean:.1f} ± {100 * half:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
+
+
+def select(results: Sequence[Mapping[str, Any]], where: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The results of the cells that have these values."""
+    return [r["result"] for r in results if all(r["cell"].get(k) == v for k, v in where.items())]
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
