@@ -33,9 +33,12 @@ def geometric_median(updates: Updates, shares: Scores) -> Aggregate:
 @register("aggregator", "geometric_median")
 @dataclass(frozen=True)
 class GeometricMedian:
-    """The point with the smallest sum of distances to the updates, weighted by example counts or not (RFA)."""
+    """The point with the smallest sum of distances to the updates (RFA); weighted by example counts where asked.
 
-    weighted: bool = True
+    A client with half of the weight is the geometric median by itself, and counts are what clients say they are.
+    """
+
+    weighted: bool = False
 
     def init(self) -> Mapping[str, Any]:
         return {}

@@ -32,8 +32,20 @@ def krum_scores(squares: NDArray[np.float64], neighbours: int) -> Scores:
     return np.asarray(np.sort(others, axis=1)[:, :neighbours].sum(axis=1), dtype=np.float64)
 
 
+def ranking(squares: NDArray[np.float64], neighbours: int) -> NDArray[np.int64]:
+    """The clients from the smallest score on; of equal scores one more neighbour decides, then the first client.
+
+    With one neighbour the two updates closest to each other always tie.
+
+    >>> points = np.array([0.0, 1.0, 3.0])
+    >>> ranking((points[:, None] - points) ** 2, neighbours=1).tolist()
+    [1, 0, 2]
+    """
+    return np.lexsort((krum_scores(squares, neighbours + 1), krum_scores(squares, neighbours)))
+
+
 def multi_krum(updates: Updates, f: int, m: int) -> Aggregate:
-    """The mean of the m updates with the smallest scores; Krum is m = 1. Of equal scores the first client's is taken.
+    """The mean of the m updates with the smallest scores; Krum is m = 1.
 
     Blanchard et al. (2017), sections 4 and 5.
 
@@ -46,9 +58,8 @@ def multi_krum(updates: Updates, f: int, m: int) -> Aggregate:
         raise ValueError(f"krum needs n >= 2f + 3 clients and f >= 0; got n={n}, f={f}")
     if not 1 <= m <= n - f:
         raise ValueError(f"multi-krum needs 1 <= m <= n - f; got m={m}, n={n}, f={f}")
-    scores = krum_scores(squared_distances(updates.gram()), n - f - 2)
     weights = np.zeros(n)
-    weights[np.argsort(scores, kind="stable")[:m]] = 1 / m
+    weights[ranking(squared_distances(updates.gram()), n - f - 2)[:m]] = 1 / m
     return Aggregate(updates.weighted_sum(weights), weights)
 
 
@@ -58,15 +69,14 @@ def bulyan_selection(squares: NDArray[np.float64], f: int) -> list[int]:
     El Mhamdi et al., The Hidden Vulnerability of Distributed Learning in Byzantium (2018), section 4, first step. Where
     fewer than f + 3 are left, at least one neighbour is counted.
 
-    >>> points = np.array([0.0, 1.0, 1.5, 2.0, 3.0, 90.0, 3.5])
+    >>> points = np.array([0.0, 1.0, 1.5, 2.0, 3.0, 90.0, 2.5])
     >>> sorted(bulyan_selection((points[:, None] - points) ** 2, f=1))
-    [0, 1, 2, 3, 4]
+    [1, 2, 3, 4, 6]
     """
     left = list(range(len(squares)))
     chosen: list[int] = []
     while len(chosen) < len(squares) - 2 * f:
-        scores = krum_scores(squares[np.ix_(left, left)], max(len(left) - f - 2, 1))
-        chosen.append(left.pop(int(np.argmin(scores))))
+        chosen.append(left.pop(int(ranking(squares[np.ix_(left, left)], max(len(left) - f - 2, 1))[0])))
     return chosen
 
 
@@ -75,9 +85,9 @@ def bulyan(updates: Updates, f: int) -> Aggregate:
 
     El Mhamdi et al. (2018), section 4.
 
-    >>> rows = Updates.of(np.array([[0.0], [1.0], [1.5], [2.0], [3.0], [90.0], [3.5]]))
+    >>> rows = Updates.of(np.array([[0.0], [1.0], [1.5], [2.0], [3.0], [90.0], [2.5]]))
     >>> bulyan(rows, f=1).update.tolist()
-    [1.5]
+    [2.0]
     """
     n = len(updates)
     if f < 0 or n < 4 * f + 3:
@@ -122,7 +132,10 @@ class MultiKrum:
 @register("aggregator", "bulyan")
 @dataclass(frozen=True)
 class Bulyan:
-    """Repeated Krum, then a trimmed mean about the median; ``f`` attackers, by default the most that it tolerates."""
+    """Repeated Krum, then a trimmed mean about the median; ``f`` attackers, by default the most that it tolerates.
+
+    With f = 0 it is the mean, so that the default is at least 1 and needs 7 clients.
+    """
 
     f: int | None = None
 
@@ -130,9 +143,9 @@ class Bulyan:
         return {}
 
     def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
-        return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4)))
+        return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4, 1)))
 
 
-def _tolerated(updates: Updates, f: int | None, factor: int) -> int:
-    """The number of attackers given, or the largest f with n >= factor * f + 3."""
-    return max((len(updates) - 3) // factor, 0) if f is None else f
+def _tolerated(updates: Updates, f: int | None, factor: int, least: int = 0) -> int:
+    """The number of attackers given, or the largest f with n >= factor * f + 3, but no less than ``least``."""
+    return max((len(updates) - 3) // factor, least) if f is None else f

@@ -48,7 +48,8 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
         argmin over splits (A, B) of max_{i in A, j in B} c_ij
 
     Sattler et al., Clustered Federated Learning (2020), equation 19, solved by single linkage. Of two groups of the
-    same size, the larger is the one whose members are more alike.
+    same size, the larger is the one whose members are more alike. Where no split is better than another, as with equal
+    clients, everybody is in one group.
 
     >>> c = np.array([[1.0, 0.9, -0.5], [0.9, 1.0, -0.4], [-0.5, -0.4, 1.0]])
     >>> bipartition(c).tolist()
@@ -58,6 +59,8 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform(np.maximum(distance, 0.0), checks=False), method="single")
     first = fcluster(tree, 2, criterion="maxclust") == 1
+    if first.all():
+        return np.asarray(first)
     inside = [float(similarity[np.ix_(group, group)].mean()) for group in (first, ~first)]
     larger = (first.sum(), inside[0]) >= ((~first).sum(), inside[1])
     return np.asarray(first if larger else ~first)
@@ -102,7 +105,7 @@ class Clustered:
         kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         similarity = cosines(kept.inner_products())
         group = bipartition(similarity)
-        if float(similarity[np.ix_(group, ~group)].max()) <= self.limit:
+        if not group.all() and float(similarity[np.ix_(group, ~group)].max()) <= self.limit:
             shares = np.where(group, shares, 0.0)
         shares = shares / shares.sum()
         return state, widen(Aggregate(kept.weighted_sum(shares), shares), keep, len(cohort))
