@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import Bulyan, FedAvg, FedMedian, FedTrimmedAvg, Kr
 for _name in ("torchvision", "torchvision.transforms", "matplotlib", "matplotlib.pyplot", "seaborn"):
     sys.modules.setdefault(_name, MagicMock())  # byzfl imports them; its aggregators never use them
 
-from byzfl import aggregators as byzfl  # noqa: E402
+import byzfl  # noqa: E402
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 
@@ -103,8 +103,8 @@ def byzfl_geometric_median(rows: Any) -> Any:
     return byzfl.GeometricMedian()(rows)
 
 
-def byzfl_centered_clipping(rows: Any, radius: float = 100.0, iterations: int = 1) -> Any:
-    return byzfl.CenteredClipping(L=iterations, tau=radius)(rows)
+def byzfl_centered_clipping(rows: Any, limit: float = 100.0, steps: int = 1) -> Any:
+    return byzfl.CenteredClipping(L=steps, tau=limit)(rows)
 
 
 def byzfl_norm_clipping(rows: Any, limit: float = 2.0) -> Any:

@@ -54,17 +54,27 @@ def trimmed_mean(rows: Array, b: int) -> Array:
     return np.array(out)
 
 
-def krum_scores(rows: Array, f: int) -> list[float]:
-    """The sum of squared distances to the n - f - 2 nearest other rows. Blanchard et al. (2017), section 4.
+def krum_scores(rows: Array, neighbours: int) -> list[float]:
+    """The sum of squared distances to the nearest other rows, n - f - 2 of them. Blanchard et al. (2017), section 4.
 
-    >>> krum_scores(np.array([[0.0], [1.0], [3.0], [9.0]]), f=1)
+    >>> krum_scores(np.array([[0.0], [1.0], [3.0], [9.0]]), neighbours=1)
     [1.0, 1.0, 4.0, 36.0]
     """
     scores = []
     for i, a in enumerate(rows):
         squares = sorted(float(((a - b) ** 2).sum()) for j, b in enumerate(rows) if j != i)
-        scores.append(sum(squares[: len(rows) - f - 2]))
+        scores.append(sum(squares[:neighbours]))
     return scores
+
+
+def ranking(rows: Array, neighbours: int) -> list[int]:
+    """The rows from the lowest score on. Of equal scores, as of the closest pair with one neighbour, one more decides.
+
+    >>> ranking(np.array([[0.0], [1.0], [3.0], [9.0]]), neighbours=1)
+    [1, 0, 2, 3]
+    """
+    scores, more = krum_scores(rows, neighbours), krum_scores(rows, neighbours + 1)
+    return sorted(range(len(rows)), key=lambda i: (scores[i], more[i]))
 
 
 def krum(rows: Array, f: int) -> Array:
@@ -73,8 +83,7 @@ def krum(rows: Array, f: int) -> Array:
     >>> krum(np.array([[0.0], [1.0], [1.5], [4.0], [90.0]]), f=1).tolist()
     [1.0]
     """
-    scores = krum_scores(rows, f)
-    return np.array(rows[scores.index(min(scores))])
+    return np.array(rows[ranking(rows, len(rows) - f - 2)[0]])
 
 
 def multi_krum(rows: Array, f: int, m: int) -> Array:
@@ -83,24 +92,21 @@ def multi_krum(rows: Array, f: int, m: int) -> Array:
     >>> multi_krum(np.array([[0.0], [1.0], [1.5], [4.0], [90.0]]), f=1, m=2).tolist()
     [1.25]
     """
-    scores = krum_scores(rows, f)
-    best = sorted(range(len(rows)), key=lambda i: scores[i])[:m]
-    return mean(rows[best])
+    return mean(rows[ranking(rows, len(rows) - f - 2)[:m]])
 
 
 def bulyan(rows: Array, f: int) -> Array:
     """Krum again and again for theta = n - 2f rows, then per coordinate the beta = theta - 2f nearest the median.
 
-    El Mhamdi et al. (2018), section 4. Each pick leaves the set before the next one; among the last few rows a score
-    needs at least one neighbour, or all would tie.
+    El Mhamdi et al. (2018), section 4. Each pick leaves the set before the next one; among the last few rows at least
+    one neighbour is counted.
 
     >>> bulyan(np.array([[0.0], [1.0], [1.5], [2.5], [4.0], [6.0], [90.0]]), f=1).round(6).tolist()
     [1.666667]
     """
     left, picked = list(range(len(rows))), []
     for _ in range(len(rows) - 2 * f):
-        scores = krum_scores(rows[left], min(f, max(len(left) - 3, 0)))
-        picked.append(left.pop(scores.index(min(scores))))
+        picked.append(left.pop(ranking(rows[left], max(len(left) - f - 2, 1))[0]))
     chosen = rows[picked]
     centre, beta = median(chosen), len(picked) - 2 * f
     out = []
@@ -134,14 +140,14 @@ def geometric_median(rows: Array) -> Array:
     return np.asarray(z)
 
 
-def sign(rows: Array, step: float) -> Array:
+def sign(rows: Array, step_size: float) -> Array:
     """The sign that most clients have, times the server's step. Bernstein et al. (2019), algorithm 1.
 
-    >>> sign(np.array([[1.0, -5.0], [2.0, 1.0], [-9.0, -1.0]]), step=0.5).tolist()
+    >>> sign(np.array([[1.0, -5.0], [2.0, 1.0], [-9.0, -1.0]]), step_size=0.5).tolist()
     [0.5, -0.5]
     """
     votes = [sum((value > 0) - (value < 0) for value in column.tolist()) for column in rows.T]
-    return np.array([step * ((vote > 0) - (vote < 0)) for vote in votes])
+    return np.array([step_size * ((vote > 0) - (vote < 0)) for vote in votes])
 
 
 def norm_clipping(rows: Array, limit: float) -> Array:
@@ -153,15 +159,15 @@ def norm_clipping(rows: Array, limit: float) -> Array:
     return mean(np.array([row * min(1.0, limit / (_length(row) or limit)) for row in rows]))
 
 
-def centered_clipping(rows: Array, radius: float, iterations: int, centre: Array | None = None) -> Array:
-    """The centre moved by the mean of the differences, each cut to ``radius``. Karimireddy et al. (2021), algorithm 2.
+def centered_clipping(rows: Array, limit: float, steps: int, centre: Array | None = None) -> Array:
+    """The centre moved by the mean of the differences, each cut to ``limit``. Karimireddy et al. (2021), algorithm 2.
 
-    >>> centered_clipping(np.array([[1.0], [1.0], [100.0]]), radius=4.0, iterations=1).tolist()
+    >>> centered_clipping(np.array([[1.0], [1.0], [100.0]]), limit=4.0, steps=1).tolist()
     [2.0]
     """
     v = np.zeros(rows.shape[1]) if centre is None else centre
-    for _ in range(iterations):
-        moves = [(row - v) * min(1.0, radius / (_length(row - v) or radius)) for row in rows]
+    for _ in range(steps):
+        moves = [(row - v) * min(1.0, limit / (_length(row - v) or limit)) for row in rows]
         v = v + mean(np.array(moves))
     return v
 
@@ -193,17 +199,19 @@ def fltrust(rows: Array, root: Array) -> Array:
 def foolsgold_weights(history: Array, kappa: float = 1.0) -> list[float]:
     """Low for clients that point the same way over the rounds. Fung et al. (2020), algorithm 1.
 
+    A cosine below zero is no likeness: it counts as zero where the largest one is sought.
+
     >>> foolsgold_weights(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     [0.0, 0.0, 1.0]
     """
     n = len(history)
     similar = [[cosine(history[i], history[j]) if i != j else 0.0 for j in range(n)] for i in range(n)]
-    most = [max((similar[i][j] for j in range(n) if j != i), default=0.0) for i in range(n)]
+    most = [max(0.0, *similar[i]) for i in range(n)]
     for i in range(n):
         for j in range(n):
-            if i != j and most[j] > most[i] and most[j] != 0:
+            if most[j] > most[i]:
                 similar[i][j] *= most[i] / most[j]
-    closest = [max((similar[i][j] for j in range(n) if j != i), default=0.0) for i in range(n)]
+    closest = [max(0.0, *similar[i]) for i in range(n)]
     weights = [min(1.0, max(0.0, 1 - value)) for value in closest]
     largest = max(weights)
     if largest <= 0:

@@ -17,7 +17,7 @@ from .golden import Array
 from .subject import Broken, NotApplicable, Subject, as_bfloat16, layered
 
 D = 17
-CASES = 30
+CASES = 24
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def _same(got: Array, want: Array, tolerance: float, where: str) -> None:
 
 
 def permutation(subject: Subject) -> None:
-    for case in range(6):
+    for case in range(20):
         rng = np.random.default_rng(case)
-        rows = draw(rng, _clients(subject, 3 + case % 2))
+        rows = draw(rng, _clients(subject, case % 4))
         order = rng.permutation(len(rows))
         _same(subject(rows[order]), subject(rows), subject.rule.tolerance, f"n={len(rows)}")
 
@@ -182,10 +182,10 @@ def buffers(subject: Subject) -> None:
             raise NotApplicable("takes no clients as lists of layers") from error
         counters = rng.integers(1, 100_000, size=len(rows)).tolist()
         got = subject(layered(rows, counters))
-        if got.shape != (D + 1,) or not np.isfinite(got[12]):
+        if got.shape != (D + 1,) or not np.isfinite(got[D]):
             raise Broken(f"the counter is not aggregated: {got.size} numbers, expected {D + 1}")
         where = f"n={len(rows)}, counters from {min(counters)} to {max(counters)} change the weights"
-        _same(np.delete(got, 12), want, max(subject.rule.tolerance, 1e-5), where)
+        _same(got[:D], want, max(subject.rule.tolerance, 1e-5), where)
 
 
 def identical(subject: Subject) -> None:
@@ -196,26 +196,30 @@ def identical(subject: Subject) -> None:
 def degenerate(subject: Subject) -> None:
     n = _clients(subject)
     for text, row in (("equal clients", draw(np.random.default_rng(2), 1)), ("clients of zeros", np.zeros((1, D)))):
-        got = subject(np.repeat(row, n, axis=0))
+        try:
+            got = subject(np.repeat(row, n, axis=0))
+        except ValueError:
+            continue
         if not np.isfinite(got).all():
             raise Broken(f"{n} {text}: {int((~np.isfinite(got)).sum())} of {D} results are not finite")
 
 
 def near_agreement(subject: Subject) -> None:
-    d = 2000
-    for case in range(6):
+    d, cases, wrong, attacked, worst = 2000, 6, 0, 0, 0.0
+    for case in range(cases):
         rng = np.random.default_rng(case)
         n, far = _clients(subject), int(subject.options.get("f", 1))
         base = rng.normal(size=d).astype(np.float32)
         apart = rng.normal(size=(n, d)) * rng.uniform(0.5, 1.5, size=(n, 1)) * 1e-6
-        apart[:far] = 2e-5 * rng.normal(size=d) + apart[:far]
+        apart[:far] += 2e-5 * rng.normal(size=d)
         rows = (base + apart).astype(np.float32)
-        want = subject(rows.astype(np.float64) - base)
-        off = float(np.linalg.norm(subject(rows) - base - want)) / np.sqrt(d)
-        if not off <= 2.5e-7:
-            attacked = float(np.linalg.norm(subject(rows) - base)) / np.sqrt(d) > 1e-5
-            who = "; an attacker was let in" if attacked else ""
-            raise Broken(f"clients that differ by 1e-6 around 1 in float32: off by {off:.2g} a weight{who}")
+        moved = subject(rows) - base
+        off = float(np.linalg.norm(moved - subject(rows.astype(np.float64) - base))) / np.sqrt(d)
+        wrong, worst = wrong + (not off <= 2.5e-7), max(worst, off)
+        attacked += float(np.linalg.norm(moved)) / np.sqrt(d) > 1e-5
+    if wrong:
+        who = f"; an attacker was let in {attacked} times" if attacked else ""
+        raise Broken(f"{wrong} of {cases} cases with clients 1e-6 apart: off by up to {worst:.2g} a weight{who}")
 
 
 def far_apart(subject: Subject) -> None:
@@ -307,7 +311,10 @@ OWN_UNIT = {
 }
 
 LAWS: tuple[Law, ...] = (
-    Law("permutation", "The order of the clients does not matter.", permutation, of_all=True),
+    Law(
+        "permutation", "The order of the clients does not matter.", permutation,
+        {"bucketing": "buckets are drawn by client id, and rows alone have none"}, of_all=True,
+    ),
     Law("translation", "Adding a vector to every client adds it to the result.", translation, FROM_ZERO),
     Law("scaling", "Scaling every client by a positive number scales the result.", scaling, OWN_UNIT),
     Law("odd-n", "For odd n the answer is that of a loop written from the paper.", odd_n),
@@ -320,7 +327,7 @@ LAWS: tuple[Law, ...] = (
         "identical", "Clients that all send the same vector get it back.", identical,
         {**OWN_UNIT, "foolsgold": "clients that agree are Sybils to it"},
     ),
-    Law("degenerate", "Equal clients and clients of zeros give finite numbers.", degenerate, of_all=True),
+    Law("degenerate", "Equal clients and clients of zeros give finite numbers or an error.", degenerate, of_all=True),
     Law("near-agreement", "Clients that agree to 1e-6 in float32 are told apart.", near_agreement, FROM_ZERO),
     Law("far-apart", "One client 1e6 times as large costs no digits of the answer.", far_apart, of_all=True),
     Law("float16", "float16 input gives the answer that the same values give in float64.", float16, of_all=True),

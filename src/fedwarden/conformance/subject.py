@@ -56,14 +56,14 @@ RULES: Mapping[str, Rule] = {
     "trimmed_mean": Rule(golden.trimmed_mean, {"b": 2}, lambda o: 2 * o["b"] + 1, "n > 2b"),
     "krum": Rule(golden.krum, {"f": 2}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
     "multi_krum": Rule(golden.multi_krum, {"f": 2, "m": 3}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
-    "bulyan": Rule(golden.bulyan, {"f": 2}, lambda o: 4 * o["f"] + 3, "n >= 4f + 3"),
+    "bulyan": Rule(golden.bulyan, {"f": 3}, lambda o: 4 * o["f"] + 3, "n >= 4f + 3"),
     "geometric_median": Rule(golden.geometric_median, tolerance=1e-3),
-    "sign": Rule(golden.sign, {"step": 0.5}),
+    "sign": Rule(golden.sign, {"step_size": 0.5}),
     "norm_clipping": Rule(golden.norm_clipping, {"limit": 5.0}),
-    "centered_clipping": Rule(golden.centered_clipping, {"radius": 5.0, "iterations": 3}),
+    "centered_clipping": Rule(golden.centered_clipping, {"limit": 5.0, "steps": 3}),
     "fltrust": Rule(golden.fltrust, {"root": lambda d: np.random.default_rng(7).normal(1.0, 1.0, size=d)}),
     "foolsgold": Rule(golden.foolsgold, robust=False),
-    "clustered": Rule(golden.clustered, least=lambda o: 2, needs="n >= 2", robust=False),
+    "clustered": Rule(golden.clustered, least=lambda o: 3, needs="n >= 3", robust=False),
     "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
 }
 UNKNOWN = Rule(robust=False)
@@ -142,10 +142,10 @@ def _size(rows: Any) -> int:
 
 
 def layered(rows: Array, counters: Sequence[int] | None = None) -> list[list[Any]]:
-    """Rows of 17 values as clients of two float32 layers and, where given, one integer counter in front."""
+    """Rows of 17 values as clients of two float32 layers and, where given, one integer counter at the end."""
     clients: list[list[Any]] = [[row[:12].reshape(3, 4).copy(), row[12:].copy()] for row in rows.astype(np.float32)]
     for client, counter in zip(clients, counters or [], strict=False):
-        client.insert(1, np.array(counter, dtype=np.int64))
+        client.append(np.array(counter, dtype=np.int64))
     return clients
 
 
