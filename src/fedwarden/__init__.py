@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .admission import Admission, Reply
+    from .audit.auditor import Auditor
+    from .audit.metrics import cmd, cosine, procrustes
     from .core.aggregation import aggregate
     from .core.errors import ConfigError, FedwardenError, MissingExtra
     from .core.registry import names, register
@@ -27,14 +29,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "GESD", "PID", "Admission", "Aggregate", "Cantelli", "Cohort", "ConfigError", "Evidence", "FedwardenError",
-    "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply", "RobustZ",
-    "RoundRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "gesd", "names",
-    "register", "robust_z",
+    "GESD", "PID", "Admission", "Aggregate", "Auditor", "Cantelli", "Cohort", "ConfigError", "Evidence",
+    "FedwardenError", "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply",
+    "RobustZ", "RoundRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd",
+    "cosine", "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
     "admission": ("Admission", "Reply"),
+    "audit.auditor": ("Auditor",),
+    "audit.metrics": ("cmd", "cosine", "procrustes"),
     "core.aggregation": ("aggregate",),
     "core.errors": ("ConfigError", "FedwardenError", "MissingExtra"),
     "core.registry": ("names", "register"),

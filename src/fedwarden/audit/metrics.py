@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Array: TypeAlias = Any
@@ -203,13 +204,14 @@ def _matrices(a: Array) -> list[Tensor]:
 
 
 def _matrix(a: Array) -> Tensor:
-    if not isinstance(a, Tensor):
-        array = np.asarray(a)
-        a = torch.as_tensor(array if array.flags.writeable else array.copy())
-    if a.numel() == 0 or a.is_complex():
-        raise ValueError(f"a metric needs at least one real number; got shape {tuple(a.shape)} of {a.dtype}")
-    a = a.detach()
-    return a.reshape(len(a), -1) if a.ndim > 1 else a.reshape(-1, 1)
+    x: Tensor = a.detach() if isinstance(a, Tensor) else torch.as_tensor(_writeable(np.asarray(a)))
+    if x.numel() == 0 or x.is_complex():
+        raise ValueError(f"a metric needs at least one real number; got shape {tuple(x.shape)} of {x.dtype}")
+    return x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(-1, 1)
+
+
+def _writeable(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.flags.writeable else array.copy()  # torch warns of memory it may not write to
 
 
 def _shapes(matrices: list[Tensor]) -> str:

@@ -1,0 +1,269 @@
+"""The auditor: a participant's own instrument, used inside any training loop; nothing leaves the client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import ConfigError, nearest
+from ..core.stats import Scores, spent_level
+from . import outputs
+from .information import Information, Params, View
+from .metrics import cmd, cosine, procrustes
+from .outputs import Matrix
+from .trend import departure
+
+SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
+METRICS: Mapping[str, Callable[[Any, Any], float]] = {
+    "cosine": cosine,
+    "procrustes": procrustes,
+    "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
+    "cmd": cmd,
+    "cmd_tanh": partial(cmd, bounds="tanh"),
+}
+PAST = 20  # changes of the outputs that are remembered
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One number of one round beside what its past let expect.
+
+    ``layer`` is empty for the whole model. ``score`` is the departure in deviations of the past, ``p`` its probability
+    by chance; both are NaN while the past is too short. ``alarm`` holds for at most a share alpha of runs without a
+    change, for each source, metric and layer. ``parts`` are the standardised changes of the single classes.
+    """
+
+    round: int
+    source: str
+    metric: str
+    layer: str
+    value: float
+    expected: float
+    score: float
+    p: float
+    alarm: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def divergence(self) -> float:
+        """How far the value lies above what was expected."""
+        return self.value - self.expected
+
+    @property
+    def relative(self) -> float:
+        """The divergence as a part of what was expected."""
+        return self.divergence / abs(self.expected) if self.expected else math.nan
+
+    def moved(self, limit: float = 3.0) -> tuple[int, ...]:
+        """The classes that moved by more than some deviations, farthest first."""
+        far = sorted(self.parts, key=lambda c: -abs(self.parts[c]))
+        return tuple(int(c) for c in far if abs(self.parts[c]) > limit)
+
+
+class Auditor:
+    """Watches the shared model for changes on the other side: give it each round's global model and one's own.
+
+    >>> net = nn.Linear(2, 2)
+    >>> auditor = Auditor(net, probe=torch.eye(2), n=2, sources=("weights",), metrics=("cosine",))
+    >>> ahead, back = torch.tensor([1.0, 0, 0, 0, 0, 0]), torch.tensor([0, 1.0, 0, 0, 0, 0])
+    >>> auditor.observe(1, ahead, own=ahead)
+    []
+    >>> [o.value for o in auditor.observe(2, (ahead + back) / 2, own=ahead)]  # the other one sent ``back``
+    [0.0]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        probe: Tensor,
+        labels: Any = None,
+        n: int = 2,
+        share: float | None = None,
+        remove_own: bool = True,
+        sources: Sequence[str] | None = None,
+        metrics: Sequence[str] = ("cosine", "procrustes", "cmd"),
+        layers: Sequence[str] | None = None,
+        per_layer: bool = False,
+        window: int = 5,
+        alpha: float = 0.05,
+        record: Callable[[Observation], None] | None = None,
+    ) -> None:
+        """``model`` gives the architecture only; ``probe`` and ``labels`` are samples of one's own.
+
+        ``share`` is one's own part of the average, 1 / n by default, one's share of all examples where the server
+        weights by them. ``sources`` are all that the probe allows. ``layers`` names the modules whose outputs are read,
+        all leaves by default. The trend goes over the last ``window`` values. ``record`` gets each observation.
+        """
+        known = SOURCES if labels is not None else SOURCES[:-1]
+        self.sources = tuple(known if sources is None else sources)
+        self.metrics = tuple(metrics)
+        for kind, given, names in (("source", self.sources, SOURCES), ("metric", self.metrics, METRICS)):
+            for name in given:
+                if name not in names:
+                    raise ConfigError(f"there is no {kind} {name!r} of an audit; {nearest(name, names)}")
+        if "evaluation" in self.sources and labels is None:
+            raise ConfigError("the source 'evaluation' needs the labels of the probe; pass labels")
+        if n < 2 and remove_own:
+            raise ConfigError(f"others are audited in a federation of n >= 2 clients; got n={n}")
+        if window < 2:
+            raise ConfigError(f"a trend goes over a window of at least 2 rounds; got {window}")
+        if not 0 < alpha < 1:
+            raise ConfigError(f"alpha lies in (0, 1); got {alpha}")
+        self.labels = None if labels is None else np.asarray(torch.as_tensor(labels).cpu(), dtype=np.int64)
+        if self.labels is not None and self.labels.shape != (len(probe),):
+            raise ConfigError(f"one label per sample of the probe; got {self.labels.shape} for {len(probe)}")
+        own = (1 / n if share is None else share) if remove_own else 0.0
+        if not 0 <= own < 1:
+            raise ConfigError(f"the own share of the average lies in [0, 1); got {own}")
+        self.information = Information(model, probe, own, layers if "representations" in self.sources else ())
+        self.per_layer, self.window, self.alpha, self.record = per_layer, window, alpha, record
+        self.view: View | None = None
+        self.series: dict[str, list[float]] = {}
+        self.tests: dict[str, int] = {}
+        self.changes: dict[str, list[list[float]]] = {}
+
+    def observe(self, round: int, params: Params, own: Params | None = None) -> list[Observation]:
+        """What a round shows, from the global model at its end and the model that this client sent in it.
+
+        Both may be flat, state dicts or lists of arrays. Without ``own`` (this client sat out) the global model is the
+        others'. Weights, representations and outputs speak from the second round on, gradients from the third.
+        """
+        before, now = self.view, self.information.step(self.view, round, params, own)
+        seen = [self._scalar(round, *found) for found in self._measure(before, now)]
+        if before is not None and "outputs" in self.sources:
+            pairs = zip(self._answers(before), self._answers(now), strict=True)
+            seen += [self._vector(round, metric, after - first) for (metric, first), (_, after) in pairs]
+        self.view = now
+        if self.record is not None:
+            for observation in seen:
+                self.record(observation)
+        return seen
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as plain numbers and tensors; representations are computed again from the model."""
+        view = self.view
+        return {
+            "round": 0 if view is None else view.round,
+            "target": None if view is None else view.target,
+            "gradient": None if view is None else view.gradient,
+            "series": {key: list(values) for key, values in self.series.items()},
+            "tests": dict(self.tests),
+            "changes": {key: [list(change) for change in past] for key, past in self.changes.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where another auditor of the same configuration stood."""
+        flat, target, gradient = self.information.flat, state["target"], state["gradient"]
+        self.view = None
+        if target is not None:
+            step = None if gradient is None else flat(gradient)
+            self.view = self.information.look(int(state["round"]), flat(target), step)
+        self.series = {key: list(values) for key, values in state["series"].items()}
+        self.tests = dict(state["tests"])
+        self.changes = {key: [list(change) for change in past] for key, past in state["changes"].items()}
+
+    def _measure(self, before: View | None, now: View) -> Iterator[tuple[str, str, str, float]]:
+        """Source, metric, layer and value of all that is one number a round."""
+        if self.labels is not None and "evaluation" in self.sources:
+            logits = answers(now)
+            yield "evaluation", "loss", "", outputs.loss(logits, self.labels)
+            yield "evaluation", "accuracy", "", outputs.accuracy(logits, self.labels)
+        if before is None:
+            return
+        parameters = self.information.parameters
+        if "weights" in self.sources:
+            yield from self._compare("weights", parameters(before.target), parameters(now.target), join)
+        if "gradients" in self.sources and before.gradient is not None and now.gradient is not None:
+            yield from self._compare("gradients", parameters(before.gradient), parameters(now.gradient), join)
+        if "representations" in self.sources:
+            yield from self._compare("representations", before.layers, now.layers, list)
+        if "outputs" in self.sources:
+            tests: dict[str, Callable[[Matrix, Matrix], float]] = {"ks": outputs.ks, "mmd": outputs.mmd}
+            if self.labels is not None:
+                tests["bbse"] = partial(outputs.label_shift, labels=self.labels)
+            first, after = answers(before), answers(now)
+            sound = bool(np.isfinite(first).all() and np.isfinite(after).all())
+            for metric, test in tests.items():
+                yield "outputs", metric, "", test(first, after) if sound else math.nan
+
+    def _compare(
+        self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Any]
+    ) -> Iterator[tuple[str, str, str, float]]:
+        """Metrics of the whole model and, if asked, of each layer."""
+        one, other = whole(a.values()), whole(b.values())
+        for metric in self.metrics:
+            yield source, metric, "", METRICS[metric](one, other)
+            if self.per_layer:
+                for layer in b:
+                    yield source, metric, layer, METRICS[metric](a[layer], b[layer])
+
+    def _answers(self, view: View) -> Iterator[tuple[str, Scores]]:
+        """The mean answers by class."""
+        logits = answers(view)
+        yield "mean_logits", outputs.mean_logits(logits)
+        if self.labels is not None:
+            yield "mean_softmax", outputs.mean_softmax(logits, self.labels)
+
+    def _scalar(self, round: int, source: str, metric: str, layer: str, value: float) -> Observation:
+        key = f"{source}/{metric}/{layer}"
+        past = self.series.setdefault(key, [])
+        found = departure(value, np.array(past))
+        if math.isfinite(value):
+            self.series[key] = [*past, value][-self.window :]
+        alarm = self._alarm(key, found.p)
+        return Observation(round, source, metric, layer, value, found.expected, found.score, found.p, alarm)
+
+    def _vector(self, round: int, metric: str, change: Scores) -> Observation:
+        """A change of the answers: its size, the usual size, and its size in units of the past changes."""
+        past = np.array(self.changes.get(metric, []))
+        value, expected, score, p = size(change), math.nan, math.nan, math.nan
+        parts: dict[str, float] = {}
+        if len(past):
+            expected = float(np.median([size(old) for old in past]))
+        if len(past) > 1:
+            standardised = outputs.standardised_change(change, past)
+            parts = {str(c): z for c, z in enumerate(standardised.tolist())}
+            score, p = size(standardised), outputs.change_p(change, past)
+        if math.isfinite(value):
+            self.changes[metric] = [*self.changes.get(metric, []), change.tolist()][-PAST:]
+        alarm = self._alarm(f"outputs/{metric}/", p)
+        return Observation(round, "outputs", metric, "", value, expected, score, p, alarm, parts)
+
+    def _alarm(self, key: str, p: float) -> bool:
+        """Whether a p-value lies below the part of the level that this test of its series may spend."""
+        if not math.isfinite(p):
+            return False
+        self.tests[key] = self.tests.get(key, 0) + 1
+        return p <= spent_level(self.alpha, self.tests[key])
+
+
+def answers(view: View) -> Matrix:
+    """The logits of a view as (N, classes)."""
+    logits = view.logits
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(
+            f"outputs are read as logits (samples, classes); the model gives "
+            f"{tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__}: choose other sources"
+        )
+    return np.asarray(logits.double().cpu().numpy(), dtype=np.float64)
+
+
+def size(change: Scores) -> float:
+    """The root mean square over classes.
+
+    >>> size(np.array([1.0, -7.0]))
+    5.0
+    """
+    return float(np.sqrt(np.mean(np.square(change))))
+
+
+def join(parts: Iterable[Tensor]) -> Tensor:
+    """The pieces of a flat model as one vector."""
+    return torch.cat(list(parts))

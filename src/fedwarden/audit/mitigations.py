@@ -1,0 +1,137 @@
+"""What a participant or the server can do so that a change of data shows less.
+
+Two measures need no function. More clients dilute the change: each has a smaller share of the average. Secure
+aggregation removes nothing here: it hides single updates from the server, but the auditor reads only the average and
+its own update, and masks that cancel in the sum leave both as they are.
+
+The privacy of noise follows from its multiplier m, the deviation over the clipping norm C: T updates are one Gaussian
+mechanism of multiplier m / sqrt(T), for which an accountant gives epsilon. That compares an update with none at all
+(sensitivity C); between any two data sets of the client it is 2 C, and the multiplier counts half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def clip(update: Tensor, norm: float) -> Tensor:
+    """Shorten an update that is longer than a norm.
+
+        u' = u min(1, C / ||u||)
+
+    Abadi et al., Deep Learning with Differential Privacy, arXiv 1607.00133, algorithm 1, on a whole update.
+
+    >>> clip(torch.tensor([3.0, 4.0]), 2.5).tolist()
+    [1.5, 2.0]
+    """
+    if not norm > 0:
+        raise ValueError(f"clipping needs a norm above 0; got {norm}")
+    length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
+    return update if length <= norm else update * (norm / length)
+
+
+def clip_and_noise(update: Tensor, norm: float, noise: float, rng: torch.Generator) -> Tensor:
+    """Clip a client's update and add Gaussian noise in proportion: local differential privacy of the whole update.
+
+        u' = clip(u, C) + N(0, (m C)^2 I),   m the noise multiplier
+
+    McMahan et al., Learning Differentially Private Recurrent Language Models, arXiv 1710.06963. Differs from the
+    paper: the client adds the noise itself, so that it need not trust the server.
+
+    >>> clip_and_noise(torch.tensor([3.0, 4.0]), 5.0, 0.0, torch.Generator()).tolist()
+    [3.0, 4.0]
+    """
+    return add_noise(clip(update, norm), noise * norm, rng)
+
+
+def add_noise(aggregate: Tensor, deviation: float, rng: torch.Generator) -> Tensor:
+    """Gaussian noise of a given deviation on every entry, as a server adds it to the average.
+
+        a' = a + N(0, deviation^2 I)
+
+    A client's clipped update of share p moves the average by at most p C: noise of deviation m p C hides it with
+    multiplier m, which costs the model 1 / sqrt(n) of what n clients' own noise would.
+
+    >>> add_noise(torch.zeros(3), 0.0, torch.Generator()).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    if not deviation >= 0:
+        raise ValueError(f"noise has a deviation of at least 0; got {deviation}")
+    noise = torch.randn(aggregate.shape, generator=rng, device=rng.device, dtype=aggregate.dtype)
+    return aggregate + deviation * noise.to(aggregate.device)
+
+
+def smooth(memory: Tensor | None, update: Tensor, keep: float) -> tuple[Tensor, Tensor]:
+    """Send a moving average of one's updates: new memory, and what to send.
+
+        s_t = k s_{t-1} + (1 - k) u_t,   s_1 = u_1
+
+    Of a sudden change a part 1 - k^j shows after j rounds, instead of all of it at once.
+
+    >>> memory, _ = smooth(None, torch.tensor([0.0]), keep=0.75)
+    >>> smooth(memory, torch.tensor([4.0]), keep=0.75)[1].tolist()
+    [1.0]
+    """
+    if not 0 <= keep < 1:
+        raise ValueError(f"the part kept of the past lies in [0, 1); got {keep}")
+    sent = update if memory is None else keep * memory + (1 - keep) * update
+    return sent, sent
+
+
+def new_share(round: int, start: int, rounds: int) -> float:
+    """The share of new data in a round when the change is spread evenly over some rounds.
+
+        0 before ``start``,   (t - start + 1) / rounds,   1 from start + rounds - 1 on
+
+    >>> [new_share(t, start=11, rounds=4) for t in (10, 11, 12, 14, 20)]
+    [0.0, 0.25, 0.5, 1.0, 1.0]
+    """
+    if rounds < 1:
+        raise ValueError(f"a change takes at least one round; got {rounds}")
+    return min(max((round - start + 1) / rounds, 0.0), 1.0)
+
+
+def blend(old: NDArray[np.int64], new: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The rows to train on when a share of the new data has come in: part of the new, the rest of the old.
+
+        round(share |new|) rows of the new and round((1 - share) |old|) of the old
+
+    With an equally seeded generator each round, rows that have come in stay and rows that have left stay away.
+
+    >>> rows = blend(np.arange(4), np.arange(10, 16), 0.5, np.random.default_rng(0))
+    >>> int((rows < 10).sum()), int((rows >= 10).sum())
+    (2, 3)
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"the share of new data lies in [0, 1]; got {share}")
+    leaving, coming = rng.permutation(old), rng.permutation(new)
+    left, come = round(share * len(old)), round(share * len(new))
+    return np.sort(np.concatenate([leaving[left:], coming[:come]]))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mitigation as it was measured: how well the shift still shows, and the accuracy it costs."""
+
+    name: str
+    auroc: float
+    accuracy_lost: float
+
+
+def recommend(measured: Sequence[Measured], budget: float) -> Measured | None:
+    """The mitigation under which the shift shows least, among those that cost at most ``budget`` accuracy.
+
+    AUROC is taken as distance from one half. Of equals the cheaper one; None if all cost more.
+
+    >>> found = [Measured("none", 0.95, 0.0), Measured("noise", 0.5, 0.04), Measured("smoothing", 0.7, 0.01)]
+    >>> recommend(found, budget=0.02).name
+    'smoothing'
+    """
+    affordable = [m for m in measured if m.accuracy_lost <= budget]
+    return min(affordable, key=lambda m: (abs(m.auroc - 0.5), m.accuracy_lost), default=None)

@@ -1,0 +1,139 @@
+"""Does a source see the shift, or only that something is new? Scores of shifted runs against those of each null.
+
+A null is a run without the shift: nothing changes ("no change"), as many samples are replaced by fresh ones of the
+same distribution ("fresh swap"), or only part of them ("partial swap"). Scores are one per seed, higher = more
+departure; a source that may move both ways is scored by its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import mannwhitneyu, rankdata
+
+from ..core.stats import Scores
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """A source against one null: AUROC with its interval, its p-value, and the share of shifts found at few alarms."""
+
+    auroc: float
+    low: float
+    high: float
+    p: float
+    tpr: float
+
+
+def auroc(shifted: Scores, null: Scores) -> float:
+    """The probability that a shifted run scores above one of the null, ties counting half.
+
+        A = (sum of the ranks of the shifted - s (s + 1) / 2) / (s m)
+
+    Mann and Whitney (1947); 0.5 = cannot tell, 1 = always.
+
+    >>> auroc(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+    0.875
+    """
+    return float(_aurocs(np.atleast_2d(shifted), np.atleast_2d(null))[0])
+
+
+def interval(
+    shifted: Scores, null: Scores, rng: np.random.Generator, level: float = 0.95, draws: int = 2000
+) -> tuple[float, float]:
+    """Bootstrap interval of the AUROC: seeds are drawn again with replacement, percentiles of the result.
+
+    Where both have as many runs they are pairs of one seed and drawn together, else each by itself. Perfectly separated
+    scores give (1, 1) from any number of seeds: look at the p-value as well.
+
+    >>> interval(np.array([2.0, 3.0]), np.array([0.0, 1.0]), np.random.default_rng(0))
+    (1.0, 1.0)
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"the level of an interval lies in (0, 1); got {level}")
+    mine = rng.integers(len(shifted), size=(draws, len(shifted)))
+    theirs = mine if len(null) == len(shifted) else rng.integers(len(null), size=(draws, len(null)))
+    low, high = np.quantile(_aurocs(shifted[mine], null[theirs]), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def threshold(null: Scores, rate: float = 0.05) -> float:
+    """The smallest score of the null that at most a share ``rate`` of the null exceeds.
+
+    >>> threshold(np.arange(1.0, 21.0), 0.05), threshold(np.arange(1.0, 11.0), 0.05)
+    (19.0, 10.0)
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"a rate of false alarms lies in [0, 1); got {rate}")
+    return float(np.sort(null)[len(null) - 1 - int(rate * len(null) + 1e-9)])
+
+
+def tpr_at(shifted: Scores, null: Scores, rate: float = 0.05) -> float:
+    """The share of shifted runs above the threshold that at most ``rate`` of the null exceeds.
+
+    >>> tpr_at(np.array([19.5, 18.0]), np.arange(1.0, 21.0))
+    0.5
+    """
+    return float((shifted > threshold(null, rate)).mean())
+
+
+def smallest_detected(
+    severities: Mapping[float, Scores], null: Scores, rate: float = 0.05, power: float = 0.8
+) -> float | None:
+    """The smallest shift that is found in a share ``power`` of the runs, and so is every larger one; None if none is.
+
+    >>> scores = {0.55: np.array([1.0, 2.0]), 0.7: np.array([9.0, 8.0]), 0.9: np.array([9.0, 9.5])}
+    >>> smallest_detected(scores, np.arange(5.0))
+    0.7
+    """
+    found = None
+    for severity in sorted(severities, reverse=True):
+        if tpr_at(severities[severity], null, rate) < power:
+            break
+        found = severity
+    return found
+
+
+def leakage(
+    shifted: Scores, nulls: Mapping[str, Scores], rng: np.random.Generator, rate: float = 0.05
+) -> dict[str, Leakage]:
+    """The verdict on a source against each null; p is that of a one-sided Mann-Whitney test.
+
+    >>> found = leakage(np.arange(5.0) + 9, {"no change": np.arange(5.0)}, np.random.default_rng(0))["no change"]
+    >>> found.auroc, found.tpr, round(found.p, 4)  # 1 / (10 choose 5)
+    (1.0, 1.0, 0.004)
+    """
+    out = {}
+    for name, null in nulls.items():
+        if not len(shifted) or not len(null) or not np.isfinite(np.concatenate([shifted, null])).all():
+            raise ValueError(f"a verdict needs finite scores; got {shifted} and, of the null {name!r}, {null}")
+        p = float(mannwhitneyu(shifted, null, alternative="greater").pvalue)
+        out[name] = Leakage(auroc(shifted, null), *interval(shifted, null, rng), p, tpr_at(shifted, null, rate))
+    return out
+
+
+def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float = 0.05) -> str:
+    """What a source sees: "the shift", "new samples", or "nothing".
+
+    It sees something where it tells shifted runs from those without any change, and the shift itself where it tells
+    them from every null. Telling takes an interval above one half and p at most alpha.
+
+    >>> sure, unsure = Leakage(0.9, 0.7, 1.0, 0.01, 0.8), Leakage(0.6, 0.3, 0.9, 0.2, 0.1)
+    >>> sees({"no change": sure, "fresh swap": unsure}), sees({"no change": sure, "fresh swap": sure})
+    ('new samples', 'the shift')
+    """
+    if still not in verdicts:
+        raise ValueError(f"what a source sees needs the null {still!r}; got {', '.join(verdicts) or 'none'}")
+    tells = {name: v.low > 0.5 and v.p <= alpha for name, v in verdicts.items()}
+    if all(tells.values()):
+        return "the shift"
+    return "new samples" if tells[still] else "nothing"
+
+
+def _aurocs(shifted: Scores, null: Scores) -> Scores:
+    """AUROC of each row."""
+    s, m = shifted.shape[1], null.shape[1]
+    ranks = rankdata(np.concatenate([shifted, null], axis=1), axis=1)[:, :s].sum(axis=1)
+    return np.asarray((ranks - s * (s + 1) / 2) / (s * m), dtype=np.float64)
