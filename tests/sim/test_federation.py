@@ -17,10 +17,11 @@ import torch
 
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
-from fedwarden.sim.federation import Federation, build_world, checkpoint_path, simulate, summarise
-from fedwarden.sim.metrics import evaluate
+from fedwarden.sim.federation import Federation, checkpoint_path, simulate, summarise
+from fedwarden.sim.metrics import detection, evaluate
 from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.world import build_world
 from fedwarden.store.checkpoint import CheckpointError
 from fedwarden.store.ledger import Ledger
 
@@ -124,25 +125,48 @@ def test_a_result_tells_what_the_ledger_holds(reference):
 
 def test_a_summary_by_hand(reference):
     _, result = reference
-    accuracies = [0.4, 0.95, 0.9]
-    records = [replace(r, metrics={"accuracy": a}) for r, a in zip(result.records, accuracies, strict=True)]
-    found = replace(
-        result.detection, attackers=("0", "1"), caught=("0", "1"), wronged=("2",),
-        first_excluded={"0": 2, "2": 3, "1": 1},
-    )  # fmt: skip
-    assert summarise(records, found, 0.9) == {
+    scores = np.array([[3.0, 2.0, 1.0, 0.0], [9.0, 2.0, 8.0, 1.0], [9.0, 9.0, 9.0, 8.0]])
+    told = [(0.4, 2.0, 0.1), (0.95, 0.4, 0.2), (0.9, 0.5, 0.3)]
+    records = [
+        replace(
+            result.records[0],
+            round=t,
+            client_ids=tuple("0123"),
+            weights=np.ones(4),
+            flagged=np.zeros(4, bool),
+            watches=(replace(result.records[0].watches[0], name="far", scores=scores[t - 1]),),
+            excluded=excluded,
+            metrics={"accuracy": a, "loss": b, "attack_success": c},
+        )
+        for t, (a, b, c), excluded in zip((1, 2, 3), told, ((), ("0",), ("0", "2")), strict=True)
+    ]
+    truth = {"0": {2, 3}, "1": {3}}
+    found = detection(records, truth)
+    assert summarise(records, found, truth, 0.9, 0.5) == {
         "rounds": 3,
         "accuracy": 0.9,
+        "loss": 0.5,
+        "attack_success": 0.3,
         "rounds_to_target": 2,
+        "rounds_to_target_loss": 2,
         "attackers": 2,
-        "caught": 2,
+        "caught": 1,
         "wronged": 1,
+        "precision": 0.5,
+        "recall": 0.5,
+        "f1": 0.5,
+        "false_exclusions": 1,
+        "let_in": 1,  # client 1 in round 3
         "last_catch": 2,
-        "excluded": {"0": 2, "2": 3, "1": 1},
+        "rounds_to_detection": {"0": 1},
+        "excluded": {"0": 2, "2": 3},
+        # attackers 9, then 9 9; honest 2 8 1, then 9 8: three ties in 15 pairs, and two of four in round 3
+        "watches": {"far": {"auroc": 13.5 / 15, "auroc_by_round": 0.875, "tpr_at_1": 0.0, "tpr_at_5": 0.0}},
     }
-    assert summarise(records, found, None)["rounds_to_target"] is None
-    assert summarise([], replace(found, caught=()), 0.9)["accuracy"] is None
-    assert summarise([], replace(found, caught=()), 0.9)["last_catch"] is None
+    bare = summarise([], detection([], truth), truth, 0.9, 0.5)
+    assert (bare["accuracy"], bare["loss"], bare["last_catch"], bare["rounds_to_target_loss"]) == (None,) * 4
+    assert summarise(records, found, truth, None, None)["rounds_to_target"] is None
+    assert summarise(records, found, truth, None, None)["rounds_to_target_loss"] is None
 
 
 def test_a_round_without_guard_is_fedavg():
@@ -309,46 +333,6 @@ def test_a_state_goes_through_a_checkpoint_bit_for_bit():
     assert torch.equal(first.params, second.params)
 
 
-@pytest.fixture
-def overlapping(tmp_path, monkeypatch):
-    """Three clients that share rows of one data set: 0 with 1, and 1 with 2."""
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, size=(40, 6, 6), dtype=np.uint8), np.arange(40) % 2
-    rows = np.stack([np.arange(0, 20), np.arange(10, 30), np.arange(20, 40)])
-    np.savez(tmp_path / "pneumoniamnist.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
-    np.savez(tmp_path / "pneumoniamnist_clients.npz", rows=rows)
-    monkeypatch.setenv("FEDWARDEN_DATA", str(tmp_path))
-    return {"dataset": "pneumoniamnist", "partition": "given", "clients": 3}, rows, x, y
-
-
-def test_an_attacker_poisons_copies_of_its_own(overlapping):
-    data, rows, x, y = overlapping
-    attacks = [{"name": "label_flip", "clients": [1]}, {"name": "feature_noise", "clients": [2], "snr": -10.0}]
-    world = build_world(scenario_of(data=data, attacks=attacks))
-    for client in (0, 1, 2):
-        mine = world.rows[str(client)]
-        clean_y, clean_x = y[rows[client]], x[rows[client]] / 255
-        assert len(mine) == 20
-        if client == 1:
-            assert (world.y[mine].numpy() == 1 - clean_y).all()  # two classes: every label is the other
-        else:
-            assert (world.y[mine].numpy() == clean_y).all()
-        noisy = np.abs(world.x[mine][:, 0].numpy() - clean_x).max() > 0.1
-        assert noisy == (client == 2)
-    assert (world.data.y_train.numpy() == y).all()
-    assert (world.y[:40].numpy() == y).all()
-
-
-def test_several_attacks_of_one_client_are_applied_one_after_another(overlapping):
-    data, *_ = overlapping
-    attacks = [
-        {"name": "label_flip", "clients": [0], "mode": "constant", "target": 1},
-        {"name": "label_flip", "clients": [0], "mode": "pairwise"},
-    ]
-    world = build_world(scenario_of(data=data, attacks=attacks))
-    assert (world.y[world.rows["0"]] == 0).all()  # all to 1, then 1 to 0
-
-
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25])
 def test_the_validation_part_is_held_out(share):
     scenario = scenario_of(data={"validation": share}, attacks=[{"name": "label_flip", "clients": [1]}])
@@ -433,11 +417,6 @@ def test_a_round_in_which_everybody_is_excluded():
     assert not record.weights.any()
     assert torch.equal(federation.params, before)
     assert "all 5 clients are excluded; the model is kept" in record.notes
-
-
-def test_a_client_without_data_is_an_error():
-    with pytest.raises(ConfigError, match=r"client 1437 of 1438 has no data; use fewer clients"):
-        build_world(scenario_of(data={"clients": 1438}, attacks=[]))
 
 
 def test_training_goes_on_where_play_was_left():

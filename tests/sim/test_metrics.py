@@ -7,10 +7,19 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score as sklearn_f1
 from torch import nn
 
 import fedwarden as fw
-from fedwarden.sim.metrics import Detection, detection, evaluate, rounds_to
+from fedwarden.sim.metrics import (
+    Detection,
+    detection,
+    evaluate,
+    f1_score,
+    round_detection,
+    rounds_to,
+    watch_quality,
+)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 20, 512])
@@ -45,6 +54,14 @@ def test_rounds_to_a_target():
     assert rounds_to({}, 0.0) is None
 
 
+def test_rounds_to_a_loss():
+    values = {1: 2.0, 2: 0.5, 3: 0.4, 4: 0.6}
+    assert rounds_to(values, 0.5, below=True) == 2
+    assert rounds_to(values, 0.45, below=True) == 3
+    assert rounds_to(values, 0.3, below=True) is None
+    assert rounds_to({1: math.nan}, 9.0, below=True) is None
+
+
 def record(t, ids, weights, flagged, excluded=(), rejected=()):
     return fw.RoundRecord(
         t, tuple(ids), np.ones(len(ids)), np.array(weights), flagged=np.array(flagged, bool), excluded=tuple(excluded),
@@ -59,13 +76,13 @@ def test_detection_is_the_first_round_a_client_was_left_out_by_a_verdict():
         record(3, "bcd", [0.0, 0.5, 0.5], [1, 0, 0], excluded="a"),  # b is left out of this round only
         record(4, "bcd", [0.5, 0.5, 0.0], [0, 0, 0], excluded="a"),  # d is not picked, and not flagged
     ]
-    found = detection(records, ["a", "c"])
-    assert found == Detection(("a", "c"), ("a",), ("b",), {"a": 2, "b": 3})
+    found = detection(records, {"a": range(1, 5), "c": range(1, 5)})
+    assert found == Detection(("a", "c"), ("a",), ("b",), {"a": 2, "b": 3}, {"a": 2})
     assert (found.recall, found.precision) == (0.5, 0.5)
 
 
 def test_who_is_excluded_without_taking_part_counts_too():
-    found = detection([record(5, "bc", [0.5, 0.5], [0, 0], excluded=("a",))], ["a"])
+    found = detection([record(5, "bc", [0.5, 0.5], [0, 0], excluded=("a",))], {"a": {1}})
     assert found.first_excluded == {"a": 5}
     assert (found.recall, found.precision) == (1.0, 1.0)
 
@@ -80,4 +97,111 @@ def test_recall_and_precision(caught, wronged, attackers, recall, precision):
 
 
 def test_nothing_was_recorded():
-    assert detection([], ["a"]) == Detection(("a",), (), (), {})
+    assert detection([], {"a": {1}}) == Detection(("a",), (), (), {})
+
+
+def test_f1_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        truth, found = rng.integers(0, 2, 9), rng.integers(0, 2, 9)
+        counts = [int(((found == a) & (truth == b)).sum()) for a, b in ((1, 1), (1, 0), (0, 1))]
+        assert f1_score(*counts) == pytest.approx(sklearn_f1(truth, found, zero_division=1.0))
+    assert Detection(tuple("abcd"), tuple("ab"), ("x",), {}).f1 == pytest.approx(4 / 7)
+
+
+def test_left_out_before_it_attacks_is_wronged():
+    """a is left out of round 1 and again of round 4, its second as an attacker; b for good, before it begins."""
+    records = [
+        record(1, "abc", [0, 0.5, 0.5], [1, 0, 0]),
+        record(2, "abc", [0.5, 0, 0.5], [0, 1, 0], excluded="b"),
+        record(3, "ac", [0.5, 0.5], [0, 0], excluded="b"),
+        record(4, "ac", [0, 1.0], [1, 0], excluded="b"),
+        record(5, "ac", [0, 1.0], [1, 0], excluded="b"),
+    ]
+    found = detection(records, {"a": {3, 4, 5}, "b": {3, 5}})
+    assert found == Detection(("a", "b"), ("a",), ("a", "b"), {"a": 1, "b": 2}, {"a": 2})
+    assert (found.recall, found.precision, found.f1) == (0.5, 1 / 3, 0.4)
+
+
+def test_a_client_on_parole_can_be_caught_later():
+    """It stays excluded, is asked all the same, and is flagged again when it attacks."""
+    records = [
+        record(1, "ab", [0, 1.0], [1, 0], excluded="a"),
+        record(2, "ab", [0, 1.0], [0, 0], excluded="a"),
+        record(3, "ab", [0, 1.0], [1, 0], excluded="a"),
+    ]
+    found = detection(records, {"a": {2, 3}})
+    assert (found.caught, found.wronged, found.rounds_to_detection) == (("a",), ("a",), {"a": 2})
+
+
+def test_a_round_by_hand():
+    """a is caught in its pause, b attacks and is in the model, c is wronged, e is let in as an honest client."""
+    now = record(4, "abcde", [0, 0.3, 0, 0, 0.7], [1, 0, 1, 0, 0], rejected="d")
+    truth = {"a": {1, 2}, "b": {4, 5}, "d": {4}, "e": {5}}
+    want = {"precision": 0.5, "recall": 0.5, "f1": 0.5, "false_exclusions": 1.0, "let_in": 1.0}
+    assert round_detection(now, truth) == want
+    gone = record(5, "be", [0.5, 0.5], [0, 0], excluded="ac")
+    want = {"precision": 0.5, "recall": 1 / 3, "f1": 0.4, "false_exclusions": 1.0, "let_in": 2.0}
+    assert round_detection(gone, truth) == want
+    quiet = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "false_exclusions": 0.0, "let_in": 0.0}
+    assert round_detection(record(1, "ab", [0.5, 0.5], [0, 0]), {}) == quiet
+
+
+def scored(t, ids, scores, name="far"):
+    x = np.array(scores, dtype=float)
+    watch = fw.WatchRecord(name, x, x, np.inf, np.zeros(len(x), bool))
+    return fw.RoundRecord(t, tuple(ids), np.ones(len(x)), np.ones(len(x)), (watch,), np.zeros(len(x), bool))
+
+
+def pairs(attackers, honest):
+    return np.mean([(a > h) + 0.5 * (a == h) for a in attackers for h in honest])
+
+
+def test_quality_against_counted_pairs():
+    rng = np.random.default_rng(0)
+    ids = [str(i) for i in range(60)]
+    truth = {c: range(2, 9) for c in ids[:10]}
+    rounds = [np.round(rng.normal(0, 1, 60) + np.where(np.arange(60) < 10, 1.5, 0), 1) for _ in range(8)]
+    found = watch_quality([scored(t, ids, x) for t, x in enumerate(rounds, 1)], truth)["far"]
+    bad, good = np.concatenate([x[:10] for x in rounds[1:]]), np.concatenate([x[10:] for x in rounds[1:]])
+    assert found["auroc"] == pytest.approx(pairs(bad, good))
+    assert found["auroc_by_round"] == pytest.approx(np.mean([pairs(x[:10], x[10:]) for x in rounds[1:]]))
+    for key, rate in (("tpr_at_1", 0.01), ("tpr_at_5", 0.05)):
+        allowed = [x for x in sorted({*bad, *good, 99.0}) if np.mean(good >= x) <= rate]
+        assert found[key] == pytest.approx(np.mean(bad >= allowed[0]))
+    assert 0 < found["tpr_at_1"] < found["tpr_at_5"] < 1
+
+
+def test_quality_leaves_out_who_was_not_judged_pauses_or_has_nobody_to_compare_with():
+    truth = {"a": {2, 4}}
+    records = [
+        scored(1, "abc", [0, 1, 2]),  # before the attack
+        scored(2, "abc", [5, 1, math.nan]),  # c was rejected
+        scored(3, "abc", [0, 1, 2]),  # a pauses
+        scored(4, "ab", [math.nan, 1]),  # a was rejected
+        scored(4, "a", [0]),
+    ]
+    want = {"auroc": 1.0, "auroc_by_round": 1.0, "tpr_at_1": 1.0, "tpr_at_5": 1.0}
+    assert watch_quality(records, truth) == {"far": want}
+    assert watch_quality(records[:1], truth) == {}
+    assert watch_quality(records, {}) == {}
+
+
+def test_scores_that_grow_do_not_hide_that_every_round_is_told_apart():
+    truth = {"a": {1, 2, 3}}
+    records = [scored(t, "abc", [10 * t + 1, 10 * t, 10 * t]) for t in (1, 2, 3)]
+    found = watch_quality(records, truth)["far"]
+    assert found["auroc_by_round"] == 1.0
+    assert found["auroc"] == pytest.approx((2 + 4 + 6) / 18)
+
+
+def test_a_score_without_bound_ranks_above_all():
+    found = watch_quality([scored(1, "abc", [math.inf, 1, -math.inf])], {"a": {1}})
+    assert found["far"]["auroc"] == 1.0
+
+
+def test_each_watch_by_itself():
+    one, two = scored(1, "ab", [1, 0]), scored(1, "ab", [0, 1], "near")
+    both = fw.RoundRecord(1, ("a", "b"), np.ones(2), np.ones(2), one.watches + two.watches, np.zeros(2, bool))
+    found = watch_quality([both], {"a": {1}})
+    assert (found["far"]["auroc"], found["near"]["auroc"]) == (1.0, 0.0)

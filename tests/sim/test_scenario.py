@@ -12,9 +12,9 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
 from fedwarden.rules.offset import Offset
-from fedwarden.sim.federation import build_world
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import Scenario, load_scenario
+from fedwarden.sim.world import build_world
 
 WATCH = {"signal": "centroid_distance"}
 
@@ -91,6 +91,8 @@ def test_an_unknown_option_of_the_model():
         ({"seed": -1}, "seed"),
         ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"target": 1.5}, "target"),
+        ({"target_loss": 0.0}, "target_loss"),
+        ({"data": {"reserve": -1}}, "data.reserve"),
         ({"data": {"clients": 0}}, "data.clients"),
         ({"data": {"validation": 1.0}}, "data.validation"),
         ({"train": {"lr": 0}}, "train.lr"),
@@ -155,6 +157,40 @@ def test_a_share_of_the_clients_is_drawn_by_the_seed():
 def test_an_attack_that_cannot_be_read(attack, message):
     with pytest.raises(ConfigError, match=message):
         load_scenario({"attacks": [attack]})
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [
+        ({"start": 0}, "attacks.0.start"),
+        ({"end": 0}, "attacks.0.end"),
+        ({"ramp": -1}, "attacks.0.ramp"),
+        ({"on": 0, "off": 1}, "attacks.0.on"),
+        ({"start": 5, "end": 4}, "cannot end in round 4 when it starts in round 5"),
+        ({"on": 2}, "a period needs both 'on' and 'off', at least 1 round each; got 2 and 0"),
+        ({"off": 2}, "a period needs both 'on' and 'off', at least 1 round each; got None and 2"),
+    ],
+)
+def test_a_schedule_that_cannot_be(when, message):
+    with pytest.raises(ConfigError, match=message):
+        load_scenario({"attacks": [flip(count=1, **when)]})
+
+
+def test_the_truth_is_the_rounds_in_which_a_client_attacks():
+    scenario = load_scenario({
+        "rounds": 8,
+        "data": {"clients": 12},
+        "attacks": [
+            flip(clients=[0, 11], start=3, end=4),
+            flip(clients=[11], start=5, on=1, off=2),
+            flip(clients=[2], start=9),
+            {"name": "sign_flip", "clients": [5], "ramp": 3},
+        ],
+    })  # fmt: skip
+    assert scenario.truth() == {"0": {3, 4}, "5": set(range(1, 9)), "11": {3, 4, 5, 8}}
+    assert scenario.members() == [[0, 11], [11], [2], [5]]
+    assert [scenario.attacks[3].strength(t) for t in (1, 2, 4, 9)] == [0.25, 0.5, 1.0, 1.0]
+    assert scenario.attacks[0].options == {"fraction": 1.0}  # the schedule is no option of the attack
 
 
 @pytest.mark.parametrize("who", [{"count": 7}, {"clients": [6]}, {"clients": [-1]}])

@@ -1,4 +1,4 @@
-"""Poisoned or broken training data."""
+"""Wrong labels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..core.registry import register
+from . import Examples
 
 
 def derangement(k: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -41,15 +40,6 @@ def flip_labels(
     return out
 
 
-def add_noise(x: Tensor, snr: float, generator: torch.Generator) -> Tensor:
-    """Add white Gaussian noise at a signal-to-noise ratio in decibels.
-
-    x' = x + N(0, P / 10^(snr / 10)),   P = mean(x^2)
-    """
-    deviation = (x.square().mean() / 10 ** (snr / 10)).sqrt()
-    return x + deviation * torch.randn(x.shape, generator=generator)
-
-
 @register("attack", "label_flip")
 @dataclass(frozen=True)
 class LabelFlip:
@@ -65,28 +55,24 @@ class LabelFlip:
         if self.mode not in ("derangement", "pairwise", "constant"):
             raise ValueError(f"mode is 'derangement', 'pairwise' or 'constant'; got {self.mode!r}")
 
-    def __call__(
-        self, x: Tensor, y: NDArray[np.int64], classes: int, rng: np.random.Generator
-    ) -> tuple[Tensor, NDArray[np.int64]]:
+    def mapping(self, classes: int) -> NDArray[np.int64] | None:
+        """What each class becomes; None for a derangement, which every attacker draws for itself."""
         if self.mode == "pairwise":
-            mapping = np.arange(classes)[::-1].copy()
-        elif self.mode == "constant":
+            return np.arange(classes)[::-1].copy()
+        if self.mode == "constant":
             if not 0 <= self.target < classes:
                 raise ValueError(f"target is one of {classes} classes, numbered from 0; got {self.target}")
-            mapping = np.full(classes, self.target)
-        else:
-            mapping = derangement(classes, rng)
-        return x, flip_labels(y, mapping, self.fraction, rng)
+            return np.full(classes, self.target)
+        return None
 
+    def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
+        known = self.mapping(classes)
+        mapping = derangement(classes, rng) if known is None else known
+        return Examples(own.x, flip_labels(own.y, mapping, self.fraction, rng))
 
-@register("attack", "feature_noise")
-@dataclass(frozen=True)
-class FeatureNoise:
-    """White Gaussian noise on the features at a signal-to-noise ratio in decibels."""
-
-    snr: float = 0.0
-
-    def __call__(
-        self, x: Tensor, y: NDArray[np.int64], classes: int, rng: np.random.Generator
-    ) -> tuple[Tensor, NDArray[np.int64]]:
-        return add_noise(x, self.snr, torch.Generator().manual_seed(int(rng.integers(2**62)))), y
+    def goal(self, test: Examples, classes: int) -> Examples | None:
+        mapping = self.mapping(classes)
+        if mapping is None:
+            return None
+        moved = mapping[test.y] != test.y
+        return Examples(test.x[moved], mapping[test.y[moved]])

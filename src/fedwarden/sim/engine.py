@@ -49,12 +49,20 @@ class Engine:
     def stacked(self) -> Stacked | None:
         return Stacked.of(self.model)
 
-    def shard(self, client_id: str) -> Shard:
-        return Shard(client_id, self.x, self.y, self.rows[client_id])
+    def train(
+        self,
+        params: Tensor,
+        round: int,
+        client_ids: Sequence[str],
+        out: Tensor,
+        changed: Mapping[str, NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Train these clients together; row i of ``out`` becomes client i's model.
 
-    def train(self, params: Tensor, round: int, client_ids: Sequence[str], out: Tensor) -> None:
-        """Train these clients together; row i of ``out`` becomes client i's model."""
-        shards = [self.shard(c) for c in client_ids]
+        ``changed`` are the rows of clients that hold others in this round than at first, as many of them.
+        """
+        held = changed or {}
+        shards = [Shard(c, self.x, self.y, held.get(c, self.rows[c])) for c in client_ids]
         if self.stacked is None or self.group == 0:
             train_sequential(self.model, self.layout, params, shards, self.training, round, self.seed, out)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,66 +12,27 @@ from typing import Any
 import numpy as np
 import scipy
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ..attacks import Examples, Targeted
+from ..core.config import parse
 from ..core.errors import ConfigError
-from ..core.registry import make
 from ..core.seeds import numpy_rng
+from ..core.stats import Mask
 from ..core.types import Cohort, RoundRecord
 from ..core.updates import Updates
 from ..store import checkpoint
 from ..store.ledger import Ledger, Run
-from .data import Dataset
+from .adversary import Adversary, Round
 from .engine import Engine, choose_group, one_thread
-from .metrics import Detection, detection, evaluate, rounds_to
+from .metrics import Detection, Truth, detection, evaluate, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .pool import Pool, default_workers
 from .scenario import Scenario
 from .trainer import LocalTraining
+from .world import World, build_world
 
 OnRound = Callable[[RoundRecord], None]
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """The clients' data after the attackers have touched it, and what is held back to evaluate on."""
-
-    data: Dataset
-    x: Tensor
-    y: Tensor
-    rows: dict[str, NDArray[np.int64]]
-    held_out: dict[str, NDArray[np.int64]]
-
-
-def build_world(scenario: Scenario) -> World:
-    """Load, divide, poison, and hold back the validation part of each client.
-
-    A client of the same partition may share rows with another, so an attacker gets copies of its own.
-    """
-    c = scenario.data
-    data: Dataset = make("dataset", c.dataset.name, **{"folder": c.folder, **c.dataset.options})
-    parts = c.partition.make("partition")(data, c.clients, numpy_rng(scenario.seed, "partition"))
-    xs, ys, rows, held_out, size = [data.x_train], [data.y_train], {}, {}, len(data.y_train)
-    bad = scenario.attackers()
-    for i, part in enumerate(parts):
-        index = np.asarray(part, dtype=np.int64)
-        if not len(index):
-            raise ConfigError(f"client {i} of {c.clients} has no data; use fewer clients or another partition")
-        if i in bad:
-            x, y = data.x_train[index], data.y_train.numpy()[index]
-            for k, attack in enumerate(bad[i]):
-                x, y = attack.make("attack")(x, y, data.classes, numpy_rng(scenario.seed, "attack", k, str(i)))
-            xs.append(x)
-            ys.append(torch.from_numpy(y))
-            index = np.arange(size, size + len(index))
-            size += len(index)
-        order = numpy_rng(scenario.seed, "validation", 0, str(i)).permutation(index)
-        cut = round(c.validation * len(order))
-        rows[str(i)], held_out[str(i)] = np.sort(order[cut:]), np.sort(order[:cut])
-    if len(xs) == 1:
-        return World(data, xs[0], ys[0], rows, held_out)
-    return World(data, torch.cat(xs), torch.cat(ys), rows, held_out)
 
 
 def find_device(name: str) -> torch.device:
@@ -107,14 +69,20 @@ class Federation:
         )
         self.engine = replace(engine, group=choose_group(engine, train.trainer, train.group))
         self.params = self.engine.layout.flatten(self.model.state_dict())
+        self.truth = scenario.truth()
+        self.goals = _goals(scenario, self.world)
+        self.adversary = Adversary.of(scenario, self.engine.layout.measured, self.device)
+        self.previous: Tensor | None = None  # kept only where somebody may want to send it again
         self.round = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
+        state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
+        return state if self.previous is None else {**state, "previous": self.previous}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.round = int(state["round"])
         self.params = state["params"].to(self.device)
+        self.previous = state["previous"].to(self.device) if "previous" in state else None
         self.warden.load_state_dict(state["warden"])
 
     def play(self) -> Iterator[RoundRecord]:
@@ -130,16 +98,28 @@ class Federation:
     def _step(self, pool: Pool) -> RoundRecord:
         t = self.round + 1
         chosen = self._choose(t)
-        models = pool.train(self.params, t, chosen)
-        counts = np.array([len(self.world.rows[c]) for c in chosen], dtype=np.float64)
-        rows = models.to(self.device)
-        updates = (
-            Updates.of(rows, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
-        )
-        outcome = self.warden.step(Cohort(t, tuple(chosen), updates, counts, self.params))
-        self.params = self.params + outcome.update.to(torch.float32)
+        models = pool.train(self.params, t, chosen, self.world.changed(t)).to(self.device)
+
+        def accepted(models: Tensor) -> Mask:
+            record = copy(self.warden).step(self._cohort(t, chosen, models)).record
+            refused = {r.client_id for r in record.rejected}
+            return np.array([c not in refused for c in chosen], dtype=bool) & ~record.flagged
+
+        notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted))
+        outcome = self.warden.step(self._cohort(t, chosen, models))
+        update = outcome.update.to(torch.float32)
+        self.params = self.params + update
+        self.previous = update if self.adversary.forgers else None
         self.round = t
-        return replace(outcome.record, metrics=self._evaluate())
+        record = replace(outcome.record, notes=(*outcome.record.notes, *notes))
+        return replace(record, metrics={**self._evaluate(), **self._detect(record)})
+
+    def _cohort(self, t: int, chosen: Sequence[str], models: Tensor) -> Cohort:
+        counts = np.array([len(self.world.rows[c]) for c in chosen], dtype=np.float64)
+        updates = (
+            Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
+        )
+        return Cohort(t, tuple(chosen), updates, counts, self.params)
 
     def _choose(self, t: int) -> list[str]:
         asked = [c for c in self.clients if self.warden.asks(c)]
@@ -151,19 +131,31 @@ class Federation:
         return [asked[i] for i in sorted(picks)]
 
     def _evaluate(self) -> dict[str, float]:
-        """Clean accuracy and loss on the test set; where clients hold data back, their own mean accuracy too."""
+        """Clean accuracy and loss on the test set; what attackers with a target reach of it; the clients' own accuracy.
+
+        ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
+        """
         data = self.world.data
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
         accuracy, loss = evaluate(self.model, data.x_test.to(self.device), data.y_test.to(self.device))
         metrics = {"accuracy": accuracy, "loss": loss}
+        if self.goals:
+            reached = [self._accuracy(goal.x, torch.from_numpy(goal.y)) for goal in self.goals]
+            metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
         own = [
-            evaluate(self.model, self.world.x[rows].to(self.device), self.world.y[rows].to(self.device))[0]
-            for c in self.clients
-            if len(rows := self.world.held_out[c]) and self.warden.asks(c)
+            self._accuracy(self.world.x[rows], self.world.y[rows])
+            for client, rows in self.world.held_in(self.round).items()
+            if len(rows) and self.warden.asks(client)
         ]
         if own:
             metrics["clients_accuracy"] = float(np.mean(own))
         return metrics
+
+    def _accuracy(self, x: Tensor, y: Tensor) -> float:
+        return evaluate(self.model, x.to(self.device), y.to(self.device))[0]
+
+    def _detect(self, record: RoundRecord) -> dict[str, float]:
+        return round_detection(record, self.truth) if self.scenario.attacks else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,26 +199,52 @@ def simulate(
             ledger.finish(run, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
         records = ledger.records(run)
-        found = detection(records, [str(i) for i in sorted(scenario.attackers())])
-        summary = summarise(records, found, scenario.target)
+        truth = scenario.truth()
+        found = detection(records, truth)
+        summary = summarise(records, found, truth, scenario.target, scenario.target_loss)
         ledger.finish(run, "done", summary)
         return Result(run, scenario.name, records, found, summary, federation.params)
 
 
-def summarise(records: Sequence[RoundRecord], found: Detection, target: float | None) -> dict[str, Any]:
-    """A run in a few numbers."""
+def summarise(
+    records: Sequence[RoundRecord], found: Detection, truth: Truth, target: float | None, target_loss: float | None
+) -> dict[str, Any]:
+    """A run in a few numbers; ``false_exclusions`` and ``let_in`` count client-rounds."""
     accuracies = {r.round: r.metrics["accuracy"] for r in records if "accuracy" in r.metrics}
-    caught = [found.first_excluded[c] for c in found.caught]
+    losses = {r.round: r.metrics["loss"] for r in records if "loss" in r.metrics}
+    rounds = [round_detection(r, truth) for r in records]
+    catches = [min(truth[c]) + found.rounds_to_detection[c] - 1 for c in found.caught]
+    last = records[-1].metrics if records else {}
     return {
         "rounds": len(records),
         "accuracy": accuracies[max(accuracies)] if accuracies else None,
+        "loss": last.get("loss"),
+        "attack_success": last.get("attack_success"),
         "rounds_to_target": None if target is None else rounds_to(accuracies, target),
+        "rounds_to_target_loss": None if target_loss is None else rounds_to(losses, target_loss, below=True),
         "attackers": len(found.attackers),
         "caught": len(found.caught),
         "wronged": len(found.wronged),
-        "last_catch": max(caught) if caught else None,
+        "precision": found.precision,
+        "recall": found.recall,
+        "f1": found.f1,
+        "false_exclusions": sum(int(r["false_exclusions"]) for r in rounds),
+        "let_in": sum(int(r["let_in"]) for r in rounds),
+        "last_catch": max(catches) if catches else None,
+        "rounds_to_detection": dict(found.rounds_to_detection),
         "excluded": dict(found.first_excluded),
+        "watches": watch_quality(records, truth),
     }
+
+
+def _goals(scenario: Scenario, world: World) -> list[Examples]:
+    """The test samples as each attack with a target presents them, with the label it wants."""
+    test = Examples(world.data.x_test, world.data.y_test.numpy())
+    attacks = [
+        config.make("attack") for config, members in zip(scenario.attacks, scenario.members(), strict=True) if members
+    ]
+    goals = [attack.goal(test, world.data.classes) for attack in attacks if isinstance(attack, Targeted)]
+    return [goal for goal in goals if goal is not None and len(goal.y)]
 
 
 def versions() -> dict[str, str]:
@@ -257,7 +275,8 @@ def _continue(ledger: Ledger, run: Run, federation: Federation) -> int:
     Rounds after the checkpoint are played again, to the same numbers.
     """
     config = federation.scenario.model_dump(mode="json")
-    changed = [k for k in config if run.config.get(k) != config[k] and k != "rounds"]
+    started = parse(Scenario, run.config).model_dump(mode="json")  # with the defaults of keys that came later
+    changed = [k for k in config if started[k] != config[k] and k != "rounds"]
     if changed:
         raise ConfigError(f"run {run.id} was started with other settings of {', '.join(changed)}; resume it unchanged")
     for t in range(ledger.last_round(run.id), 0, -1):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.stats import Scores
 from ..core.types import RoundRecord
+
+Truth = Mapping[str, Collection[int]]
+"""The rounds in which each attacker attacks, by client; all others are honest."""
 
 
 @torch.no_grad()
@@ -24,45 +30,141 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[
     return right / len(y), loss / len(y)
 
 
-def rounds_to(values: Mapping[int, float], target: float) -> int | None:
-    """The first round whose value reaches the target.
+def rounds_to(values: Mapping[int, float], target: float, below: bool = False) -> int | None:
+    """The first round whose value reaches the target; with ``below``, as a loss does, from above.
 
-    >>> rounds_to({1: 0.5, 2: 0.9, 3: 0.8}, 0.9), rounds_to({1: 0.5}, 0.9)
-    (2, None)
+    >>> rounds_to({1: 0.5, 2: 0.9, 3: 0.8}, 0.9), rounds_to({1: 0.5}, 0.9), rounds_to({1: 0.5}, 0.9, below=True)
+    (2, None, 1)
     """
-    return next((t for t, value in sorted(values.items()) if value >= target), None)
+    sign = -1 if below else 1
+    return next((t for t, value in sorted(values.items()) if sign * value >= sign * target), None)
+
+
+def f1_score(caught: int, wronged: int, missed: int) -> float:
+    """Harmonic mean of precision and recall of the excluded clients; 1 where nobody was to be found nor excluded.
+
+        F1 = 2 TP / (2 TP + FP + FN)
+
+    >>> f1_score(2, 1, 1)
+    0.6666666666666666
+    """
+    total = 2 * caught + wronged + missed
+    return 2 * caught / total if total else 1.0
 
 
 @dataclass(frozen=True)
 class Detection:
-    """What became of the attackers and of the honest clients over a run."""
+    """What became of the attackers and of the honest clients over a run.
+
+    An attacker that was left out before its attack began was wronged; ``rounds_to_detection`` counts from the first
+    round of a client's attack, which is 1.
+    """
 
     attackers: tuple[str, ...]
     caught: tuple[str, ...]
     wronged: tuple[str, ...]
     first_excluded: dict[str, int]
+    rounds_to_detection: dict[str, int] = field(default_factory=dict)
 
     @property
     def recall(self) -> float:
-        return len(self.caught) / len(self.attackers) if self.attackers else 1.0
+        return _share(len(self.caught), len(self.attackers))
 
     @property
     def precision(self) -> float:
-        found = len(self.caught) + len(self.wronged)
-        return len(self.caught) / found if found else 1.0
+        return _share(len(self.caught), len(self.caught) + len(self.wronged))
+
+    @property
+    def f1(self) -> float:
+        return f1_score(len(self.caught), len(self.wronged), len(self.attackers) - len(self.caught))
 
 
-def detection(records: Sequence[RoundRecord], attackers: Sequence[str]) -> Detection:
+def detection(records: Sequence[RoundRecord], truth: Truth) -> Detection:
     """Who was ever left out by a verdict, compared with the truth.
 
     A rejected reply is not a verdict, nor is the weight 0 of an aggregator that picks a few of many.
     """
     first: dict[str, int] = {}
+    caught: dict[str, int] = {}
+    wronged: dict[str, int] = {}
+    for client, t in _verdicts(records):
+        first.setdefault(client, t)
+        if _guilty(client, t, truth):
+            caught.setdefault(client, t - min(truth[client]) + 1)
+        else:
+            wronged.setdefault(client, t)
+    return Detection(tuple(truth), tuple(caught), tuple(wronged), first, caught)
+
+
+def round_detection(record: RoundRecord, truth: Truth) -> dict[str, float]:
+    """Precision, recall and F1 of who is left out in a round; ``let_in`` counts the attackers in the model.
+
+    Who has begun to attack stays guilty when it pauses; missed is only who attacks in this very round.
+    """
+    out = {*_flagged_out(record), *record.excluded}
+    caught = sum(_guilty(client, record.round, truth) for client in out)
+    wronged = len(out) - caught
+    inside = [c for c, weight in zip(record.client_ids, record.weights, strict=True) if weight > 0 and c not in out]
+    missed = sum(record.round in truth.get(client, ()) for client in inside)
+    return {
+        "precision": _share(caught, caught + wronged),
+        "recall": _share(caught, caught + missed),
+        "f1": f1_score(caught, wronged, missed),
+        "false_exclusions": float(wronged),
+        "let_in": float(missed),
+    }
+
+
+def watch_quality(records: Sequence[RoundRecord], truth: Truth) -> dict[str, dict[str, float]]:
+    """How well the score of each watch tells attackers from honest clients, whatever its threshold.
+
+    ``auroc``, ``tpr_at_1`` and ``tpr_at_5`` (the true positive rate at a false positive rate of at most 1 or 5 %) pool
+    the client-rounds of the rounds in which some client attacks and some honest one was judged as well;
+    ``auroc_by_round`` is the mean of the AUROC within each of them, which does not suffer where scores grow over
+    time. A client is left aside while its attack pauses. A watch without such a round is not listed.
+    """
+    rounds: dict[str, list[tuple[Scores, Scores]]] = {}
     for record in records:
-        judged = zip(record.client_ids, record.weights, record.flagged, strict=True)
-        for client in (*(c for c, weight, flagged in judged if flagged and weight == 0), *record.excluded):
-            first.setdefault(client, record.round)
-    bad = set(attackers)
-    return Detection(
-        tuple(attackers), tuple(c for c in first if c in bad), tuple(c for c in first if c not in bad), first
-    )
+        attacks = np.array([record.round in truth.get(c, ()) for c in record.client_ids], dtype=bool)
+        pauses = np.array([_guilty(c, record.round, truth) for c in record.client_ids], dtype=bool) & ~attacks
+        for watch in record.watches:
+            judged = ~np.isnan(watch.scores) & ~pauses
+            if len(np.unique(attacks[judged])) == 2:
+                pair = (attacks[judged].astype(np.float64), np.nan_to_num(watch.scores[judged]))
+                rounds.setdefault(watch.name, []).append(pair)
+    return {name: _quality(pairs) for name, pairs in rounds.items()}
+
+
+def _quality(rounds: Sequence[tuple[Scores, Scores]]) -> dict[str, float]:
+    truth, scores = (np.concatenate(part) for part in zip(*rounds, strict=True))
+    false, true, _ = roc_curve(truth, scores, drop_intermediate=False)
+    return {
+        "auroc": float(roc_auc_score(truth, scores)),
+        "auroc_by_round": float(np.mean([roc_auc_score(*pair) for pair in rounds])),
+        "tpr_at_1": float(true[false <= 0.01].max()),
+        "tpr_at_5": float(true[false <= 0.05].max()),
+    }
+
+
+def _verdicts(records: Sequence[RoundRecord]) -> Iterator[tuple[str, int]]:
+    """Every client that a verdict leaves out and the round, not again while it merely stays out."""
+    gone: set[str] = set()
+    for record in records:
+        new = [c for c in record.excluded if c not in gone]
+        for client in dict.fromkeys([*_flagged_out(record), *new]):
+            yield client, record.round
+        gone = set(record.excluded)
+
+
+def _flagged_out(record: RoundRecord) -> list[str]:
+    judged = zip(record.client_ids, record.weights, record.flagged, strict=True)
+    return [client for client, weight, flagged in judged if flagged and weight == 0]
+
+
+def _guilty(client: str, t: int, truth: Truth) -> bool:
+    """Whether the client's attack has begun."""
+    return client in truth and t >= min(truth[client])
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0

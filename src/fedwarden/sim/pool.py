@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .engine import Engine, one_thread
@@ -31,11 +32,12 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Task:
-    """One group of clients and the rows of the result that are theirs."""
+    """One group of clients, the rows of the result that are theirs, and the data of those whose data changed."""
 
     round: int
     client_ids: list[str]
     slots: list[int]
+    changed: dict[str, list[int]] = field(default_factory=dict)
 
 
 class Pool:
@@ -51,7 +53,7 @@ class Pool:
         if helpers < 1:
             self.params, self.out = torch.empty(d), torch.empty(clients, d)
             return
-        needed = 4 * (clients + 1) * d + 4 * engine.x.numel() + 8 * engine.y.numel()
+        needed = 4 * (clients + 1) * d + engine.x.nbytes + engine.y.nbytes
         self.scratch = Path(tempfile.mkdtemp(prefix="fedwarden-", dir=_scratch_folder(needed)))
         rows = torch.from_numpy(np.concatenate([engine.rows[c] for c in engine.rows]))
         self.params = share(self.scratch / "params", (d,), torch.float32)
@@ -65,6 +67,7 @@ class Pool:
             "seed": engine.seed,
             "group": engine.group,
             "shape": list(engine.x.shape),
+            "dtype": str(engine.x.dtype).removeprefix("torch."),
             "d": d,
             "clients": {c: len(r) for c, r in engine.rows.items()},
         }
@@ -101,12 +104,22 @@ class Pool:
         if scratch := getattr(self, "scratch", None):
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def train(self, params: Tensor, round: int, client_ids: Sequence[str]) -> Tensor:
-        """The models of these clients after local training, one row each; valid until the next call."""
+    def train(
+        self,
+        params: Tensor,
+        round: int,
+        client_ids: Sequence[str],
+        changed: Mapping[str, NDArray[np.int64]] | None = None,
+    ) -> Tensor:
+        """The models of these clients after local training, one row each; valid until the next call.
+
+        ``changed`` are the rows of clients that hold others in this round than at first.
+        """
         self.params.copy_(params)
         tasks: SimpleQueue[Task] = SimpleQueue()
         for group in self.engine.groups(client_ids):
-            tasks.put(Task(round, [client_ids[i] for i in group], group))
+            mine = [client_ids[i] for i in group]
+            tasks.put(Task(round, mine, group, {c: changed[c].tolist() for c in mine if changed and c in changed}))
         threads = [Thread(target=self._feed, args=(process, tasks), daemon=True) for process in self.processes]
         with one_thread():
             for thread in threads:
@@ -142,7 +155,8 @@ class Pool:
 def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:
     """Train one group and write its models into its rows of the result."""
     models = torch.empty(len(task.slots), engine.layout.d, device=engine.device)
-    engine.train(params.to(engine.device), task.round, task.client_ids, models)
+    changed = {client: np.array(rows, dtype=np.int64) for client, rows in task.changed.items()}
+    engine.train(params.to(engine.device), task.round, task.client_ids, models, changed)
     for slot, model in zip(task.slots, models, strict=True):
         out[slot].copy_(model)
 

@@ -157,7 +157,7 @@ class Change:
 
 def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) -> list[Change]:
     """Every client of the run, in order of appearance, before and after."""
-    before, after = (detection(records, ()).first_excluded for records in (recorded, replayed))
+    before, after = (detection(records, {}).first_excluded for records in (recorded, replayed))
     seen = {c: r.round for r in recorded for c in r.client_ids}
     last = recorded[-1].round if recorded else 0
     return [

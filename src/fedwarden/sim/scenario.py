@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from ..admission import Admission
+from ..attacks.schedule import strength
 from ..core.config import Strict, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.registry import make
@@ -40,13 +41,17 @@ Part = Annotated[Component, BeforeValidator(_table)]
 
 
 class DataConfig(Strict):
-    """Which data, and who holds it; ``validation`` is the part each client keeps back to evaluate on."""
+    """Which data, and who holds it.
+
+    ``validation`` is the part each client keeps back to evaluate on; ``reserve`` training samples go to no client.
+    """
 
     dataset: Part = Component(name="digits")
     folder: str | None = None
     partition: Part = Component(name="iid")
     clients: int = Field(20, ge=1)
     validation: float = Field(0.0, ge=0.0, lt=1.0)
+    reserve: int = Field(0, ge=0)
 
 
 class TrainConfig(Strict):
@@ -67,17 +72,33 @@ class TrainConfig(Strict):
 
 
 class AttackConfig(Component):
-    """What some clients do: the first ``count``, a random ``share``, or the ``clients`` listed."""
+    """What some clients do, and when: the first ``count``, a random ``share``, or the ``clients`` listed.
+
+    From round ``start`` to ``end``, rising over ``ramp`` rounds, ``on`` for some rounds and ``off`` for some in turn.
+    """
 
     clients: tuple[int, ...] | None = None
     count: int | None = Field(None, ge=0)
     share: float | None = Field(None, ge=0, le=1)
+    start: int = Field(1, ge=1)
+    end: int | None = Field(None, ge=1)
+    ramp: int = Field(0, ge=0)
+    on: int | None = Field(None, ge=1)
+    off: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _one_way(self) -> AttackConfig:
         if sum(x is not None for x in (self.clients, self.count, self.share)) != 1:
             raise ValueError("an attack needs exactly one of 'clients', 'count' or 'share'")
+        if self.end is not None and self.end < self.start:
+            raise ValueError(f"an attack cannot end in round {self.end} when it starts in round {self.start}")
+        if (self.on is None) != (self.off == 0):
+            raise ValueError(f"a period needs both 'on' and 'off', at least 1 round each; got {self.on} and {self.off}")
         return self
+
+    def strength(self, t: int) -> float:
+        """How strong the attack is in round t, from 0 to 1."""
+        return strength(t, self.start, self.end, self.ramp, self.on, self.off)
 
     def members(self, n: int, rng: np.random.Generator) -> list[int]:
         """The positions of the clients that attack."""
@@ -146,6 +167,7 @@ class Scenario(Strict):
     seed: int = Field(0, ge=0)
     rounds: int = Field(20, ge=1)
     target: float | None = Field(None, ge=0, le=1)
+    target_loss: float | None = Field(None, gt=0)
     imports: tuple[str, ...] = ()
     checkpoint_every: int = Field(1, ge=1)
     data: DataConfig = DataConfig()
@@ -154,13 +176,26 @@ class Scenario(Strict):
     attacks: tuple[AttackConfig, ...] = ()
     guard: GuardConfig = GuardConfig()
 
+    def members(self) -> list[list[int]]:
+        """The clients of each attack, by position."""
+        rngs = (numpy_rng(self.seed, "attackers", number) for number in range(len(self.attacks)))
+        return [attack.members(self.data.clients, rng) for attack, rng in zip(self.attacks, rngs, strict=True)]
+
     def attackers(self) -> dict[int, list[AttackConfig]]:
         """The attacks of each attacking client, by position: the truth that only the simulator knows."""
         found: dict[int, list[AttackConfig]] = {}
-        for number, attack in enumerate(self.attacks):
-            for client in attack.members(self.data.clients, numpy_rng(self.seed, "attackers", number)):
+        for attack, members in zip(self.attacks, self.members(), strict=True):
+            for client in members:
                 found.setdefault(client, []).append(attack)
         return found
+
+    def truth(self) -> dict[str, frozenset[int]]:
+        """The rounds in which each attacker attacks, by client id; one whose attack never comes is none."""
+        found = {
+            str(client): frozenset(t for t in range(1, self.rounds + 1) if any(a.strength(t) for a in attacks))
+            for client, attacks in sorted(self.attackers().items())
+        }
+        return {client: rounds for client, rounds in found.items() if rounds}
 
 
 def load_scenario(source: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> Scenario:

@@ -12,7 +12,7 @@ from ..core.errors import ConfigError, MissingExtra
 from ..core.types import RoundRecord
 from ..warden import Warden
 from .federation import Federation
-from .metrics import detection
+from .metrics import Truth, detection
 from .replay import alter, replay
 from .scenario import Component, GuardConfig, Scenario
 
@@ -31,7 +31,7 @@ class Observed(NamedTuple):
     """One seed's run in which nobody was excluded, and the truth about it."""
 
     records: list[RoundRecord]
-    attackers: list[str]
+    truth: Truth
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,6 @@ class Tuned:
     after: Grade
 
 
-def f1_score(caught: int, wronged: int, missed: int) -> float:
-    """Harmonic mean of precision and recall of the excluded clients; 1 where nobody was to be found nor excluded.
-
-        F1 = 2 TP / (2 TP + FP + FN)
-
-    >>> f1_score(2, 1, 1)
-    0.6666666666666666
-    """
-    total = 2 * caught + wronged + missed
-    return 2 * caught / total if total else 1.0
-
-
 def observe(scenario: Scenario, seed: int, on_round: Callable[[RoundRecord], None] | None = None) -> Observed:
     """Train with the scenario's attackers and watch, exclude nobody: the signals then owe nothing to a threshold."""
     policy = Component(name="observe")
@@ -84,7 +72,7 @@ def observe(scenario: Scenario, seed: int, on_round: Callable[[RoundRecord], Non
         records.append(record)
         if on_round:
             on_round(record)
-    return Observed(records, [str(i) for i in sorted(seeded.attackers())])
+    return Observed(records, seeded.truth())
 
 
 def grade(runs: Sequence[Observed], warden: Warden) -> Grade:
@@ -92,12 +80,12 @@ def grade(runs: Sequence[Observed], warden: Warden) -> Grade:
     f1s, caught, attackers, wronged, let_in, attacks = [], 0, 0, 0, 0, 0
     for run in runs:
         rounds = replay(run.records, warden)
-        found, bad = detection(rounds, run.attackers), set(run.attackers)
-        weights = [w for r in rounds for c, w in zip(r.client_ids, r.weights, strict=True) if c in bad]
-        missed = len(bad) - len(found.caught)
-        f1s.append(f1_score(len(found.caught), len(found.wronged), missed))
+        found, truth = detection(rounds, run.truth), run.truth
+        pairs = [(r.round, c, w) for r in rounds for c, w in zip(r.client_ids, r.weights, strict=True)]
+        weights = [w for t, c, w in pairs if t in truth.get(c, ())]
+        f1s.append(found.f1)
         caught += len(found.caught)
-        attackers += len(bad)
+        attackers += len(found.attackers)
         wronged += len(found.wronged)
         let_in += sum(w > 0 for w in weights)
         attacks += len(weights)

@@ -32,7 +32,7 @@ def main(scratch: Path) -> None:
         build_model(**job["model"], seed=0),
         LocalTraining(**job["training"]),
         job["seed"],
-        share(scratch / "x", shape, torch.float32),
+        share(scratch / "x", shape, getattr(torch, job["dtype"])),
         share(scratch / "y", shape[:1], torch.int64),
         rows,
         job["group"],

@@ -1,0 +1,104 @@
+"""The clients that forge what they send: rewrites their rows of a round after training, before the guard sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..attacks import DataAttack, ModelAttack, View
+from ..core.errors import ConfigError
+from ..core.seeds import numpy_rng
+from ..core.stats import Mask
+from .scenario import AttackConfig, Scenario
+
+Judge = Callable[[Tensor], Mask]
+"""Which of the whole models (n, d) of a round the guard would not object to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forger:
+    """One attack on the model and the clients that carry it out together."""
+
+    number: int
+    config: AttackConfig
+    attack: ModelAttack
+    members: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round looks like when the clients have trained; rows of ``models`` are rewritten."""
+
+    models: Tensor
+    params: Tensor
+    previous: Tensor | None
+    number: int
+    clients: Sequence[str]
+    judge: Judge
+
+
+@dataclass(frozen=True, eq=False)
+class Adversary:
+    """All attacks on the model; ``columns`` are its parameters, since nobody forges the counters of a BatchNorm."""
+
+    forgers: tuple[Forger, ...]
+    attackers: frozenset[str]
+    columns: Tensor
+    seed: int
+
+    @classmethod
+    def of(cls, scenario: Scenario, measured: Sequence[tuple[int, int]], device: torch.device) -> Adversary:
+        forgers = []
+        for number, (config, members) in enumerate(zip(scenario.attacks, scenario.members(), strict=True)):
+            attack = config.make("attack")
+            if isinstance(attack, ModelAttack):
+                forgers.append(Forger(number, config, attack, frozenset(map(str, members))))
+            elif not isinstance(attack, DataAttack):
+                raise ConfigError(f"attack {config.name!r} has neither 'poison', for data, nor 'forge', for updates")
+        columns = torch.cat([torch.arange(a, b, device=device) for a, b in measured])
+        return cls(tuple(forgers), frozenset(map(str, scenario.attackers())), columns, scenario.seed)
+
+    def act(self, round: Round) -> list[str]:
+        """Let every attack of the round rewrite its rows; returns which could not, and why."""
+        notes = []
+        for forger in self.forgers:
+            mine = [i for i, client in enumerate(round.clients) if client in forger.members]
+            strength = forger.config.strength(round.number)
+            if mine and strength:
+                trained = round.models[mine]
+                try:
+                    self._forge(forger, round, mine, trained, strength)
+                except ValueError as error:
+                    round.models[mine] = trained
+                    notes.append(f"attack {forger.config.name!r} was not carried out: {error}")
+        return notes
+
+    def _forge(self, forger: Forger, round: Round, mine: list[int], trained: Tensor, strength: float) -> None:
+        base = round.params[self.columns]
+        own = trained[:, self.columns] - base
+
+        def send(rows: Tensor) -> None:
+            forged = trained.clone()
+            forged[:, self.columns] = base + rows
+            round.models[mine] = forged
+
+        def accepts(rows: Tensor) -> Mask:
+            send(rows)
+            return round.judge(round.models)[mine]
+
+        informed = forger.attack.knowledge == "all"
+        honest = [i for i, client in enumerate(round.clients) if client not in self.attackers]
+        view = View(
+            own=own,
+            others=round.models[honest][:, self.columns] - base if informed else None,
+            params=base,
+            previous=None if round.previous is None else round.previous[self.columns],
+            round=round.number,
+            n=len(round.clients),
+            accepts=accepts if informed else None,
+        )
+        rng = numpy_rng(self.seed, "forge", round.number, str(forger.number))
+        send(torch.lerp(own, forger.attack.forge(view, rng).to(own), strength))

@@ -1,0 +1,64 @@
+"""A shift has the asked ratio and size, and exchanges no more than it must."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedwarden.attacks import Examples
+from fedwarden.attacks.shift import exchange
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.registry import make
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**6))
+def test_ratio_size_and_number_of_new_samples(n, before, even, share, seed):
+    y = np.where(np.arange(n) < round(before * n), 2, 5)
+    pool = np.concatenate([np.full(60, 4), np.full(60, 7)])
+    found = exchange(y, pool, even, share, rng(seed))
+    new = found >= 0
+    after = np.where(new, pool[found], y)
+    assert (after % 2 == 0).sum() == round(even * n)
+    must = abs(int((y % 2 == 0).sum()) - round(even * n))
+    assert new.sum() == max(must, round(share * n))
+    assert len(set(found[new].tolist())) == new.sum()  # no sample twice
+    assert (after[new] % 2 != y[new] % 2).sum() == must  # beyond that, each gave way to one of its own kind
+
+
+def test_classes_are_drawn_as_the_pool_has_them():
+    pool = np.array([0] * 300 + [2] * 100)
+    drawn = pool[exchange(np.ones(200, dtype=np.int64), pool, 1.0, 1.0, rng())]
+    assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.1)  # a standard error of .02
+
+
+def test_a_shifted_client_holds_the_samples_of_the_pool():
+    own = Examples(torch.arange(10.0)[:, None], np.arange(10) % 2)
+    pool = Examples(100 + torch.arange(40.0)[:, None], np.arange(40) % 4)
+    x, y = make("attack", "label_shift", even=0.8, exchange=0.0).poison(own, pool, 4, rng())
+    new = x[:, 0] >= 100
+    assert int(new.sum()) == 3  # from 5 even ones to 8
+    assert torch.equal(x[~new], own.x[~new])
+    assert (y == np.where(new.numpy(), (x[:, 0].numpy() - 100) % 4, own.y)).all()  # labels came with their inputs
+    assert (y % 2 == 0).sum() == 8
+    x, y = make("attack", "label_shift", even=0.5).poison(own, pool, 4, rng())
+    assert (x >= 100).all()  # fresh samples of the same ratio: the null of an audit
+    assert (y % 2 == 0).sum() == 5
+
+
+def test_too_few_samples_that_no_client_holds():
+    message = "needs 5 samples of odd classes that no client holds; its part of the reserve has 1; raise data.reserve"
+    with pytest.raises(ValueError, match=message):
+        exchange(np.zeros(10, dtype=np.int64), np.array([0, 1, 2]), 0.5, 0.0, rng())
+
+
+@pytest.mark.parametrize("options", [{"even": 1.1}, {"even": -0.1}, {"exchange": 1.1}])
+def test_options_outside_of_their_range(options):
+    with pytest.raises(ConfigError, match=r"even and exchange lie in \[0, 1\]"):
+        make("attack", "label_shift", **options)
