@@ -8,7 +8,20 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedwarden.core.layout import Layout
-from fedwarden.sim.stacked import Convolution, MaxPool, Noise, Stacked, keep_mask
+from fedwarden.sim.stacked import (
+    Noise,
+    Stacked,
+    dropout,
+    flatten,
+    keep_mask,
+    loss_gradient,
+    max_pool,
+    pad,
+    relu,
+    sigmoid,
+    tanh,
+    unfold,
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,56 +42,62 @@ def plain(images):
     return images.movedim(-1, 0)
 
 
-def assert_same_with_gradients(stacked, reference, inputs):
-    """One function of all clients against one of each client's own part of the same inputs."""
-    ours = [t.clone().requires_grad_() for t in inputs]
-    theirs = [t.clone().requires_grad_() for t in inputs]
-    a = stacked(*ours)
-    b = torch.stack([reference(*(t[i] for t in theirs)).movedim(0, -1) for i in range(len(inputs[0]))])
-    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
-    upstream = randn(*a.shape, seed=9)
-    for x, y in zip(torch.autograd.grad(a, ours, upstream), torch.autograd.grad(b, theirs, upstream), strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
+def assert_layer(layer, reference, x):
+    """A layer without parameters of all clients against torch's own of each: values, and gradients at the input."""
+    theirs = x.clone().requires_grad_()
+    want = torch.stack([reference(plain(images)).movedim(0, -1) for images in theirs])
+    got, pull = layer(x, Noise([]))
+    want = want.reshape(got.shape)
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    upstream = randn(*got.shape, seed=9)
+    (gradient,) = torch.autograd.grad(want, theirs, upstream)
+    torch.testing.assert_close(pull(upstream), gradient, rtol=1e-9, atol=1e-9)
+
+
+def assert_model(model, x):
+    """A model of all clients against the model of each: logits, and gradients of every parameter."""
+    layout, stacked = Layout.of(model), Stacked.of(model)
+    assert stacked is not None
+    weights = [randn(len(x), *shape, seed=i).requires_grad_() for i, shape in enumerate(layout.shapes)]
+    want = torch.stack(
+        [
+            torch.func.functional_call(model, dict(zip(layout.names, own, strict=True)), plain(images)).movedim(0, -1)
+            for images, *own in zip(x, *weights, strict=True)
+        ]
+    )
+    got, back = stacked(x, [w.detach() for w in weights], Noise([]))
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    upstream = randn(*got.shape, seed=9)
+    found = [part for left, right in back(upstream) for part in (left @ right.mT, left.sum(dim=2))]
+    for ours, theirs in zip(found, torch.autograd.grad(want, weights, upstream), strict=True):
+        torch.testing.assert_close(ours.reshape(theirs.shape), theirs, rtol=1e-9, atol=1e-9)
+
+
+GEOMETRIES = [((1, 5, 5), (2, 5, 5)), ((3, 7, 6), (2, 3, 2)), ((2, 4, 9), (1, 1, 4)), ((1, 1, 3), (1, 1, 1))]
 
 
 @pytest.mark.parametrize("clients", [1, 3])
-@pytest.mark.parametrize(
-    ("image", "kernel"),
-    [((1, 5, 5), (2, 5, 5)), ((3, 7, 6), (2, 3, 2)), ((2, 4, 9), (1, 1, 4)), ((1, 1, 3), (1, 1, 1))],
-)
+@pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
 def test_convolution(clients, image, kernel):
+    """Behind another one, so that the gradient at its input matters too."""
     outputs, *window = kernel
-    x = randn(clients, *image, 4, seed=1)
-    weight, bias = randn(clients, outputs, image[0], *window, seed=2), randn(clients, outputs, seed=3)
-    assert_same_with_gradients(Convolution.apply, lambda x, w, b: F.conv2d(plain(x), w, b), [x, weight, bias])
+    model = nn.Sequential(nn.Conv2d(image[0], image[0], 1), nn.Conv2d(image[0], outputs, window)).double()
+    assert_model(model, randn(clients, *image, 4, seed=1))
 
 
-def test_convolution_passes_gradcheck():
-    inputs = [randn(2, 2, 4, 5, 3, seed=1), randn(2, 3, 2, 3, 2, seed=2), randn(2, 3, seed=3)]
-    assert torch.autograd.gradcheck(Convolution.apply, [t.requires_grad_() for t in inputs])
+@pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
+def test_windows(image, kernel):
+    assert_layer(unfold(*kernel[1:]), lambda x: F.unfold(x, kernel[1:]), randn(2, *image, 4))
 
 
-def test_convolution_of_features_without_gradient():
-    """The first layer's input needs none; the kernels still get theirs."""
-    x, weight, bias = randn(1, 1, 4, 4, 2), randn(1, 2, 1, 3, 3, seed=1).requires_grad_(), randn(1, 2, seed=2)
-    (ours,) = torch.autograd.grad(Convolution.apply(x, weight, bias).square().sum(), weight)
-    (want,) = torch.autograd.grad(F.conv2d(plain(x[0]), weight[0], bias[0]).square().sum(), weight)
-    torch.testing.assert_close(ours, want)
-
-
-def test_convolution_of_a_view():
+def test_windows_of_a_view():
     """Features arrive with the batch moved to the end, not contiguous."""
-    images = randn(2, 4, 3, 6, 5)  # (g, b, c, h, w)
-    weight, bias = randn(2, 2, 3, 3, 3, seed=1), randn(2, 2, seed=2)
-    got = Convolution.apply(images.movedim(1, -1), weight, bias)
-    want = torch.stack([F.conv2d(images[i], weight[i], bias[i]) for i in range(2)])
-    torch.testing.assert_close(got.movedim(-1, 1), want)
+    assert_layer(unfold(3, 2), lambda x: F.unfold(x, (3, 2)), randn(2, 4, 3, 6, 5).movedim(1, -1))
 
 
 @pytest.mark.parametrize("size", [(2, 2), (4, 6), (5, 4), (4, 7), (5, 7), (3, 2)])
 def test_max_pooling(size):
-    x = randn(2, 3, *size, 4)
-    assert_same_with_gradients(MaxPool.apply, lambda x: F.max_pool2d(plain(x), 2), [x])
+    assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), randn(2, 3, *size, 4))
 
 
 @pytest.mark.parametrize("values", [1, 2, 3])
@@ -86,18 +105,38 @@ def test_max_pooling(size):
 def test_max_pooling_of_ties(values, size):
     """Constant images and images of a few values: the gradient goes where torch's goes."""
     x = torch.randint(values, (2, 2, *size, 8), generator=torch.Generator().manual_seed(0)).to(torch.float64)
-    assert_same_with_gradients(MaxPool.apply, lambda x: F.max_pool2d(plain(x), 2), [x])
+    assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), x)
 
 
 def test_among_equal_values_the_first_gets_the_gradient():
-    x = torch.ones(1, 1, 2, 2, 1, requires_grad=True)
-    MaxPool.apply(x).sum().backward()
-    assert x.grad.flatten().tolist() == [1.0, 0.0, 0.0, 0.0]
+    _, pull = max_pool(torch.ones(1, 1, 2, 2, 1), Noise([]))
+    assert pull(torch.ones(1, 1, 1, 1, 1)).flatten().tolist() == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_max_pooling_passes_gradcheck():
-    x = torch.randperm(2 * 2 * 5 * 4 * 2, generator=torch.Generator().manual_seed(0)).to(torch.float64)  # no ties
-    assert torch.autograd.gradcheck(MaxPool.apply, [x.reshape(2, 2, 5, 4, 2).requires_grad_()])
+@pytest.mark.parametrize(
+    ("layer", "reference"),
+    [
+        (relu, F.relu), (tanh, torch.tanh), (sigmoid, torch.sigmoid), (flatten, lambda x: x.flatten(1)),
+        (pad(2, 1), lambda x: F.pad(x, (1, 1, 2, 2))),
+    ],
+)  # fmt: skip
+def test_layers_without_parameters(layer, reference):
+    assert_layer(layer, reference, randn(2, 3, 4, 5, 6).round())  # some exact zeros
+
+
+def test_dropout_masks_values_and_gradients_alike():
+    x = randn(2, 3, 5, 4, dtype=torch.float32)
+    y, pull = dropout(0.5)(x, Noise([torch.Generator().manual_seed(i) for i in range(2)]))
+    assert 0 < (y == 0).double().mean() < 1
+    assert torch.equal(pull(x), y)
+
+
+def test_the_gradient_of_the_loss():
+    logits = (100 * randn(3, 5, 4)).requires_grad_()
+    labels, weight = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(0)), randn(3, 4, seed=1).relu()
+    assert (weight == 0).any()  # as padding has
+    (want,) = torch.autograd.grad((F.cross_entropy(logits, labels, reduction="none") * weight).sum(), logits)
+    torch.testing.assert_close(loss_gradient(logits.detach(), labels, weight), want, rtol=1e-9, atol=1e-9)
 
 
 MODELS = {
@@ -106,22 +145,23 @@ MODELS = {
     "relu before pooling": nn.Sequential(
         nn.Conv2d(2, 3, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4)
     ),
+    "padding inside": nn.Sequential(
+        nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 4)
+    ),
+    "activations at both ends": nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(50, 4), nn.Tanh(), nn.ReLU()),
     "nothing": nn.Sequential(nn.Identity(), nn.Dropout(0.0), nn.Flatten(), nn.Linear(50, 4)),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_many_clients_is_the_model_of_each(name):
-    model = MODELS[name].double()
-    layout, stacked = Layout.of(model), Stacked.of(model)
-    assert stacked is not None
-    x = randn(3, 6, 2, 5, 5, seed=4)  # 3 clients, 6 images of 2x5x5
-    weights = [randn(3, *shape, seed=i) for i, shape in enumerate(layout.shapes)]
+    assert_model(MODELS[name].double(), randn(3, 6, 2, 5, 5, seed=4).movedim(1, -1))  # 3 clients, 6 images of 2x5x5
 
-    def of_each(*w):
-        return torch.func.functional_call(model, dict(zip(layout.names, w[1:], strict=True)), plain(w[0]))
 
-    assert_same_with_gradients(lambda x, *w: stacked(x, list(w), Noise([])), of_each, [x.movedim(1, -1), *weights])
+def test_a_linear_layer_over_images_is_refused():
+    stacked = Stacked.of(nn.Sequential(nn.Linear(3, 2)))
+    with pytest.raises(ValueError, match="flat features; got 3 axes"):
+        stacked(randn(1, 3, 3, 3, 4), [randn(1, 2, 3), randn(1, 2)], Noise([]))
 
 
 class Scaled(nn.Linear):
@@ -174,7 +214,7 @@ def test_what_has_no_stacked_form_says_so(name):
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_keeps_the_mean(p):
-    mask = keep_mask(200, 500, p, torch.Generator().manual_seed(0))
+    mask = keep_mask(torch.rand(200, 500, generator=torch.Generator().manual_seed(0)), p)
     kept = (mask > 0).double().mean().item()
     assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / mask.numel()) ** 0.5)  # five standard errors
     assert mask.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
@@ -182,7 +222,7 @@ def test_dropout_keeps_the_mean(p):
 
 def test_dropout_of_everything_leaves_nothing():
     """As nn.Dropout(1.0) does."""
-    assert not keep_mask(3, 4, 1.0, torch.Generator().manual_seed(0)).any()
+    assert not keep_mask(torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), 1.0).any()
 
 
 def test_a_clients_masks_do_not_depend_on_its_group():

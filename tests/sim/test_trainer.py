@@ -124,7 +124,7 @@ def test_stacked_is_sequential_for_an_mlp(training, group):
 
 
 @pytest.mark.parametrize("group", [1, 2, len(SIZES)])
-@pytest.mark.parametrize("training", ["momentum", "fedprox", "adam"])
+@pytest.mark.parametrize("training", ["sgd", "momentum", "fedprox", "adam"])
 def test_stacked_is_sequential_with_dropout(training, group):
     given = (*case("pid_made_cnn", (2, 17, 16), channels=[3, 4], hidden=[12, 8]), shards_of((2, 17, 16), 4))
     training = TRAININGS[training]

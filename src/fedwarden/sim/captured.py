@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..core.layout import Layout
 from ..core.seeds import torch_rng
-from .stacked import Noise, Stacked
+from .stacked import Noise, Stacked, loss_gradient
 from .trainer import LocalTraining, Shard, StackedOptimizer, plan, schedule
 
 
@@ -50,25 +49,19 @@ def train_captured(
     x, y = shards[0].x.to(device), shards[0].y.to(device)
     noise = Uploaded(Noise([torch_rng(seed, "dropout", round, s.client_id) for s in shards]))
     origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
-    weights = [part.repeat(n, *[1] * part.ndim).requires_grad_() for part in origin]
-    final = [w.detach().clone() for w in weights]
-    optimizer = StackedOptimizer(training, [w.detach() for w in weights])
+    weights = [part.repeat(n, *[1] * part.ndim) for part in origin]
+    final = [w.clone() for w in weights]
+    optimizer = StackedOptimizer(training, weights, origin)
     rows, importance = torch.zeros_like(index[0]), torch.zeros_like(weight[0])
     busy = torch.zeros(n, dtype=torch.bool, device=device)
 
     def step() -> None:
         noise.at = 0
-        logits = stacked(x[rows].movedim(1, -1), weights, noise)  # type: ignore[arg-type]
-        losses = F.cross_entropy(logits, y[rows], reduction="none")
-        grads = list(torch.autograd.grad((losses * importance).sum(), weights))
-        current = [w.detach() for w in weights]
-        if training.proximal:
-            grads = [g.add(w - o, alpha=training.proximal) for g, w, o in zip(grads, current, origin, strict=True)]
-        optimizer.step(current, grads, n)
-        for kept, w in zip(final, current, strict=True):
+        logits, back = stacked(x[rows].movedim(1, -1), weights, noise)  # type: ignore[arg-type]
+        optimizer.step(weights, back(loss_gradient(logits, y[rows], importance)))
+        for kept, w in zip(final, weights, strict=True):
             torch.where(busy.reshape(-1, *[1] * (w.ndim - 1)), w, kept, out=kept)
 
-    saved = [w.detach().clone() for w in weights]
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):  # a first run outside the graph, as capturing asks for; undone below
@@ -79,9 +72,8 @@ def train_captured(
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    with torch.no_grad():
-        for w, s in zip(weights, saved, strict=True):
-            w.copy_(s)
+    for w, start in zip(weights, origin, strict=True):
+        w.copy_(start)
     optimizer.reset()
     steps = torch.tensor([len(p) for p in plans], device=device)
     for t in range(len(index)):

@@ -1,21 +1,26 @@
 """Many copies of one small model as a single one: parameters stacked over clients, the batch as the last axis.
 
 With the batch innermost, a convolution is a copy of long runs and one batched product, pooling is a maximum of slices,
-and every operation serves all clients of the group at once. The same code runs under a captured CUDA graph.
+and every operation serves all clients of the group at once. Gradients are written out, not recorded: on small models
+the record costs as much as the numbers. The same code runs under a captured CUDA graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Layer = Callable[[Tensor, list[Tensor], "Noise"], Tensor]
-"""Activations (g, features..., b), the layer's stacked parameters, and the source of dropout masks."""
+Pull = Callable[[Tensor], Tensor]
+"""The gradient at a layer's output -> the gradient at its input."""
+Layer = Callable[[Tensor, "Noise"], tuple[Tensor, Pull]]
+"""A layer without parameters: activations (g, features..., b) -> its output, and the way back."""
+
+gate = torch.ops.aten.threshold_backward  # one pass: the gradient where the second argument is above the third, else 0
 
 
 class Noise:
@@ -26,114 +31,129 @@ class Noise:
 
     def keep(self, active: int, features: int, batch: int, p: float, device: torch.device) -> Tensor:
         """Scaled 0/1 masks (active, features, batch)."""
-        masks = torch.stack([keep_mask(batch, features, p, g) for g in self.generators[:active]])
-        return masks.transpose(1, 2).to(device)
+        draws = torch.empty(active, batch, features)
+        for row, generator in zip(draws, self.generators, strict=False):
+            row.uniform_(generator=generator)
+        return keep_mask(draws, p).transpose(1, 2).to(device)
 
 
-def keep_mask(batch: int, features: int, p: float, generator: torch.Generator) -> Tensor:
-    """An inverted-dropout mask: 0 with probability p, else 1 / (1 - p)."""
-    kept = (torch.rand(batch, features, generator=generator) >= p).to(torch.float32)
+def keep_mask(draws: Tensor, p: float) -> Tensor:
+    """An inverted-dropout mask of uniform draws: 0 with probability p, else 1 / (1 - p)."""
+    kept = (draws >= p).to(torch.float32)
     return kept / (1 - p) if p < 1 else kept
 
 
-class Convolution(torch.autograd.Function):
-    """Stride-1 convolution of (g, c, h, w, b) with kernels (g, o, c, k, m), one kernel set per client."""
+def loss_gradient(logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of the weighted cross-entropies of logits (g, classes, b), labels and weights (g, b).
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        d/dz sum_b w_b * -log softmax(z_b)[y_b] = w_b * (softmax(z_b) - onehot(y_b))
+
+    >>> loss_gradient(torch.zeros(1, 2, 1), torch.tensor([[1]]), torch.tensor([[3.0]])).flatten().tolist()
+    [1.5, -1.5]
+    """
+    weight = weight.unsqueeze(1)
+    return logits.softmax(dim=1).mul_(weight).scatter_add_(1, labels.unsqueeze(1), -weight)
+
+
+Factors = tuple[Tensor, Tensor]
+"""(g, outputs, k) and (g, inputs, k): a weight's gradient is left @ right^T, a bias's is left summed over k."""
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``weight @ x + bias`` for every client: (g, inputs, ...) -> (g, outputs, ...)."""
+    if weight.ndim == 3 and x.ndim > 3:
+        raise ValueError(
+            f"a stacked linear layer needs flat features; got {x.ndim - 2} axes; set train.trainer to 'sequential'"
+        )
+    y = torch.baddbmm(bias.unsqueeze(2), weight.flatten(2), x.flatten(2))
+    return y.reshape(*y.shape[:2], *x.shape[2:])
+
+
+def unfold(k: int, m: int) -> Layer:
+    """The k x m windows of (g, c, h, w, b) as (g, c * k * m, rows, cols, b): a convolution is affine in them."""
+
+    def layer(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
         g, c, h, w, b = x.shape
-        _, o, _, k, m = weight.shape
         rows, cols = h - k + 1, w - m + 1
         strides = (c * h * w * b, h * w * b, w * b, b, w * b, 1)
         # neighbouring columns of one image row lie side by side for all samples: runs of cols * b numbers
         windows = x.contiguous().as_strided((g, c, k, m, rows, cols * b), strides)
-        patches = windows.reshape(g, c * k * m, rows * cols * b)
-        ctx.save_for_backward(patches, weight)
-        ctx.geometry = (c, h, w, b, k, m, rows, cols)
-        flat = torch.baddbmm(bias[:, :, None], weight.reshape(g, o, -1), patches)
-        return flat.reshape(g, o, rows, cols, b)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        patches, weight = ctx.saved_tensors
-        c, h, w, b, k, m, rows, cols = ctx.geometry
-        g, o = weight.shape[:2]
-        grad = grads[0].reshape(g, o, -1)
-        to_weight = torch.bmm(grad, patches.transpose(1, 2)).reshape(weight.shape)
-        to_input = None
-        if ctx.needs_input_grad[0]:
-            spread = torch.bmm(weight.reshape(g, o, -1).transpose(1, 2), grad).reshape(g, c, k, m, rows, cols * b)
-            to_input = torch.zeros(g, c, h, w * b, dtype=grad.dtype, device=grad.device)
+        def pull(grad: Tensor) -> Tensor:
+            spread = grad.reshape(g, c, k, m, rows, cols * b)
+            total = grad.new_zeros(g, c, h, w * b)
             for i in range(k):
                 for j in range(m):
-                    to_input[:, :, i : i + rows, j * b : (j + cols) * b] += spread[:, :, i, j]
-            to_input = to_input.reshape(g, c, h, w, b)
-        return to_input, to_weight, grad.sum(dim=2)
+                    total[:, :, i : i + rows, j * b : (j + cols) * b] += spread[:, :, i, j]
+            return total.reshape(g, c, h, w, b)
 
-
-class MaxPool(torch.autograd.Function):
-    """2x2 maximum of (g, c, h, w, b); among equal values the first in reading order gets the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        g, c, h, w, b = x.shape
-        x = x[:, :, : h // 2 * 2, : w // 2 * 2]
-        pairs = x.reshape(g, c, h // 2 * 2, w // 2, 2, b)
-        left, right = pairs[:, :, :, :, 0], pairs[:, :, :, :, 1]
-        from_right = right > left
-        rows = torch.maximum(left, right).reshape(g, c, h // 2, 2, w // 2, b)
-        upper, lower = rows[:, :, :, 0], rows[:, :, :, 1]
-        from_lower = lower > upper
-        ctx.save_for_backward(from_right, from_lower)
-        ctx.size = (h, w)
-        return torch.maximum(upper, lower)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        from_right, from_lower = ctx.saved_tensors
-        grad = grads[0]
-        g, c, h, w, b = grad.shape
-        rows = grad.new_empty(g, c, h, 2, w, b)
-        torch.mul(grad, from_lower, out=rows[:, :, :, 1])
-        torch.sub(grad, rows[:, :, :, 1], out=rows[:, :, :, 0])
-        rows = rows.reshape(g, c, 2 * h, w, b)
-        pairs = grad.new_empty(g, c, 2 * h, w, 2, b)
-        torch.mul(rows, from_right, out=pairs[:, :, :, :, 1])
-        torch.sub(rows, pairs[:, :, :, :, 1], out=pairs[:, :, :, :, 0])
-        full = pairs.reshape(g, c, 2 * h, 2 * w, b)
-        height, width = ctx.size
-        return F.pad(full, (0, 0, 0, width - 2 * w, 0, height - 2 * h)) if (height, width) != (2 * h, 2 * w) else full
-
-
-def _linear(x: Tensor, p: list[Tensor], noise: Noise) -> Tensor:
-    return torch.baddbmm(p[1][:, :, None], p[0], x)
-
-
-def _convolve(padding: tuple[int, int]) -> Layer:
-    def layer(x: Tensor, p: list[Tensor], noise: Noise) -> Tensor:
-        if any(padding):
-            x = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0]))
-        return Convolution.apply(x, p[0], p[1])  # type: ignore[no-any-return, no-untyped-call]
+        return windows.reshape(g, c * k * m, rows, cols, b), pull
 
     return layer
 
 
-def _dropout(p: float) -> Layer:
-    def layer(x: Tensor, parameters: list[Tensor], noise: Noise) -> Tensor:
-        if p == 0:
-            return x
-        flat = x.reshape(len(x), -1, x.shape[-1])
-        return (flat * noise.keep(len(x), flat.shape[1], x.shape[-1], p, x.device)).reshape(x.shape)
+def pad(vertical: int, horizontal: int) -> Layer:
+    """Zeros around (g, c, h, w, b)."""
+    edge = (0, 0, horizontal, horizontal, vertical, vertical)
+    return lambda x, noise: (F.pad(x, edge), lambda grad: F.pad(grad, [-e for e in edge]))
+
+
+def max_pool(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
+    """2x2 maximum of (g, c, h, w, b); among equal values the first in reading order gets the gradient."""
+    g, c, height, width, b = x.shape
+    h, w = height // 2, width // 2
+    pairs = x[:, :, : 2 * h, : 2 * w].reshape(g, c, 2 * h, w, 2, b)
+    rows = torch.maximum(pairs[:, :, :, :, 0], pairs[:, :, :, :, 1])
+    to_right = rows - pairs[:, :, :, :, 0]  # positive where the right one is larger
+    halves = rows.reshape(g, c, h, 2, w, b)
+    y = torch.maximum(halves[:, :, :, 0], halves[:, :, :, 1])
+    to_lower = y - halves[:, :, :, 0]
+
+    def pull(grad: Tensor) -> Tensor:
+        lower = gate(grad, to_lower, 0)
+        rows = torch.stack([grad - lower, lower], dim=3).reshape(g, c, 2 * h, w, b)
+        right = gate(rows, to_right, 0)
+        full = torch.stack([rows - right, right], dim=4).reshape(g, c, 2 * h, 2 * w, b)
+        odd = (height - 2 * h, width - 2 * w)
+        return F.pad(full, (0, 0, 0, odd[1], 0, odd[0])) if any(odd) else full
+
+    return y, pull
+
+
+def relu(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
+    y = torch.relu(x)
+    return y, lambda grad: gate(grad, y, 0)
+
+
+def tanh(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
+    y = torch.tanh(x)
+    return y, lambda grad: grad * (1 - y * y)
+
+
+def sigmoid(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
+    y = torch.sigmoid(x)
+    return y, lambda grad: grad * y * (1 - y)
+
+
+def flatten(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
+    shape = x.shape
+    return x.reshape(len(x), -1, shape[-1]), lambda grad: grad.reshape(shape)
+
+
+def dropout(p: float) -> Layer:
+    def layer(x: Tensor, noise: Noise) -> tuple[Tensor, Pull]:
+        g, b = len(x), x.shape[-1]
+        mask = noise.keep(g, x[0].numel() // b, b, p, x.device).reshape(x.shape)
+        return x * mask, lambda grad: grad * mask
 
     return layer
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """The layers of a sequential model in stacked form; each takes the next ``counts`` parameters."""
+    """A sequential model: ``segments`` of layers without parameters, an affine layer between any two of them."""
 
-    layers: tuple[Layer, ...]
-    counts: tuple[int, ...]
+    segments: tuple[tuple[Layer, ...], ...]
 
     @classmethod
     def of(cls, model: nn.Module) -> Stacked | None:
@@ -141,52 +161,78 @@ class Stacked:
         frozen = any(not p.requires_grad for p in model.parameters())
         if type(model) is not nn.Sequential or frozen or len(set(model)) < len(model) or list(model.buffers()):
             return None
-        found = [_stack(layer) for layer in model]
-        if any(layer is None for layer in found):
-            return None
-        layers = [layer for layer in found if layer is not None]
-        counts = [len(list(layer.parameters())) for layer in model]
+        modules = list(model)
         # a maximum of rectified values is the rectified maximum, on a quarter of the numbers
-        for i, (a, b) in enumerate(zip(model, list(model)[1:], strict=False)):
+        for i, (a, b) in enumerate(pairwise(model)):
             if isinstance(a, nn.ReLU) and isinstance(b, nn.MaxPool2d):
-                layers[i], layers[i + 1] = layers[i + 1], layers[i]
-        return cls(tuple(layers), tuple(counts))
+                modules[i], modules[i + 1] = b, a
+        segments: list[tuple[Layer, ...]] = [()]
+        for module in modules:
+            layers = _layers(module)
+            if layers is None:
+                return None
+            segments[-1] += layers
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                segments.append(())
+        return cls(tuple(segments))
 
-    def __call__(self, x: Tensor, parameters: list[Tensor], noise: Noise) -> Tensor:
-        """Logits (g, classes, b) of features (g, features..., b)."""
-        at = 0
-        for layer, count in zip(self.layers, self.counts, strict=True):
-            x = layer(x, parameters[at : at + count], noise)
-            at += count
-        return x
+    def __call__(
+        self, x: Tensor, weights: Sequence[Tensor], noise: Noise
+    ) -> tuple[Tensor, Callable[[Tensor], list[Factors]]]:
+        """Logits (g, classes, b) of features (g, features..., b), and the way from their gradient to the weights'."""
+        inputs: list[Tensor] = []
+        pulls: list[list[Pull]] = []
+        for i, segment in enumerate(self.segments):
+            if i:
+                inputs.append(x)
+                x = affine(x, weights[2 * i - 2], weights[2 * i - 1])
+            pulls.append([])
+            for layer in segment:
+                x, pull = layer(x, noise)
+                pulls[-1].append(pull)
+
+        def back(grad: Tensor) -> list[Factors]:
+            factors = []
+            for i in range(len(inputs), 0, -1):
+                for pull in reversed(pulls[i]):
+                    grad = pull(grad)
+                x, grad = inputs[i - 1], grad.flatten(2)
+                factors.append((grad, x.flatten(2)))
+                if i > 1:  # what comes before the first affine layer learns nothing
+                    grad = torch.bmm(weights[2 * i - 2].flatten(2).mT, grad).reshape(x.shape)
+            return factors[::-1]
+
+        return x, back
 
 
-def _stack(layer: nn.Module) -> Layer | None:
-    if not type(layer).__module__.startswith("torch.nn."):  # a subclass may compute something else
+def _layers(module: nn.Module) -> tuple[Layer, ...] | None:
+    """The layers without parameters that a module amounts to, before its affine one if it has weights."""
+    if not type(module).__module__.startswith("torch.nn."):  # a subclass may compute something else
         return None
-    match layer:
-        case nn.Linear() if layer.bias is not None:
-            return _linear
+    match module:
+        case nn.Linear() if module.bias is not None:
+            return ()
         case nn.Conv2d() if (
-            layer.stride == layer.dilation == (1, 1)
-            and layer.groups == 1
-            and layer.bias is not None
-            and layer.padding_mode == "zeros"
-            and not isinstance(layer.padding, str)
+            module.stride == module.dilation == (1, 1)
+            and module.groups == 1
+            and module.bias is not None
+            and module.padding_mode == "zeros"
+            and not isinstance(module.padding, str)
         ):
-            return _convolve((layer.padding[0], layer.padding[1]))
+            (k, m), (vertical, horizontal) = module.kernel_size, module.padding
+            return (pad(vertical, horizontal), unfold(k, m)) if vertical or horizontal else (unfold(k, m),)
         case nn.MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-            return lambda x, p, noise: MaxPool.apply(x)  # type: ignore[no-untyped-call]
+            return (max_pool,)
         case nn.ReLU():
-            return lambda x, p, noise: F.relu(x)
+            return (relu,)
         case nn.Tanh():
-            return lambda x, p, noise: torch.tanh(x)
+            return (tanh,)
         case nn.Sigmoid():
-            return lambda x, p, noise: torch.sigmoid(x)
+            return (sigmoid,)
         case nn.Flatten(start_dim=1, end_dim=-1):
-            return lambda x, p, noise: x.reshape(len(x), -1, x.shape[-1])
+            return (flatten,)
         case nn.Dropout():
-            return _dropout(layer.p)
+            return (dropout(module.p),) if module.p else ()
         case nn.Identity():
-            return lambda x, p, noise: x
+            return ()
     return None

@@ -22,7 +22,7 @@ from torch.optim.sgd import sgd
 
 from ..core.layout import Layout
 from ..core.seeds import numpy_rng, torch_rng
-from .stacked import Noise, Stacked, keep_mask
+from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ def plan(shard: Shard, training: LocalTraining, round: int, seed: int) -> list[N
 class StackedOptimizer:
     """SGD or Adam over stacked parameters through torch's fused kernels; clients that have finished are left out."""
 
-    def __init__(self, training: LocalTraining, weights: Sequence[Tensor]) -> None:
-        self.training = training
-        self.first = [torch.zeros_like(w) for w in weights] if training.optimizer == "adam" or training.momentum else []
-        self.second = [torch.zeros_like(w) for w in weights] if training.optimizer == "adam" else []
+    def __init__(self, training: LocalTraining, weights: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
+        self.training, self.origin = training, origin
+        adaptive = training.optimizer == "adam"
+        self.plain = not (adaptive or training.momentum or training.weight_decay or training.proximal)
+        self.first = [torch.zeros_like(w) for w in weights] if adaptive or training.momentum else []
+        self.second = [torch.zeros_like(w) for w in weights] if adaptive else []
         self.taken = [torch.zeros((), dtype=torch.float32, device=w.device) for w in weights]
 
     def reset(self) -> None:
@@ -80,19 +82,29 @@ class StackedOptimizer:
         for tensor in (*self.first, *self.second, *self.taken):
             tensor.zero_()
 
-    def step(self, weights: Sequence[Tensor], grads: Sequence[Tensor], active: int) -> None:
-        """One step on the first ``active`` clients; the weights given are theirs alone."""
-        t, p, g = self.training, list(weights), list(grads)
-        first = [m[:active] for m in self.first]
+    def step(self, weights: Sequence[Tensor], factors: Sequence[Factors]) -> None:
+        """One step of the clients these weights belong to, the first of the group."""
+        t, p, grads = self.training, list(weights), list[Tensor]()
+        for weight, bias, (left, right) in zip(p[::2], p[1::2], factors, strict=True):
+            if self.plain:  # the gradient goes into the weights as it is formed
+                weight.flatten(2).baddbmm_(left, right.mT, alpha=-t.lr)
+                bias.sub_(left.sum(dim=2), alpha=t.lr)
+            else:
+                grads += [torch.bmm(left, right.mT).reshape(weight.shape), left.sum(dim=2)]
+        if self.plain:
+            return
+        if t.proximal:
+            grads = [g.add_(w - o, alpha=t.proximal) for g, w, o in zip(grads, p, self.origin, strict=True)]
+        first, second = ([m[: len(p[0])] for m in moments] for moments in (self.first, self.second))
         if t.optimizer == "adam":
             adam(
-                p, g, first, [v[:active] for v in self.second], [], self.taken, fused=True, amsgrad=False,
-                beta1=0.9, beta2=0.999, lr=t.lr, weight_decay=t.weight_decay, eps=1e-8, maximize=False,
+                p, grads, first, second, [], self.taken, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=t.lr,
+                weight_decay=t.weight_decay, eps=1e-8, maximize=False,
             )  # fmt: skip
         else:
             buffers: list[Tensor | None] = [*first] if first else [None] * len(p)
             sgd(
-                p, g, buffers, fused=True, weight_decay=t.weight_decay, momentum=t.momentum, lr=t.lr,
+                p, grads, buffers, fused=True, weight_decay=t.weight_decay, momentum=t.momentum, lr=t.lr,
                 dampening=0.0, nesterov=False, maximize=False,
             )  # fmt: skip
 
@@ -123,6 +135,7 @@ def train_sequential(
         row.copy_(layout.flatten(model.state_dict()))
 
 
+@torch.inference_mode()  # every call is a little cheaper
 def train_stacked(
     stacked: Stacked, layout: Layout, params: Tensor, shards: Sequence[Shard], training: LocalTraining, round: int,
     seed: int, out: Tensor,
@@ -130,27 +143,23 @@ def train_stacked(
     """Train a group of clients at once; row i of ``out`` becomes client i's model."""
     plans = [plan(s, training, round, seed) for s in shards]
     order = sorted(range(len(shards)), key=lambda i: -len(plans[i]))  # those with most steps first, finished ones last
-    index, weight = schedule([plans[i] for i in order], training.batch_size)
+    index, importance = schedule([plans[i] for i in order], training.batch_size)
     noise = Noise([torch_rng(seed, "dropout", round, shards[i].client_id) for i in order])
-    x, y = shards[0].x, shards[0].y
+    x, device = shards[0].x, params.device
+    labels, importance = shards[0].y[index].to(device), importance.to(device)
     origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
     weights = [part.repeat(len(shards), *[1] * part.ndim) for part in origin]
-    optimizer = StackedOptimizer(training, weights)
+    optimizer = StackedOptimizer(training, weights, origin)
+    batch = x.new_empty(len(shards), training.batch_size, *x.shape[1:])
     remaining = [len(plans[i]) for i in order]
     for t in range(max(remaining, default=0)):
         active = sum(r > t for r in remaining)
-        leaves = [w[:active].requires_grad_() for w in weights]
-        features = x[index[t, :active]].to(params.device)
-        logits = stacked(features.movedim(1, -1), leaves, noise)
-        losses = F.cross_entropy(logits, y[index[t, :active]].to(params.device), reduction="none")
-        grads = list(torch.autograd.grad((losses * weight[t, :active].to(params.device)).sum(), leaves))
-        current = [w.detach() for w in leaves]
-        if training.proximal:
-            grads = [g.add(w - o, alpha=training.proximal) for g, w, o in zip(grads, current, origin, strict=True)]
-        optimizer.step(current, grads, active)
-    flat = torch.cat([w.flatten(1) for w in weights], dim=1)
+        torch.index_select(x, 0, index[t, :active].flatten(), out=batch[:active].flatten(0, 1))
+        current = [w[:active] for w in weights]
+        logits, back = stacked(batch[:active].to(device).movedim(1, -1), current, noise)
+        optimizer.step(current, back(loss_gradient(logits, labels[t, :active], importance[t, :active])))
     for position, i in enumerate(order):
-        out[i].copy_(flat[position])
+        torch.cat([w[position].flatten() for w in weights], out=out[i])
 
 
 @contextmanager
@@ -159,7 +168,8 @@ def seeded_dropout(model: nn.Module, batch_size: int, generator: torch.Generator
 
     def draw(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         x = inputs[0]
-        mask = keep_mask(batch_size, x[0].numel(), float(module.p), generator)[: len(x)]  # type: ignore[arg-type]
+        draws = torch.rand(batch_size, x[0].numel(), generator=generator)[: len(x)]
+        mask = keep_mask(draws, float(module.p))  # type: ignore[arg-type]
         return x * mask.reshape(x.shape).to(x.device)
 
     layers = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.p > 0]
