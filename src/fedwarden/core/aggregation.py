@@ -18,7 +18,7 @@ def among(updates: Updates, weights: Scores, rule: Callable[[Updates], Aggregate
     """What a rule that counts every client once makes of the clients whose weight is not zero.
 
     >>> rows = Updates.of(np.array([[1.0], [2.0], [9.0]]))
-    >>> among(rows, np.array([1.0, 0.5, 0.0]), lambda kept: Aggregate(kept.weighted_sum(np.full(2, 0.5)))).update.tolist()
+    >>> among(rows, np.array([1.0, 0.5, 0.0]), lambda kept: Aggregate(kept.ranked_mean(0, 2))).update.tolist()
     [1.5]
     """
     keep = np.flatnonzero(weights > 0)
@@ -43,7 +43,7 @@ def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **
     rows = Updates.of(updates)
     aggregator = make("aggregator", name, **options)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    finite = np.flatnonzero(rows.survey().finite)
+    finite = np.flatnonzero(rows.survey(spread=False).finite)
     if not len(finite):
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
     cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts).select(finite.tolist())

@@ -14,7 +14,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-WIDTH = 1024  # columns at a time: the shared vectors and four rows fit the first-level cache
+WIDTH = 512  # columns at a time: the shared vectors and the rows stay in the caches between two looks
 PRODUCT_WIDTH = 512  # columns at a time where every row meets every other, out of the second-level cache
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -54,64 +54,122 @@ def _mix(rows, origin, a, m, weights, out):
         i += 1
 
 
-@njit(nogil=True, fastmath=FAST, cache=True)
-def _mix_both(rows, origin, a, m, first, second, out, other):
-    """Two weighted sums from one look at each row; rows of weight 0 in both are not read."""
-    used = np.flatnonzero((first != 0) | (second != 0))
-    n, i = len(used), 0
-    while i < n:
-        g, h = used[i], used[min(i + 1, n - 1)]
-        x, y = _at(rows[g], a, m), _at(rows[h], a, m)
-        p, q, s, t = first[g], first[h], second[g], second[h]
-        if g == h:  # an odd last row is read with itself and counted once
-            q, t = np.float32(0), np.float32(0)
-        for j in range(m):
-            u, v = x[j] - origin[j], y[j] - origin[j]
-            out[j] += p * u + q * v
-            other[j] += s * u + t * v
-        i += 2
+@njit(nogil=True, inline="always")
+def _four(n, i):
+    """Rows i to i + 3, the last one again where there are no more, and whether each is a new one."""
+    last = n - 1
+    rows = (i, min(i + 1, last), min(i + 2, last), min(i + 3, last))
+    return rows, (True, i + 1 <= last, i + 2 <= last, i + 3 <= last)
 
 
-@njit(nogil=True, fastmath=FAST, cache=True)
-def _spread(rows, origin, a, m, mean, sq_norms, sq_distances):
-    """Add the squared norm of row_i - origin, and its squared distance to the mean, over m columns from a."""
-    n, i = len(rows), 0
-    while i < n:
-        k = min(i + 1, n - 1)  # an odd last row is read with itself and counted once
-        x, y = _at(rows[i], a, m), _at(rows[k], a, m)
-        norm_x, norm_y, far_x, far_y = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        for j in range(m):
-            u, v, c = x[j] - origin[j], y[j] - origin[j], mean[j]
-            norm_x += u * u
-            norm_y += v * v
-            far_x += (u - c) * (u - c)
-            far_y += (v - c) * (v - c)
-        sq_norms[i] += norm_x
-        sq_distances[i] += far_x
-        if k > i:
-            sq_norms[k] += norm_y
-            sq_distances[k] += far_y
-        i += 2
+@njit(nogil=True, inline="always")
+def _add(sums, rows, new, values):
+    """Add the four values where their rows are new."""
+    for k in range(4):
+        if new[k]:
+            sums[rows[k]] += values[k]
+
+
+def _first_pass(based, twin):
+    """A kernel for weighted sums of the rows and their squared norms, from one look at each row.
+
+    ``based``: the rows have a base to subtract; ``twin``: there is a second sum with weights of its own.
+    """
+
+    @njit(nogil=True, fastmath=FAST, cache=True)
+    def kernel(rows, base, a, m, first, second, out, other, sq_norms):
+        n, zero = len(rows), np.float32(0)
+        origin = _at(base if based else rows[0], a, m)
+        for i in range(0, n, 4):
+            (p, q, r, s), new = _four(n, i)
+            w, x, y, z = _at(rows[p], a, m), _at(rows[q], a, m), _at(rows[r], a, m), _at(rows[s], a, m)
+            wp, wq = first[p], first[q] if new[1] else zero
+            wr, ws = first[r] if new[2] else zero, first[s] if new[3] else zero
+            vp, vq = second[p], second[q] if new[1] else zero
+            vr, vs = second[r] if new[2] else zero, second[s] if new[3] else zero
+            e, f, g, h = zero, zero, zero, zero
+            for j in range(m):
+                o = origin[j] if based else zero
+                b, c, d, k = w[j] - o, x[j] - o, y[j] - o, z[j] - o
+                out[j] += (wp * b + wq * c) + (wr * d + ws * k)
+                if twin:
+                    other[j] += (vp * b + vq * c) + (vr * d + vs * k)
+                e += b * b
+                f += c * c
+                g += d * d
+                h += k * k
+            _add(sq_norms, (p, q, r, s), new, (e, f, g, h))
+
+    return kernel
+
+
+def _second_pass(based):
+    """A kernel for the squared distances of the rows to a centre."""
+
+    @njit(nogil=True, fastmath=FAST, cache=True)
+    def kernel(rows, base, a, m, centre, sq_distances):
+        n, zero = len(rows), np.float32(0)
+        origin = _at(base if based else rows[0], a, m)
+        for i in range(0, n, 4):
+            (p, q, r, s), new = _four(n, i)
+            w, x, y, z = _at(rows[p], a, m), _at(rows[q], a, m), _at(rows[r], a, m), _at(rows[s], a, m)
+            e, f, g, h = zero, zero, zero, zero
+            for j in range(m):
+                o, v = origin[j] if based else zero, centre[j]
+                b, c, d, k = (w[j] - o) - v, (x[j] - o) - v, (y[j] - o) - v, (z[j] - o) - v
+                e += b * b
+                f += c * c
+                g += d * d
+                h += k * k
+            _add(sq_distances, (p, q, r, s), new, (e, f, g, h))
+
+    return kernel
+
+
+_sums, _sums_based = _first_pass(False, False), _first_pass(True, False)
+_twin_sums, _twin_sums_based = _first_pass(False, True), _first_pass(True, True)
+_far, _far_based = _second_pass(False), _second_pass(True)
+
+
+@njit(nogil=True, cache=True)
+def _distances(rows, base, a, m, centre, sq_distances):
+    if base != 0:
+        _far_based(rows, base, a, m, centre, sq_distances)
+    else:
+        _far(rows, base, a, m, centre, sq_distances)
 
 
 @njit(nogil=True, cache=True)
 def survey(rows, base, start, stop, centre, shares, total, sq_norms, sq_distances):
-    """Add columns [start, stop) to the sums of :meth:`Updates.survey`; ``base`` is an address or 0."""
-    zero, mean = np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
-    mixed = False
-    for i in range(len(rows)):
-        mixed |= centre[i] != shares[i]
+    """Add columns [start, stop) to the sums of :meth:`Updates.survey`; ``base`` is an address or 0.
+
+    Without ``sq_distances`` (an empty array) only sums and norms are made. A row that counts in neither sum is not
+    mixed in, so that one which is not finite spoils only its own norm.
+    """
+    mean, zero = np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
+    used, rest = np.flatnonzero((centre != 0) | (shares != 0)), np.flatnonzero((centre == 0) & (shares == 0))
+    mixed, others, norms = rows[used], rows[rest], np.zeros(len(used))
+    c, s, norms_of_others = centre[used], shares[used], np.zeros(len(rest))
+    twin = len(sq_distances) > 0 and not np.array_equal(c, s)
     for a in range(start, stop, WIDTH):
         m = min(WIDTH, stop - a)
-        origin = _at(base, a, m) if base != 0 else zero
         out = total[a - start : a - start + m]
         out[:] = 0
-        if mixed:
-            mean[:] = 0
-            _mix_both(rows, origin, a, m, shares, centre, out, mean)
+        mean[:] = 0
+        if base != 0 and twin:
+            _twin_sums_based(mixed, base, a, m, s, c, out, mean, norms)
+        elif base != 0:
+            _sums_based(mixed, base, a, m, s, c, out, mean, norms)
+        elif twin:
+            _twin_sums(mixed, base, a, m, s, c, out, mean, norms)
         else:
-            _mix(rows, origin, a, m, shares, out)
-        _spread(rows, origin, a, m, mean if mixed else out, sq_norms, sq_distances)
+            _sums(mixed, base, a, m, s, c, out, mean, norms)
+        if len(rest) > 0:
+            _distances(others, base, a, m, zero, norms_of_others)
+        if len(sq_distances) > 0:
+            _distances(rows, base, a, m, mean if twin else out, sq_distances)
+    sq_norms[used] += norms
+    sq_norms[rest] += norms_of_others
 
 
 @njit(nogil=True, cache=True)

@@ -165,21 +165,22 @@ class Updates:
             if segment.measured or not measured_only:
                 yield start, stop, self._block(segment, start, stop)
 
-    def survey(self, trusted: Mask | None = None, shares: Scores | None = None) -> Survey:
+    def survey(self, trusted: Mask | None = None, shares: Scores | None = None, spread: bool = True) -> Survey:
         """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.
 
             mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
 
-        By default all rows are trusted and shares are those of the mean. The last survey is kept.
+        By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
+        which saves a second look at each block. The last survey is kept.
         """
         mask = np.ones(self.n, bool) if trusted is None else np.asarray(trusted, bool)
         centre = mask / max(int(mask.sum()), 1)
         share = centre if shares is None else np.asarray(shares, np.float64)
-        key = centre.tobytes() + share.tobytes()
+        key = bytes([spread]) + centre.tobytes() + share.tobytes()
         if self._survey is None or self._survey[0] != key:
             self._survey = None  # frees its sum before the next one is made
             fold = self._survey_kernel if self._compiled() else self._survey_blocks
-            self._survey = key, fold(centre, share)
+            self._survey = key, fold(centre, share, spread)
             self._sq_lengths = self._survey[1].sq_lengths
         return self._survey[1]
 
@@ -197,7 +198,7 @@ class Updates:
 
     def lengths(self) -> Scores:
         """The norm of every row over the measured columns."""
-        squares = self.survey().sq_lengths if self._sq_lengths is None else self._sq_lengths
+        squares = self.survey(spread=False).sq_lengths if self._sq_lengths is None else self._sq_lengths
         return np.asarray(np.sqrt(squares), dtype=np.float64)
 
     def columns(
@@ -290,7 +291,7 @@ class Updates:
                 target.copy_(row[a:b])
         return block if self.base is None else block - self.base[start:stop]
 
-    def _survey_blocks(self, centre: Scores, shares: Scores) -> Survey:
+    def _survey_blocks(self, centre: Scores, shares: Scores, spread: bool) -> Survey:
         c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
         norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
         total = torch.empty(self.d, dtype=self.dtype, device=self.device)
@@ -301,6 +302,7 @@ class Updates:
             norms += squares
             if segment.measured:
                 lengths += squares
+            if segment.measured and spread:
                 distances += _squares(block - c @ block)
         return Survey(norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total, shares)
 
@@ -392,14 +394,16 @@ class Updates:
         """Column ranges for the threads."""
         return self._pieces(TASK_COLUMNS // 2 if self._maps else TASK_COLUMNS)
 
-    def _survey_kernel(self, centre: Scores, shares: Scores) -> Survey:
+    def _survey_kernel(self, centre: Scores, shares: Scores, spread: bool) -> Survey:
         c, s = centre.astype(np.float32), shares.astype(np.float32)
         total = torch.empty(self.d, dtype=torch.float32)
 
         def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
             sums = np.zeros((3, self.n))
             rows, base, a, b, _ = self._source(segment, start, stop)
-            kernels.survey(rows, base, a, b, c, s, total[start:stop].numpy(), sums[0], sums[2])
+            kernels.survey(
+                rows, base, a, b, c, s, total[start:stop].numpy(), sums[0], sums[2] if spread else sums[2, :0]
+            )
             sums[1:] = (sums[0], sums[2]) if segment.measured else 0.0
             return sums
 

@@ -1,0 +1,146 @@
+"""How long every aggregation rule takes, beside Flower, ByzFL and one read of the same memory.
+
+    make peers                                              an environment with the peers
+    .venv-peers/bin/python benchmarks/aggregators.py        about fifteen minutes
+    .venv-peers/bin/python benchmarks/aggregators.py --quick
+
+Prints Markdown. All get the same rows: one float32 tensor. Flower's strategies get them as the arrays of their replies,
+made before the clock starts; ByzFL as a tensor and as an array, of which the faster counts. Ours and the peers take
+turns; a ratio is that of the fastest calls. Without the peers only our own rules are timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from common import at_least, machine, say, seconds, show
+
+import fedwarden as fw
+
+PATIENCE = 12.0  # seconds after which a call of a peer is not repeated
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule with its options, its peers' names and how many times faster than the fastest of them it should be."""
+
+    name: str
+    options: Callable[[int], dict[str, Any]]
+    peers: tuple[str, ...] = ()
+    bar: float = 1.0
+
+
+def attackers(n: int) -> int:
+    return n // 5
+
+
+RULES = (
+    Rule("mean", lambda n: {}, ("flower_mean", "byzfl_mean")),
+    Rule("median", lambda n: {}, ("flower_median", "byzfl_median")),
+    Rule("trimmed_mean", lambda n: {"b": attackers(n)}, ("flower_trimmed_mean", "byzfl_trimmed_mean")),
+    Rule("krum", lambda n: {"f": attackers(n)}, ("flower_krum", "byzfl_krum"), 3.0),
+    Rule(
+        "multi_krum",
+        lambda n: {"f": attackers(n), "m": n - attackers(n)},
+        ("flower_multi_krum", "byzfl_multi_krum"),
+        3.0,
+    ),
+    Rule("bulyan", lambda n: {"f": attackers(n)}, ("flower_bulyan",), 3.0),
+    Rule("geometric_median", lambda n: {}, ("byzfl_geometric_median",), 3.0),
+    Rule("norm_clipping", lambda n: {"limit": 100.0}, ("byzfl_norm_clipping",)),
+    Rule("centered_clipping", lambda n: {"limit": 100.0, "steps": 1}, ("byzfl_centered_clipping",)),
+    Rule(
+        "nearest_neighbour_mixing",
+        lambda n: {"f": attackers(n), "then": "median"},
+        ("byzfl_nearest_neighbour_mixing",),
+    ),
+    Rule("bucketing", lambda n: {}),
+    Rule("foolsgold", lambda n: {}),
+    Rule("clustered", lambda n: {}),
+    Rule("sign", lambda n: {}),
+    Rule("flanders", lambda n: {}),
+)
+
+
+def peer_calls(
+    names: tuple[str, ...], rows: torch.Tensor, options: dict[str, Any]
+) -> dict[str, list[Callable[[], Any]]]:
+    """Each peer's ways of doing the same: (name, calls of which the fastest counts)."""
+    if find_spec("flwr") is None or find_spec("byzfl") is None:
+        return {}
+    peers: Any = import_module("peers")
+    calls: dict[str, list[Callable[[], Any]]] = {}
+    for name in names:
+        function, forms = getattr(peers, name), [rows.numpy()]
+        if name.startswith("byzfl"):
+            forms.insert(0, rows)
+        calls[name] = [lambda f=function, x=x: f(x, **options) for x in forms]
+    return calls
+
+
+def time_rule(rule: Rule, rows: torch.Tensor, repeats: int) -> list[Any]:
+    n, d = rows.shape
+    options = rule.options(n)
+    fw.aggregate(rule.name, rows, **options)  # compiles
+
+    def ours() -> Any:
+        return fw.aggregate(rule.name, rows, **options)
+
+    floors, mine = [], []
+    theirs: dict[str, float] = {}
+    calls = peer_calls(rule.peers, rows, options)
+    slow: set[int] = set()
+    for _ in range(repeats):
+        floors.append(seconds(lambda: rows.sum(dim=0)))
+        mine.append(seconds(ours))
+        for name, ways in calls.items():
+            for way in ways:
+                if id(way) not in slow:
+                    took = seconds(way)
+                    theirs[name] = min(took, theirs.get(name, took))
+                    if took > PATIENCE:
+                        slow.add(id(way))
+    best = min(theirs.values(), default=None)
+    shown = []
+    for library in ("flower", "byzfl"):
+        times = [took for name, took in theirs.items() if name.startswith(library)]
+        shown.append(f"{min(times) / min(mine):.1f}" if times else "-")
+    bar = "-" if best is None else at_least(best / min(mine), rule.bar, " times")
+    return [n, f"{d:,}", rule.name, f"{1e3 * min(mine):.0f}", f"{min(mine) / min(floors):.1f}", *shown, bar]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the smaller size alone")
+    parser.add_argument("--rule", action="append", help="only this rule; may be repeated")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    sizes = [(20, 1_199_882)] if options.quick else [(20, 1_199_882), (50, 11_173_962)]
+    print(f"{machine()}, {torch.get_num_threads()} threads\n")
+    table = []
+    for n, d in sizes:
+        rows = torch.randn(n, d, generator=torch.Generator().manual_seed(0))
+        rows *= torch.linspace(0.8, 1.2, n)[:, None]
+        for rule in RULES:
+            if not options.rule or rule.name in options.rule:
+                say(f"{rule.name}: n = {n}, d = {d:,}")
+                table.append(time_rule(rule, rows, options.repeats))
+    show(
+        "Time of one aggregation",
+        ("n", "d", "rule", "ours, ms", "times one read", "Flower, times ours", "ByzFL, times ours", "bar"),
+        table,
+        f"Fastest of {options.repeats} calls each, in turn; a peer's call of more than {PATIENCE:.0f} s is made once. "
+        "One read: `torch.sum(dim=0)`. Ours checks every row for NaN and Inf first; the peers do not.",
+    )
+
+
+if __name__ == "__main__":
+    main()
