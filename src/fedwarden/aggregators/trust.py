@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import ConfigError
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort, Server
@@ -46,6 +47,8 @@ class FLTrust:
     root: Tensor | Callable[[Tensor, int], Tensor] | None = field(default=None, compare=False)
 
     def equip(self, server: Server) -> FLTrust:
+        if self.root is None and server.root is None:
+            raise ConfigError("fltrust needs a server with data of its own: in a scenario, set data.reserve")
         return self if self.root is not None else replace(self, root=server.root)
 
     def init(self) -> Mapping[str, Any]:

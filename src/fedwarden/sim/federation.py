@@ -19,7 +19,7 @@ from ..core.config import parse
 from ..core.errors import ConfigError
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask
-from ..core.types import Cohort, RoundRecord
+from ..core.types import Cohort, RoundRecord, Server
 from ..core.updates import Updates
 from ..store import checkpoint
 from ..store.ledger import Ledger, Run
@@ -33,6 +33,7 @@ from .trainer import LocalTraining
 from .world import World, build_world
 
 OnRound = Callable[[RoundRecord], None]
+SERVER = "server"  # the name under which the server trains on its own data
 
 
 def find_device(name: str) -> torch.device:
@@ -69,11 +70,27 @@ class Federation:
         )
         self.engine = replace(engine, group=choose_group(engine, train.trainer, train.group))
         self.params = self.engine.layout.flatten(self.model.state_dict())
+        self.warden.equip(self._server())
         self.truth = scenario.truth()
         self.goals = _goals(scenario, self.world)
         self.adversary = Adversary.of(scenario, self.engine.layout.measured, self.device)
         self.previous: Tensor | None = None  # kept only where somebody may want to send it again
         self.round = 0
+
+    def _server(self) -> Server:
+        """The server with the reserve as its data: a probe of its first samples, and training on all of it."""
+        rows, world = self.world.reserve, self.world
+        if not len(rows):
+            return Server(self.model)
+        own = replace(self.engine, rows={SERVER: rows}, group=0)
+
+        def root(params: Tensor, round: int) -> Tensor:
+            out = torch.empty(1, len(params), device=self.device)
+            own.train(params, round, [SERVER], out)
+            return out[0] - params
+
+        probe = rows[: self.scenario.data.probe]
+        return Server(self.model, world.x[probe].to(self.device), world.y[probe].to(self.device), root)
 
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}

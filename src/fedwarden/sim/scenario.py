@@ -43,7 +43,9 @@ Part = Annotated[Component, BeforeValidator(_table)]
 class DataConfig(Strict):
     """Which data, and who holds it.
 
-    ``validation`` is the part each client keeps back to evaluate on; ``reserve`` training samples go to no client.
+    ``limit`` takes that many random training samples instead of all; ``reserve`` of them go to no client but to the
+    server, which watches on the first ``probe`` and trains on all of those. ``validation`` is the part each client
+    keeps back to evaluate on.
     """
 
     dataset: Part = Component(name="digits")
@@ -51,7 +53,9 @@ class DataConfig(Strict):
     partition: Part = Component(name="iid")
     clients: int = Field(20, ge=1)
     validation: float = Field(0.0, ge=0.0, lt=1.0)
+    limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
+    probe: int = Field(128, ge=1)
 
 
 class TrainConfig(Strict):

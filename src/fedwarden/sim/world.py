@@ -92,6 +92,8 @@ def build_world(scenario: Scenario) -> World:
     """
     c = scenario.data
     data: Dataset = make("dataset", c.dataset.name, **{"folder": c.folder, **c.dataset.options})
+    if c.limit is not None and c.limit < len(data.y_train):
+        data = restrict(data, np.sort(numpy_rng(scenario.seed, "limit").permutation(len(data.y_train))[: c.limit]))
     reserve = numpy_rng(scenario.seed, "reserve").permutation(len(data.y_train))[: c.reserve]
     attacks = _data_attacks(scenario, reserve)
     xs, ys = [data.x_train], [data.y_train]
@@ -126,11 +128,15 @@ def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:
     partition, rng = scenario.data.partition.make("partition"), numpy_rng(scenario.seed, "partition")
     if not len(reserve):
         return [np.asarray(part, dtype=np.int64) for part in partition(data, scenario.data.clients, rng)]
+    return [free[part] for part in partition(restrict(data, free), scenario.data.clients, rng)]
+
+
+def restrict(data: Dataset, keep: Rows) -> Dataset:
+    """The data set with these rows of its training data alone."""
     place = np.full(len(data.y_train), -1)
-    place[free] = np.arange(len(free))
+    place[keep] = np.arange(len(keep))
     given = None if data.clients is None else tuple(p[p >= 0] for p in (place[rows] for rows in data.clients))
-    rest = replace(data, x_train=data.x_train[free], y_train=data.y_train[free], clients=given)
-    return [free[part] for part in partition(rest, scenario.data.clients, rng)]
+    return replace(data, x_train=data.x_train[keep], y_train=data.y_train[keep], clients=given)
 
 
 class Assault(NamedTuple):
