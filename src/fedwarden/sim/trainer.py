@@ -151,13 +151,12 @@ def train_stacked(
     weights = [part.repeat(len(shards), *[1] * part.ndim) for part in origin]
     optimizer = StackedOptimizer(training, weights, origin)
     batch = x.new_empty(len(shards), training.batch_size, *x.shape[1:])
-    remaining = [len(plans[i]) for i in order]
-    for t in range(max(remaining, default=0)):
-        active = sum(r > t for r in remaining)
-        torch.index_select(x, 0, index[t, :active].flatten(), out=batch[:active].flatten(0, 1))
-        current = [w[:active] for w in weights]
-        logits, back = stacked(batch[:active].to(device).movedim(1, -1), current, noise)
-        optimizer.step(current, back(loss_gradient(logits, labels[t, :active], importance[t, :active])))
+    for t, (rows, label, share) in enumerate(zip(index, labels, importance, strict=True)):
+        active = sum(len(p) > t for p in plans)
+        current, features = [w[:active] for w in weights], batch[:active]
+        torch.index_select(x, 0, rows[:active].flatten(), out=features.flatten(0, 1))
+        logits, back = stacked(features.to(device).movedim(1, -1), current, noise)
+        optimizer.step(current, back(loss_gradient(logits, label[:active], share[:active])))
     for position, i in enumerate(order):
         torch.cat([w[position].flatten() for w in weights], out=out[i])
 
