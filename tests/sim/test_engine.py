@@ -82,6 +82,20 @@ def test_training_writes_the_row_of_each_client_in_the_order_asked(group):
         torch.testing.assert_close(alone[0], row, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("group", [0, 2])
+def test_data_that_changed_take_the_place_of_the_clients_own(group):
+    engine = engine_of(sizes=(6, 6, 6), group=group)
+    params = engine.layout.flatten(engine.model.state_dict())
+    plain, other, swapped = (torch.empty(3, engine.layout.d) for _ in range(3))
+    engine.train(params, 1, ["0", "1", "2"], plain)
+    engine.train(params, 1, ["0", "1", "2"], other, {"1": engine.rows["2"]})
+    rows = {**engine.rows, "1": engine.rows["2"]}
+    engine_with = Engine(engine.model, engine.training, 0, engine.x, engine.y, rows, group)
+    engine_with.train(params, 1, ["0", "1", "2"], swapped)
+    assert torch.equal(other, swapped)
+    assert (other != plain).any(dim=1).tolist() == [False, True, False]
+
+
 def test_a_model_without_stacked_form_is_trained_one_by_one():
     engine = engine_of(model="resnet18", group=5)
     out = torch.empty(2, engine.layout.d)

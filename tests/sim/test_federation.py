@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -437,3 +438,149 @@ def test_the_pool_is_closed_when_a_run_fails(monkeypatch, tmp_path):
     with pytest.raises(Stop):
         simulate(scenario_of(), tmp_path, on_round=stop_after(1))
     assert len(closed) == 1
+
+
+FORGED = [
+    {"name": "sign_flip", "clients": [0], "start": 2, "scale": 2.0},
+    {"name": "free_rider", "clients": [1], "start": 2},
+    {"name": "gaussian", "clients": [2], "start": 2, "on": 1, "off": 1},
+]
+
+
+def test_updates_are_forged_before_the_guard_sees_them():
+    """The signal is the distance of what was sent, and what was sent is in the model."""
+    changes = {"guard": {"preset": "none", "options": {}}, "rounds": 2}
+    honest, forged = (
+        Federation(scenario_of(attacks=[], **changes)),
+        Federation(scenario_of(attacks=FORGED[:1], **changes)),
+    )
+    first, same = next(honest.play()), next(forged.play())
+    assert first.metrics["accuracy"] == same.metrics["accuracy"]
+    assert torch.equal(honest.params, forged.params)  # before its start the attack is not there
+    before = honest.params.clone()
+    ids = list(honest.clients)
+    models = torch.empty(5, honest.engine.layout.d)
+    for i, client in enumerate(ids):
+        honest.engine.train(before, 2, [client], models[i : i + 1])
+    shares = np.array([len(honest.world.rows[c]) for c in ids]) / 1437
+    sent = (models - before).double()
+    sent[0] *= -2
+    list(forged.play())
+    want = before.double() + (torch.from_numpy(shares)[:, None] * sent).sum(dim=0)
+    torch.testing.assert_close(forged.params.double(), want, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_run_with_scheduled_attacks_is_resumed_to_the_same_bits(stop, tmp_path):
+    ramp = {"name": "label_flip", "clients": [3], "start": 2, "ramp": 2}
+    scenario = scenario_of(rounds=5, attacks=[*FORGED, ramp], data={"validation": 0.1}, guard={"policy": "observe"})
+    simulate(scenario, tmp_path / "whole")
+    with pytest.raises(Stop):
+        simulate(scenario, tmp_path / "cut", on_round=stop_after(stop))
+    simulate(scenario, tmp_path / "cut", resume=1)
+    assert ledger_rows(tmp_path / "cut") == ledger_rows(tmp_path / "whole")
+    assert last_checkpoint(tmp_path / "cut", 5) == last_checkpoint(tmp_path / "whole", 5)
+
+
+def test_two_workers_train_on_the_rows_of_the_round(tmp_path):
+    attacks = [
+        {"name": "label_flip", "clients": [0, 3], "start": 2, "ramp": 1},
+        {"name": "feature_noise", "count": 2, "end": 2},
+    ]
+    one, two = (simulate(scenario_of(attacks=attacks, train={"workers": w}), tmp_path / str(w)) for w in (1, 2))
+    assert torch.equal(one.params, two.params)
+
+
+def test_asking_the_guard_leaves_it_as_it_was(monkeypatch):
+    """An attack that only asks changes nothing."""
+    scenario = scenario_of(attacks=[{"name": "adaptive", "count": 1}])
+    plain = Federation(scenario_of(attacks=[]))
+    curious = Federation(scenario)
+
+    def ask(self, view, rng):
+        for scale in (100.0, 1.0):
+            assert view.accepts(scale * view.own).shape == (1,)
+        return view.own
+
+    monkeypatch.setattr("fedwarden.attacks.adaptive.Adaptive.forge", ask)
+    for a, b in zip(plain.play(), curious.play(), strict=True):
+        np.testing.assert_allclose(a.weights, b.weights)
+        np.testing.assert_allclose(a.watches[0].scores, b.watches[0].scores, rtol=1e-4)
+    torch.testing.assert_close(plain.params, curious.params, atol=1e-5, rtol=0)
+
+
+def test_the_adaptive_attacker_is_not_flagged_and_does_harm():
+    changes = {"rounds": 6, "data": {"clients": 10}, "guard": {"preset": "pid-made", "options": {"k": 1.5}}}
+    attack = {"name": "adaptive", "count": 2, "start": 2}
+    records = list(Federation(scenario_of(attacks=[attack], **changes)).play())
+    flagged = {c for r in records for c, f in zip(r.client_ids, r.flagged, strict=True) if f}
+    assert not flagged & {"0", "1"}
+    blunt = {"name": "sign_flip", "count": 2, "start": 2, "scale": 10.0}
+    records = list(Federation(scenario_of(attacks=[blunt], **changes)).play())
+    assert {"0", "1"} & {c for r in records for c, f in zip(r.client_ids, r.flagged, strict=True) if f}
+
+
+def test_attack_success_is_the_share_of_wanted_answers():
+    attacks = [{"name": "backdoor", "count": 2, "target": 7, "size": 2}]
+    federation = Federation(scenario_of(attacks=attacks, guard={"preset": "none", "options": {}}))
+    record = next(federation.play())
+    data = federation.world.data
+    x = data.x_test[data.y_test != 7].clone()
+    x[:, :, 6:, 6:] = 1.0
+    federation.model.load_state_dict(federation.engine.layout.unflatten(federation.params))
+    answers = federation.model.eval()(x).argmax(dim=1)
+    assert record.metrics["attack_success"] == pytest.approx(float((answers == 7).double().mean()))
+
+
+def test_a_backdoor_works_where_nobody_guards():
+    table = {
+        "rounds": 8,
+        "train": {"lr": 0.1, "epochs": 4},
+        "guard": {"preset": "none", "options": {}},
+        "model": {"hidden": [32]},
+    }
+    bugged = simulate_metrics(attacks=[{"name": "backdoor", "count": 2, "target": 7}], **table)
+    clean = simulate_metrics(attacks=[{"name": "backdoor", "count": 2, "target": 7, "fraction": 0.0}], **table)
+    assert bugged["accuracy"] > clean["accuracy"] - 0.05
+    assert bugged["attack_success"] > 0.5 > 0.1 > clean["attack_success"]
+
+
+def simulate_metrics(**changes):
+    return list(Federation(scenario_of(**changes)).play())[-1].metrics
+
+
+@pytest.mark.parametrize(
+    ("attacks", "told"),
+    [
+        ([{"name": "label_flip", "count": 1}], False),
+        ([{"name": "label_flip", "count": 1, "mode": "pairwise"}], True),
+        ([{"name": "label_flip", "count": 0, "mode": "pairwise"}], False),
+        ([{"name": "sign_flip", "count": 1}], False),
+        ([], False),
+    ],
+)
+def test_success_is_told_where_there_is_a_goal_and_detection_where_there_are_attacks(attacks, told):
+    metrics = next(Federation(scenario_of(attacks=attacks)).play()).metrics
+    assert ("attack_success" in metrics) == told
+    assert ({"precision", "recall", "f1", "false_exclusions", "let_in"} <= set(metrics)) == bool(attacks)
+
+
+def test_what_attackers_could_not_do_is_noted():
+    record = next(Federation(scenario_of(attacks=[{"name": "alie", "count": 4}])).play())
+    assert any("attack 'alie' was not carried out" in note for note in record.notes)
+
+
+def test_a_run_of_before_a_key_was_known_is_resumed(tmp_path):
+    """Its configuration lacks the key, which then had its default."""
+    with pytest.raises(Stop):
+        simulate(scenario_of(), tmp_path, on_round=stop_after(1))
+    db = sqlite3.connect(tmp_path / "ledger.sqlite")
+    (text,) = db.execute("SELECT config FROM run").fetchone()
+    config = json.loads(text)
+    for key in ("start", "end", "ramp", "on", "off"):
+        del config["attacks"][0][key]
+    del config["data"]["reserve"], config["target_loss"]
+    db.execute("UPDATE run SET config = ?", [json.dumps(config)])
+    db.commit()
+    db.close()
+    assert [r.round for r in simulate(scenario_of(), tmp_path, resume=1).records] == [1, 2, 3]

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from ..core.types import RoundRecord
+from ..sim.scenario import AttackConfig
 from ..store.digest import ClientDigest, digest, distinct_notes, note_kind, why
 from ..store.ledger import Ledger, Run
 from .common import ENGINE, AsJson, Home, RunNumber, emit, hint, number, out, table, truth_of
@@ -67,7 +68,8 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     if run.engine != ENGINE:
         return {"engine": run.engine}
     data, train, guard = config["data"], config["train"], config["guard"]
-    attacks = [_part(a) for a in config["attacks"]]
+    usual = {name: field.default for name, field in AttackConfig.model_fields.items()}
+    attacks = [_part({k: v for k, v in a.items() if k == "name" or v != usual.get(k)}) for a in config["attacks"]]
     shown = {
         "data": f"{_part(data['dataset'])}, {data['clients']} clients, {_part(data['partition'])}",
         "model": _part(config["model"]),
