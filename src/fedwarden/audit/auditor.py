@@ -28,6 +28,7 @@ METRICS: Mapping[str, Callable[[Any, Any], float]] = {
     "cmd": cmd,
     "cmd_tanh": partial(cmd, bounds="tanh"),
 }
+COUNTS = ("accuracy", "ks")  # they move in steps of one sample
 PAST = 20  # changes of the outputs that are remembered
 
 
@@ -214,7 +215,8 @@ class Auditor:
     def _scalar(self, round: int, source: str, metric: str, layer: str, value: float) -> Observation:
         key = f"{source}/{metric}/{layer}"
         past = self.series.setdefault(key, [])
-        found = departure(value, np.array(past))
+        step = 1 / len(self.information.probe) if metric in COUNTS else 0.0
+        found = departure(value, np.array(past), step)
         if math.isfinite(value):
             self.series[key] = [*past, value][-self.window :]
         alarm = self._alarm(key, found.p)
@@ -227,7 +229,7 @@ class Auditor:
         parts: dict[str, float] = {}
         if len(past):
             expected = float(np.median([size(old) for old in past]))
-        if len(past) > 1:
+        if len(past) > 1 and math.isfinite(value):
             standardised = outputs.standardised_change(change, past)
             parts = {str(c): z for c, z in enumerate(standardised.tolist())}
             score, p = size(standardised), outputs.change_p(change, past)

@@ -161,11 +161,17 @@ class Information:
         """A model as one float32 vector where the audited model is."""
         layout, device = self.layout, next(self.model.parameters()).device
         if isinstance(params, Mapping):
+            if missing := [name for name in layout.names if name not in params]:
+                raise ValueError(f"the model has {missing[0]!r}; the state dict has {', '.join(params) or 'nothing'}")
             return layout.flatten(params).to(device)
-        if isinstance(params, Tensor | np.ndarray):
-            flat = torch.as_tensor(params).detach().reshape(-1)
-        else:
-            flat = torch.cat([torch.as_tensor(x).detach().reshape(-1).to(torch.float32) for x in params])
+        parts = [params] if isinstance(params, Tensor | np.ndarray) else params
+        flat = torch.cat([_vector(part) for part in parts])
         if len(flat) != layout.d:
             raise ValueError(f"the model has {layout.d} parameters and buffers; got {len(flat)} numbers")
-        return flat.to(device, torch.float32, copy=True)
+        return flat.to(device)
+
+
+def _vector(part: Any) -> Tensor:
+    if isinstance(part, Tensor):
+        return part.detach().reshape(-1).to(torch.float32)
+    return torch.from_numpy(np.array(part, dtype=np.float32).reshape(-1))

@@ -8,7 +8,7 @@ a model do. Sums are in float64 over blocks that fit the cache, so that only the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,7 +33,7 @@ def cosine(a: Array, b: Array) -> float:
     >>> cosine([3.0, 4.0], [4.0, 3.0])
     0.96
     """
-    inner, squares_a, squares_b, _, _ = _products(_pairs(a, b, aligned=True), centre=False)
+    inner, squares_a, squares_b, _ = _products(_pairs(a, b, aligned=True), centre=False)
     scale = math.sqrt(squares_a) * math.sqrt(squares_b)
     return min(max(inner / scale, -1.0), 1.0) if scale > 0 else math.nan
 
@@ -57,14 +57,14 @@ def procrustes(a: Array, b: Array, align: Align = None) -> float:
     if align not in (None, "orthogonal"):
         raise ValueError(f"align is None or 'orthogonal'; got {align!r}")
     pairs = _pairs(a, b, aligned=True)
-    inner, squares_a, squares_b, squares_difference, slope = _products(pairs, centre=True)
+    inner, squares_a, squares_b, squares_gap = _products(pairs, centre=True)
     norm_a, norm_b = math.sqrt(squares_a), math.sqrt(squares_b)
     if not norm_a * norm_b > 0:
         return math.nan
     if align == "orthogonal":
         squared = 2.0 - 2.0 * _nuclear_norm(pairs) / (norm_a * norm_b)
-    elif squares_difference < norm_a * norm_b:  # 2 - 2 <A, B> would lose the digits of clouds that nearly agree
-        squared = (squares_difference - (slope / (norm_a + norm_b)) ** 2) / (norm_a * norm_b)
+    elif squares_gap < norm_a * norm_b:  # 2 - 2 <A, B> would lose the digits of clouds that nearly agree
+        squared = (squares_gap - (norm_a - norm_b) ** 2) / (norm_a * norm_b)
     else:
         squared = 2.0 - 2.0 * inner / (norm_a * norm_b)
     return math.sqrt(min(max(squared, 0.0), 4.0))
@@ -124,19 +124,17 @@ def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
     return out / span.cumprod(dim=0)
 
 
-def _products(pairs: Iterable[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, ...]:
-    """<a, b>, <a, a>, <b, b>, <a - b, a - b> and <a - b, a + b>, of columns about their means if asked."""
-    total = torch.zeros(5, dtype=torch.float64)
+def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, ...]:
+    """<a, b>, <a, a>, <b, b> and <a - b, a - b>, of columns about their means if asked."""
+    total = torch.zeros(4, dtype=torch.float64, device=pairs[0][0].device)
     for a, b in pairs:
         for columns in _columns(a):
             x, y = a[:, columns], b[:, columns]
-            means = (_mean(x), _mean(y)) if centre else None
-            for u, v in zip(_rows(x), _rows(y), strict=True):
-                if means is not None:
-                    u, v = u - means[0], v - means[1]
-                u, v = u.reshape(-1), v.reshape(-1)
+            mean_x, mean_y = (_mean(x), _mean(y)) if centre else (0.0, 0.0)
+            for rows_x, rows_y in zip(_rows(x), _rows(y), strict=True):
+                u, v = (rows_x - mean_x).reshape(-1), (rows_y - mean_y).reshape(-1)
                 gap = u - v
-                total += torch.stack([u @ v, u @ u, v @ v, gap @ gap, gap @ (u + v)]).cpu()
+                total += torch.stack([u @ v, u @ u, v @ v, gap @ gap])
     return tuple(total.tolist())
 
 
@@ -172,16 +170,20 @@ def _mean(x: Tensor, squash: bool = False) -> Tensor:
 
 def _columns(x: Tensor) -> Iterator[slice]:
     """Ranges of columns of about one block each."""
-    width = max(1, BLOCK // len(x))
+    width = max(1, _block(x) // len(x))
     for start in range(0, x.shape[1], width):
         yield slice(start, start + width)
 
 
 def _rows(x: Tensor, squash: bool = False) -> Iterator[Tensor]:
     """Rows in blocks of float64; their tanh if asked."""
-    step = max(1, BLOCK // max(x.shape[1], 1))
+    step = max(1, _block(x) // x.shape[1])
     for rows in x.split(step):
         yield rows.double().tanh() if squash else rows.double()
+
+
+def _block(x: Tensor) -> int:
+    return BLOCK * (16 if x.is_cuda else 1)
 
 
 def _pairs(a: Array, b: Array, aligned: bool) -> list[tuple[Tensor, Tensor]]:

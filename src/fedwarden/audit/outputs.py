@@ -6,6 +6,8 @@ Beside them stand the usual measures: loss, accuracy, and tests for a shift from
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
@@ -78,7 +80,7 @@ def change_p(change: Scores, past: Matrix) -> float:
     floor = max(FLOOR * float(np.abs(past).max()), np.finfo(np.float64).tiny)
     deviations = np.maximum(past.std(axis=0, ddof=1), floor) * np.sqrt(1 + 1 / m)
     tails = 2 * stdtr(m - 1, -np.abs(change - past.mean(axis=0)) / deviations)
-    return float(min(1.0, len(change) * tails.min()))
+    return min(float(len(change) * tails.min()), 1.0)
 
 
 def loss(logits: Matrix, labels: Labels) -> float:
@@ -91,12 +93,12 @@ def loss(logits: Matrix, labels: Labels) -> float:
 
 
 def accuracy(logits: Matrix, labels: Labels) -> float:
-    """The share of samples whose largest logit is that of their class.
+    """The share of samples whose largest logit is that of their class; NaN where a logit is.
 
     >>> accuracy(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([0, 1]))
     0.5
     """
-    return float((logits.argmax(axis=1) == labels).mean())
+    return math.nan if np.isnan(logits).any() else float((logits.argmax(axis=1) == labels).mean())
 
 
 def ks(before: Matrix, after: Matrix) -> float:

@@ -1,0 +1,202 @@
+"""What a participant can make of what it sees: exact at n = 2, and the model is left as it was."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedwarden.audit.information import Information, View, remove_own, representations
+from fedwarden.core.layout import Layout
+
+
+def small(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+
+
+def states(n, seed=0):
+    return torch.randn(n, 23, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_two_clients_see_each_other_exactly():
+    own, other = states(2)
+    assert torch.allclose(remove_own((own + other) / 2, own, 1 / 2), other, rtol=0, atol=1e-15)
+    own, other = (x.float() for x in states(2, 1))
+    average = ((own.double() + other.double()) / 2).float()
+    error = (remove_own(average, own, 1 / 2) - other).abs()
+    assert (error <= 2 * torch.finfo(torch.float32).eps * average.abs() + 1e-9).all()  # the average's own rounding
+
+
+@pytest.mark.parametrize("n", [2, 3, 10])
+def test_the_average_of_the_others_with_equal_weights(n):
+    rows = states(n)
+    expected = (n * rows.mean(dim=0) - rows[0]) / (n - 1)  # as the paper writes it
+    found = remove_own(rows.mean(dim=0), rows[0], 1 / n)
+    assert torch.allclose(found, expected, rtol=1e-12)
+    assert torch.allclose(found, rows[1:].mean(dim=0), rtol=1e-10)
+
+
+def test_the_average_of_the_others_weighted_by_examples():
+    rows, counts = states(4), torch.tensor([10.0, 300.0, 5.0, 85.0], dtype=torch.float64)
+    average = (counts[:, None] * rows).sum(dim=0) / counts.sum()
+    others = (counts[1:, None] * rows[1:]).sum(dim=0) / counts[1:].sum()
+    assert torch.allclose(remove_own(average, rows[0], 10 / 400), others, rtol=1e-12)
+
+
+def test_many_clients_cost_no_digits():
+    n, d = 1000, 1_500_000  # more than one block
+    g = torch.Generator().manual_seed(0)
+    average = torch.randn(d, generator=g) + 100
+    own = average + 1e-3 * torch.randn(d, generator=g)
+    exact = (n * average.double() - own.double()) / (n - 1)
+    good = (remove_own(average, own, 1 / n).double() - exact).abs().max()
+    naive = ((n * average - own) / (n - 1)).double().sub(exact).abs().max()
+    assert good <= 0.5001 * torch.finfo(torch.float32).eps * 128  # half a unit in the last place of numbers near 100
+    assert naive > 1.5 * good
+
+
+@pytest.mark.parametrize("share", [1.0, -0.1, 1.5])
+def test_the_own_share_is_part_of_a_whole(share):
+    with pytest.raises(ValueError, match=rf"lies in \[0, 1\); got {share}"):
+        remove_own(torch.ones(2), torch.ones(2), share)
+
+
+def test_models_of_two_sizes_are_refused():
+    with pytest.raises(ValueError, match=r"one size; got \(2,\), \(3,\)"):
+        remove_own(torch.ones(2), torch.ones(3), 0.5)
+
+
+def test_representations_are_the_outputs_of_the_layers_for_the_given_state():
+    model, other, x = small(0), small(1), torch.randn(6, 4)
+    logits, layers = representations(model, other.state_dict(), x)
+    hidden = x @ other[0].weight.T + other[0].bias
+    assert torch.allclose(layers["0"], hidden)
+    assert torch.allclose(layers["1"], hidden.clamp(min=0))
+    assert torch.allclose(layers["2"], other(x))
+    assert torch.equal(logits, layers["2"])
+    assert not logits.requires_grad
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 2))
+    model.train()
+    model[1].eval()  # a frozen normalisation
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    modes = [m.training for m in model.modules()]
+    random = torch.random.get_rng_state()
+    zeros = {k: torch.zeros_like(v) for k, v in before.items()}
+    representations(model, zeros, torch.randn(3, 1, 4, 4))
+    assert [m.training for m in model.modules()] == modes
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(not m._forward_hooks for m in model.modules())
+    assert random.numel() == torch.random.get_rng_state().numel()
+
+
+def test_hooks_and_modes_come_back_after_an_error():
+    model = small().train()
+    with pytest.raises(RuntimeError):
+        representations(model, model.state_dict(), torch.randn(3, 9))
+    assert all(m.training and not m._forward_hooks for m in model.modules())
+
+
+def test_evaluation_mode_is_used():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.9), nn.Linear(4, 2)).train()
+    x = torch.randn(5, 4)
+    _, layers = representations(model, model.state_dict(), x)
+    assert torch.allclose(layers["0"], x, atol=1e-4)  # running mean 0 and variance 1, no dropout
+
+
+def test_layers_that_repeat_another_are_left_out_and_shared_ones_are_numbered():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.flat, self.a, self.relu, self.drop = nn.Flatten(), nn.Linear(4, 4), nn.ReLU(), nn.Dropout()
+            self.inplace, self.same = nn.ReLU(inplace=True), nn.Identity()
+
+        def forward(self, x):
+            return self.same(self.inplace(self.a(self.drop(self.relu(self.a(self.flat(x)))))))
+
+    model = Shared()
+    x = torch.randn(3, 2, 2)
+    _, layers = representations(model, model.state_dict(), x)
+    assert list(layers) == ["a", "relu", "a#2"]
+    first = x.reshape(3, 4) @ model.a.weight.T + model.a.bias
+    second = first.clamp(min=0) @ model.a.weight.T + model.a.bias
+    assert torch.allclose(layers["a"], first)
+    assert torch.allclose(layers["a#2"], second.clamp(min=0))  # rewritten in place
+
+
+def test_layers_may_be_chosen():
+    model, x = small(), torch.randn(2, 4)
+    assert list(representations(model, model.state_dict(), x, only=["1"])[1]) == ["1"]
+    assert representations(model, model.state_dict(), x, only=[])[1] == {}
+    with pytest.raises(ValueError, match="no module 'head'; it has 0, 1, 2"):
+        representations(model, model.state_dict(), x, only=["head"])
+
+
+def test_samples_come_first():
+    model = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 2)))
+    with pytest.raises(ValueError, match=r"layer '0' gives shape \(8,\) for 2 samples; samples come first"):
+        representations(model, {}, torch.randn(2, 4).T.contiguous().T)
+
+
+def test_views_follow_each_other_and_hold_no_more_than_the_last():
+    model, x = small(), torch.randn(5, 4)
+    info = Information(model, x, share=1 / 2)
+    d = Layout.of(model).d
+    rows = states(6, seed=3)[:, :d].float()
+    view, others = None, []
+    for t in range(3):
+        own, other = rows[2 * t], rows[2 * t + 1]
+        view = info.step(view, t + 1, (own + other) / 2, own)
+        others.append(other)
+        assert torch.allclose(view.target, other, atol=1e-6)
+    assert torch.allclose(view.gradient, others[2] - others[1], atol=1e-6)
+    model.load_state_dict(Layout.of(model).unflatten(others[2]))
+    assert torch.allclose(view.logits, model(x), atol=1e-5)
+    held = [v for v in vars(view).values() if isinstance(v, torch.Tensor)] + list(view.layers.values())
+    assert sum(v.numel() for v in held) == 2 * d + 5 * (3 + 3 + 2) + 5 * 2
+    with pytest.raises(ValueError, match="rounds come in order; got round 3 after round 3"):
+        info.step(view, 3, rows[0], rows[1])
+
+
+def test_the_first_round_has_no_gradient_and_a_client_that_sat_out_removes_nothing():
+    info = Information(small(), torch.randn(2, 4), share=1 / 2)
+    params = torch.randn(info.layout.d)
+    first = info.step(None, 1, params, own=None)
+    assert first.gradient is None
+    assert torch.equal(first.target, params)
+    left_in = Information(small(), torch.randn(2, 4)).step(None, 1, params, own=torch.randn(info.layout.d))
+    assert torch.equal(left_in.target, params)
+
+
+def test_a_model_may_come_flat_or_as_a_state_dict_or_as_arrays():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    info = Information(model, torch.randn(3, 2))
+    state = model.state_dict()
+    flat = info.flat(state)
+    assert torch.equal(flat, info.flat([v.numpy() for v in state.values()]))
+    assert torch.equal(flat, info.flat(flat))
+    assert torch.equal(flat, info.flat(flat.double().numpy()))
+    assert info.flat(flat).data_ptr() != flat.data_ptr()  # the caller may go on writing to it
+    assert {k: len(v) for k, v in info.parameters(flat).items()} == {
+        "0.weight": 4, "0.bias": 2, "1.weight": 2, "1.bias": 2,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="15 parameters and buffers; got 3 numbers"):
+        info.flat(torch.zeros(3))
+    with pytest.raises(ValueError, match=r"the model has '0.weight'; the state dict has 0.bias"):
+        info.flat({"0.bias": torch.zeros(2)})
+
+
+def test_nothing_but_what_a_client_sees_goes_in():
+    assert list(inspect.signature(Information.step).parameters) == ["self", "past", "round", "params", "own"]
+    assert set(View.__dataclass_fields__) == {"round", "target", "gradient", "layers", "logits"}
+    model, x = small(), torch.randn(4, 4)
+    rows = states(6)[:, : Layout.of(model).d].float()
+    swapped = rows[[0, 2, 1]]  # the other two clients change places: the participant cannot tell
+    views = [Information(model, x, 1 / 3).step(None, 1, r[:3].mean(dim=0), r[0]) for r in (rows, swapped)]
+    assert np.allclose(views[0].target, views[1].target, atol=1e-6)

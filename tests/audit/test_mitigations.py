@@ -1,0 +1,102 @@
+"""Mitigations: norms, deviations and schedules by hand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from fedwarden.audit.information import remove_own
+from fedwarden.audit.mitigations import (
+    Measured,
+    add_noise,
+    blend,
+    clip,
+    clip_and_noise,
+    new_share,
+    recommend,
+    smooth,
+)
+
+
+def test_clipping_shortens_and_keeps_the_direction():
+    update = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    short = clip(update, 2.0)
+    assert float(short.norm()) == pytest.approx(2.0, rel=1e-6)
+    assert torch.allclose(short / short.norm(), update / update.norm())
+    assert torch.equal(clip(update, 1e3), update)
+    assert torch.equal(clip(torch.zeros(3), 1.0), torch.zeros(3))
+
+
+def test_noise_has_the_deviation_it_should_and_depends_on_the_generator_alone():
+    update = torch.full((100_000,), 0.01)
+    noisy = clip_and_noise(update, norm=2.0, noise=1.5, rng=torch.Generator().manual_seed(1))
+    noise = noisy - clip(update, 2.0)
+    assert float(noise.std()) == pytest.approx(1.5 * 2.0, rel=0.01)
+    assert float(noise.mean()) == pytest.approx(0.0, abs=0.04)
+    assert torch.equal(noisy, clip_and_noise(update, 2.0, 1.5, torch.Generator().manual_seed(1)))
+    assert float((add_noise(update, 0.25, torch.Generator().manual_seed(2)) - update).std()) == pytest.approx(
+        0.25, rel=0.01
+    )
+
+
+def test_the_generator_of_the_program_is_left_alone():
+    before = torch.random.get_rng_state()
+    add_noise(torch.zeros(5), 1.0, torch.Generator().manual_seed(0))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_smoothing_shows_a_step_bit_by_bit():
+    keep, memory, shown = 0.8, None, []
+    for value in [0.0] * 3 + [1.0] * 6:
+        memory, sent = smooth(memory, torch.tensor([value], dtype=torch.float64), keep)
+        shown.append(float(sent))
+    assert shown[:3] == [0.0, 0.0, 0.0]
+    assert shown[3:] == pytest.approx([1 - keep**j for j in range(1, 7)])
+
+
+def test_new_data_come_in_evenly_and_stay():
+    old, new = np.arange(100), np.arange(1000, 1050)
+    shares = [new_share(t, start=6, rounds=5) for t in range(5, 12)]
+    assert shares == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    rows = [set(blend(old, new, share, np.random.default_rng(0)).tolist()) for share in shares]
+    assert [sum(r < 1000 for r in part) for part in rows] == [100, 80, 60, 40, 20, 0, 0]
+    assert [sum(r >= 1000 for r in part) for part in rows] == [0, 10, 20, 30, 40, 50, 50]
+    for earlier, later in pairwise(rows):
+        assert {r for r in earlier if r >= 1000} <= {r for r in later if r >= 1000}
+        assert {r for r in later if r < 1000} <= {r for r in earlier if r < 1000}
+
+
+def test_secure_aggregation_hides_nothing_from_a_participant():
+    g = torch.Generator().manual_seed(3)
+    models = torch.randn(4, 50, generator=g, dtype=torch.float64)
+    masks = torch.randn(4, 4, 50, generator=g, dtype=torch.float64)
+    masked = models + (masks - masks.transpose(0, 1)).sum(dim=1)  # client i adds m_ij and subtracts m_ji
+    assert not torch.allclose(masked, models)
+    plain, secure = (remove_own(rows.mean(dim=0), models[0], 1 / 4) for rows in (models, masked))
+    assert torch.allclose(plain, secure)
+    assert torch.allclose(secure, models[1:].mean(dim=0))
+
+
+def test_the_recommendation_keeps_to_the_budget():
+    found = [Measured("none", 0.99, 0.0), Measured("a", 0.6, 0.03), Measured("b", 0.6, 0.02), Measured("c", 0.2, 0.0)]
+    assert recommend(found, 0.05).name == "b"
+    assert recommend(found, 0.01).name == "c"  # below one half shows too, but less than 0.99
+    assert recommend(found[1:3], 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: clip(torch.ones(2), 0.0), "norm above 0; got 0.0"),
+        (lambda: add_noise(torch.ones(2), -1.0, torch.Generator()), "deviation of at least 0; got -1.0"),
+        (lambda: smooth(None, torch.ones(2), 1.0), r"lies in \[0, 1\); got 1.0"),
+        (lambda: new_share(1, 1, 0), "at least one round; got 0"),
+        (lambda: blend(np.arange(2), np.arange(2), 1.5, np.random.default_rng(0)), r"lies in \[0, 1\]; got 1.5"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,108 @@
+"""Verdicts against scikit-learn and by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from fedwarden.audit.verdict import (
+    Leakage,
+    auroc,
+    interval,
+    leakage,
+    sees,
+    smallest_detected,
+    threshold,
+    tpr_at,
+)
+
+SCORES = st.lists(st.integers(-5, 5), min_size=1, max_size=12).map(lambda v: np.array(v, dtype=float))
+
+
+@given(SCORES, SCORES)
+def test_auroc_is_that_of_scikit_learn_ties_and_all(shifted, null):
+    truth = np.r_[np.ones(len(shifted)), np.zeros(len(null))]
+    assert auroc(shifted, null) == pytest.approx(roc_auc_score(truth, np.r_[shifted, null]))
+    assert auroc(shifted, null) + auroc(null, shifted) == pytest.approx(1.0)
+
+
+def test_the_interval_is_the_bootstrap_of_pairs():
+    rng = np.random.default_rng(0)
+    null = rng.normal(size=20)
+    shifted = null + 0.8
+    low, high = interval(shifted, null, np.random.default_rng(1), draws=200)
+    picks = np.random.default_rng(1).integers(20, size=(200, 20))
+    truth = np.r_[np.ones(20), np.zeros(20)]
+    values = [roc_auc_score(truth, np.r_[shifted[i], null[i]]) for i in picks]
+    assert (low, high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
+    assert low < auroc(shifted, null) < high
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rng, truth, inside = np.random.default_rng(2), 0.7602, 0  # Phi(1 / sqrt 2) for a shift by one deviation
+    for _ in range(200):
+        low, high = interval(rng.normal(1, 1, 25), rng.normal(0, 1, 30), rng, draws=300)
+        inside += low <= truth <= high
+    assert 0.88 <= inside / 200 <= 0.99
+
+
+@given(SCORES, st.sampled_from([0.0, 0.05, 0.1, 0.25, 0.5]))
+def test_the_threshold_keeps_false_alarms_below_the_rate_and_is_the_smallest_that_does(null, rate):
+    limit = threshold(null, rate)
+    assert (null > limit).mean() <= rate
+    lower = null[null < limit]
+    assert not len(lower) or (null > lower.max()).mean() > rate
+
+
+def test_true_positives_are_counted_above_the_threshold():
+    null = np.arange(100.0)  # 94 is exceeded by 95 .. 99
+    assert threshold(null) == 94.0
+    assert tpr_at(np.array([94.0, 94.5, 95.0, 10.0]), null) == 0.5
+
+
+def test_the_smallest_shift_is_one_from_which_on_all_are_found():
+    null = np.arange(10.0)
+    found, missed = np.full(10, 99.0), np.zeros(10)
+    table = {0.55: found, 0.6: missed, 0.7: found, 0.9: found}
+    assert smallest_detected(table, null) == 0.7  # the lucky find at 0.55 does not count
+    assert smallest_detected({0.9: missed}, null) is None
+    mostly = np.r_[found[:7], missed[:3]]
+    assert smallest_detected({0.9: mostly}, null) is None
+    assert smallest_detected({0.9: mostly}, null, power=0.7) == 0.9
+
+
+def test_a_source_that_sees_only_new_samples_is_called_out():
+    rng = np.random.default_rng(3)
+    still, swapped, shifted = rng.normal(0, 1, 15), rng.normal(9, 1, 15), rng.normal(9, 1, 15)
+    nulls = {"no change": still, "fresh swap": swapped}
+    found = leakage(shifted, nulls, rng)
+    assert found["no change"].auroc == 1.0
+    assert found["no change"].tpr == 1.0
+    assert abs(found["fresh swap"].auroc - 0.5) < 0.3
+    assert sees(found) == "new samples"
+    assert sees(leakage(shifted + 9, nulls, rng)) == "the shift"
+    assert sees(leakage(rng.normal(0, 1, 15), nulls, rng)) == "nothing"
+
+
+def test_perfect_separation_of_two_seeds_proves_nothing():
+    found = leakage(np.array([7.0, 8.0, 9.0]), {"no change": np.array([1.0, 2.0, 3.0])}, np.random.default_rng(0))
+    assert (found["no change"].low, found["no change"].p) == (1.0, pytest.approx(1 / 20))  # 1 of (6 choose 3) orders
+    two = leakage(np.array([8.0, 9.0]), {"no change": np.array([1.0, 2.0])}, np.random.default_rng(0))
+    assert sees(two) == "nothing"
+
+
+def test_what_cannot_be_judged_is_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"finite scores.*'no change'"):
+        leakage(np.array([1.0, np.nan]), {"no change": np.ones(2)}, rng)
+    with pytest.raises(ValueError, match="finite scores"):
+        leakage(np.ones(2), {"no change": np.array([])}, rng)
+    with pytest.raises(ValueError, match="needs the null 'no change'; got fresh swap"):
+        sees({"fresh swap": Leakage(1.0, 1.0, 1.0, 0.0, 1.0)})
+    with pytest.raises(ValueError, match=r"level of an interval lies in \(0, 1\); got 95"):
+        interval(np.ones(2), np.ones(2), rng, level=95)
+    with pytest.raises(ValueError, match=r"rate of false alarms lies in \[0, 1\); got 5"):
+        threshold(np.ones(2), 5)
