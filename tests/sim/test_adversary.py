@@ -129,7 +129,19 @@ def test_the_guard_is_asked_about_the_whole_round():
     assert all(m[[0, 3, 4, 5], 0].tolist() == [1, 4, 5, 6] for m in asked)
     assert len(asked) == 1  # the furthest it may go was accepted at once
     mean = (0.5 + 3.5 + 4.5 + 5.5) / 4
-    assert models[1, 0] == models[2, 0] == pytest.approx(0.5 - 7 * mean)
+    assert models[1:3, 0].tolist() == pytest.approx([2 - 8 * mean, 3 - 8 * mean])
+
+
+def test_who_knows_all_knows_what_the_other_attackers_send():
+    asked = []
+
+    def judge(models):
+        asked.append(models[:, 0].tolist())
+        return np.ones(len(models), bool)
+
+    attacks = [{"name": "adaptive", "clients": [1]}, {"name": "sign_flip", "clients": [2]}]
+    play(adversary(*attacks), judge=judge)
+    assert asked[0][2] == 0.5 - 2.5
 
 
 def test_an_attack_that_cannot_be_made_is_noted_and_the_trained_models_are_sent():

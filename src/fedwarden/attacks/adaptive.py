@@ -31,9 +31,10 @@ def largest(passes: Callable[[float], bool], limit: float, steps: int) -> float:
 @register("attack", "adaptive")
 @dataclass(frozen=True)
 class Adaptive:
-    """Asks the guard first: the honest mean, pushed backwards as far as nobody who sends it would be flagged.
+    """Asks the guard first: what each trained, pushed against the honest mean as far as none of them would be flagged.
 
-    u = (1 - g) mu with the largest g up to ``limit``. It looks no further than the round.
+    u_i = x_i - g mu with the largest g up to ``limit``: every attacker keeps its own noise, so that no two are alike.
+    It looks no further than the round.
     """
 
     limit: float = 10.0
@@ -48,7 +49,7 @@ class Adaptive:
         mean, accepts = view.honest.mean(dim=0), view.accepts
 
         def pushed(g: float) -> Tensor:
-            return ((1 - g) * mean).expand_as(view.own)
+            return view.own - g * mean
 
         if accepts is None:
             return pushed(self.limit)
