@@ -259,7 +259,7 @@ def test_classes_that_moved_are_named_farthest_first():
         ({"sources": ("evaluation",)}, "needs the labels of the probe"),
         ({"n": 1}, "n >= 2 clients; got n=1"),
         ({"share": 1.0}, r"lies in \[0, 1\); got 1.0"),
-        ({"window": 1}, "at least 2 rounds; got 1"),
+        ({"window": 2}, "at least 3 rounds; got 2"),
         ({"alpha": 5}, r"alpha lies in \(0, 1\); got 5"),
         ({"labels": [0, 1]}, r"one label per sample of the probe; got \(2,\) for 3"),
     ],

@@ -37,8 +37,9 @@ class Observation:
     """One number of one round beside what its past let expect.
 
     ``layer`` is empty for the whole model. ``score`` is the departure in deviations of the past, ``p`` its probability
-    by chance; both are NaN while the past is too short. ``alarm`` holds for at most a share alpha of runs without a
-    change, for each source, metric and layer. ``parts`` are the standardised changes of the single classes.
+    by chance; both are NaN while the past is too short. Of runs without a change at most a share alpha has an alarm,
+    for each source, metric and layer, where noise about the trend is Gaussian. ``parts`` are the standardised changes
+    of the single classes.
     """
 
     round: int
@@ -113,8 +114,8 @@ class Auditor:
             raise ConfigError("the source 'evaluation' needs the labels of the probe; pass labels")
         if n < 2 and remove_own:
             raise ConfigError(f"others are audited in a federation of n >= 2 clients; got n={n}")
-        if window < 2:
-            raise ConfigError(f"a trend goes over a window of at least 2 rounds; got {window}")
+        if window < 3:
+            raise ConfigError(f"a trend and its deviation need a window of at least 3 rounds; got {window}")
         if not 0 < alpha < 1:
             raise ConfigError(f"alpha lies in (0, 1); got {alpha}")
         self.labels = None if labels is None else np.asarray(torch.as_tensor(labels).cpu(), dtype=np.int64)

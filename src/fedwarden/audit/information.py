@@ -7,8 +7,7 @@ before. Nothing else goes in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..core.forward import at_home, still
 from ..core.layout import Layout
 
 Params: TypeAlias = Tensor | Mapping[str, Tensor] | Sequence[Any]
@@ -78,7 +78,7 @@ def representations(
     >>> {name: tuple(x.shape) for name, x in layers.items()}
     {'1': (5, 3), '2': (5, 3), '4': (5, 2)}
     """
-    modules = dict(model.named_modules())
+    probe, modules = at_home(probe, model), dict(model.named_modules())
     if only is None:
         only = [name for name, module in modules.items() if not any(True for _ in module.children())]
     if unknown := [name for name in only if name not in modules]:
@@ -101,24 +101,12 @@ def representations(
 
     hooks = [modules[name].register_forward_hook(lambda _, __, output, name=name: keep(name, output)) for name in only]
     try:
-        with _evaluating(model), torch.no_grad():
+        with still(model):
             outputs = functional_call(model, dict(state), (probe,))
     finally:
         for hook in hooks:
             hook.remove()
     return outputs, found
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; every module gets its own mode back."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @dataclass(frozen=True, eq=False)
