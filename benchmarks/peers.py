@@ -7,6 +7,7 @@ Options have the suite's names; a default is the library's own.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -28,6 +29,7 @@ for _name in ("torchvision", "torchvision.transforms", "matplotlib", "matplotlib
 import byzfl  # noqa: E402
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
+gc.freeze()  # Flower's Bulyan collects garbage after every array: what is imported need not be searched
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def byzfl_norm_clipping(rows: Any, limit: float = 2.0) -> Any:
     return byzfl.Average()(byzfl.Clipping(c=limit)(rows))
 
 
-def byzfl_nearest_neighbour_mixing(rows: Any, f: int = 0, then: str = "mean") -> Any:
+def byzfl_nearest_neighbour_mixing(rows: Any, f: int, then: str) -> Any:
     after = {"mean": byzfl.Average, "median": byzfl.Median}[then]()
     return after(byzfl.NNM(f=f)(rows))
 

@@ -1,14 +1,22 @@
-"""Laws of every registered aggregator at its default options."""
+"""Laws of every registered aggregator: those of the suite, and those of its state and weights at default options."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import fedwarden as fw
+from fedwarden.conformance.laws import LAWS, examine
+from fedwarden.conformance.subject import RULES, Subject, registered
+from fedwarden.core.protocols import equip
 from fedwarden.core.registry import make
 
 N, D = 13, 40
+SERVER = fw.Server(root=lambda params, round: torch.ones(D, dtype=torch.float64))
+CONDITIONAL = {"below-precondition", "defaults"}  # a rule may be defined from one client on, or promise nothing
 pytestmark = pytest.mark.parametrize("name", fw.names("aggregator"))
 
 
@@ -22,15 +30,23 @@ def counts():
 
 def play(name, cohorts, weights):
     """The last result of several rounds, so that an aggregator with a memory uses it."""
-    aggregator = make("aggregator", name)
+    aggregator = equip(make("aggregator", name), SERVER)
     state = aggregator.init()
     for cohort in cohorts:
-        state, result = aggregator.step(state, cohort, weights)
+        state, result = aggregator.step(state, replace(cohort, params=torch.zeros(D)), weights)
     return result
 
 
 def ids_of(order):
     return [f"client {i}" for i in order]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_law(name, law):
+    finding = examine(Subject.of(registered(name), name), law)
+    assert finding.status != "broken", finding.note
+    if name in RULES and name not in law.exceptions and law.name not in CONDITIONAL:
+        assert finding.status == "kept", finding.note
 
 
 def test_an_update_has_one_finite_number_per_parameter(name, cohort_of):

@@ -266,7 +266,7 @@ def claimed_examples(subject: Subject) -> None:
 def input_untouched(subject: Subject) -> None:
     rows = draw(np.random.default_rng(5), _clients(subject))
     copy = rows.copy()
-    subject(rows)
+    subject.function(rows, **subject.with_size(D))
     if not np.array_equal(rows, copy):
         raise Broken(f"{int((rows != copy).any(axis=1).sum())} of {len(rows)} rows were changed")
 

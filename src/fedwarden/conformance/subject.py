@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,8 +95,8 @@ class Subject:
         return {key: value(d) if callable(value) else value for key, value in self.options.items()}
 
     def __call__(self, rows: Any, **more: Any) -> Array:
-        """The function's answer as (d,) float64."""
-        return flat(self.function(rows, **self.with_size(_size(rows)), **more))
+        """The function's answer as (d,) float64; it gets a copy, so that one that writes to it breaks one law only."""
+        return flat(self.function(deepcopy(rows), **self.with_size(_size(rows)), **more))
 
     def golden(self, rows: Array) -> Array:
         """The paper's answer."""
