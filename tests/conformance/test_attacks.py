@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,9 +14,11 @@ import fedwarden as fw
 from fedwarden.attacks import DataAttack, Examples, ModelAttack, Targeted, View
 from fedwarden.core.registry import lookup, make, parameters
 from fedwarden.sim.adversary import Adversary, Round
+from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import AttackConfig, load_scenario
 from fedwarden.sim.world import build_world
 
+PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text(encoding="utf-8")
 N, CLASSES, K, D = 30, 4, 3, 50
 ON_TOKENS = {"token_replacement"}  # an attack on something else than images has to say so here
 NEEDS_NO_DRAW = {"rotation", "blur"}  # neither does one that is not random
@@ -184,3 +190,22 @@ def test_buffers_are_sent_as_trained(name):
     act({"name": name, "clients": [1, 2]}, 1, models, measured=((0, 10), (20, D)))
     assert torch.equal(models[:, 10:20], trained[:, 10:20])
     assert not torch.equal(models, trained)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_documentation_tells_of_it_and_of_its_options(name):
+    """In its row of the table; an attack from elsewhere has its own documentation."""
+    factory = lookup("attack", name)
+    if not factory.__module__.startswith("fedwarden."):
+        pytest.skip("not of this package")
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |")]
+    if "as `min_max`" not in row:
+        assert all(f"`{option}" in row for option in parameters(factory))
+
+
+def test_the_documentations_scenario_runs():
+    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    federation = Federation(load_scenario(tomllib.loads(toml), ["rounds=6", "train.workers=1", "train.group=5"]))
+    records = list(federation.play())
+    assert federation.truth == {"0": {4, 5, 6}, "1": {4, 5, 6}, "2": {3, 4}, "3": {6}}
+    assert "attack_success" in records[0].metrics

@@ -510,14 +510,19 @@ def test_asking_the_guard_leaves_it_as_it_was(monkeypatch):
 
 
 def test_the_adaptive_attacker_is_not_flagged_and_does_harm():
-    changes = {"rounds": 6, "data": {"clients": 10}, "guard": {"preset": "pid-made", "options": {"k": 1.5}}}
-    attack = {"name": "adaptive", "count": 2, "start": 2}
-    records = list(Federation(scenario_of(attacks=[attack], **changes)).play())
-    flagged = {c for r in records for c, f in zip(r.client_ids, r.flagged, strict=True) if f}
-    assert not flagged & {"0", "1"}
-    blunt = {"name": "sign_flip", "count": 2, "start": 2, "scale": 10.0}
-    records = list(Federation(scenario_of(attacks=[blunt], **changes)).play())
-    assert {"0", "1"} & {c for r in records for c, f in zip(r.client_ids, r.flagged, strict=True) if f}
+    changes = {"rounds": 6, "data": {"clients": 10}, "guard": {"preset": "pid-made", "options": {"k": 2.4}}}
+
+    def play(*attacks):
+        records = list(Federation(scenario_of(attacks=list(attacks), **changes)).play())
+        flagged = {c for r in records for c, f in zip(r.client_ids, r.flagged, strict=True) if f}
+        return flagged, records[-1].metrics["loss"]
+
+    (nobody, honest), (sly, harmed) = play(), play({"name": "adaptive", "count": 1, "start": 2})
+    blunt, _ = play({"name": "sign_flip", "count": 1, "start": 2, "scale": 10.0})
+    assert not nobody
+    assert "0" not in sly
+    assert harmed > honest + 0.01
+    assert "0" in blunt
 
 
 def test_attack_success_is_the_share_of_wanted_answers():

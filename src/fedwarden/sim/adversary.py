@@ -58,6 +58,7 @@ class Adversary:
                 forgers.append(Forger(number, config, attack, frozenset(map(str, members))))
             elif not isinstance(attack, DataAttack):
                 raise ConfigError(f"attack {config.name!r} has neither 'poison', for data, nor 'forge', for updates")
+        forgers.sort(key=lambda forger: forger.attack.knowledge == "all")  # who knows all knows what the others send
         columns = torch.cat([torch.arange(a, b, device=device) for a, b in measured])
         return cls(tuple(forgers), frozenset(map(str, scenario.attackers())), columns, scenario.seed)
 
