@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,6 +130,11 @@ def test_every_exception_names_a_rule_of_the_registry_and_a_reason():
         assert set(law.exceptions) <= {*RULES, "bucketing"}
         assert all(len(reason) > 10 for reason in law.exceptions.values())
         assert law.says.endswith(".")
+
+
+def test_the_documentation_names_every_law_with_its_sentence():
+    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
+    assert all(f"| `{law.name}` | {law.says} |" in page for law in LAWS)
 
 
 def test_results_of_any_shape_are_read():

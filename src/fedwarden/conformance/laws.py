@@ -218,7 +218,7 @@ def near_agreement(subject: Subject) -> None:
         wrong, worst = wrong + (not off <= 2.5e-7), max(worst, off)
         attacked += float(np.linalg.norm(moved)) / np.sqrt(d) > 1e-5
     if wrong:
-        who = f"; an attacker was let in {attacked} times" if attacked else ""
+        who = f"; in {attacked} an attacker was let in" if attacked else ""
         raise Broken(f"{wrong} of {cases} cases with clients 1e-6 apart: off by up to {worst:.2g} a weight{who}")
 
 
@@ -260,7 +260,7 @@ def claimed_examples(subject: Subject) -> None:
         before, after = (float(np.linalg.norm(u - rows[liar])) for u in (fair, subject(rows, num_examples=counts)))
         if before > 1e-9 and after < 0.1 * before:
             share = 100 * (1 - after / before)
-            raise Broken(f"one client of {len(rows)} that claims 1e9 examples, the others 20, owns {share:.1f} % of it")
+            raise Broken(f"one client of {len(rows)} that claims 1e9 examples, the others 20, owns {share:.1f} %")
 
 
 def input_untouched(subject: Subject) -> None:
@@ -333,7 +333,7 @@ LAWS: tuple[Law, ...] = (
     Law("float16", "float16 input gives the answer that the same values give in float64.", float16, of_all=True),
     Law("bfloat16", "bfloat16 input gives the answer that the same values give in float64.", bfloat16, of_all=True),
     Law("buffers", "BatchNorm's counters are aggregated but decide nothing.", buffers, of_all=True),
-    Law("claimed-examples", "A client that claims 1e9 examples does not own it.", claimed_examples, of_all=True),
+    Law("claimed-examples", "A client claiming 1e9 examples does not own the result.", claimed_examples, of_all=True),
     Law("input-untouched", "The input is only read.", input_untouched, of_all=True),
     Law("defaults", "At default options one far client is kept out, or the call raises.", defaults),
 )  # fmt: skip
