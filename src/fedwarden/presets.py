@@ -28,12 +28,17 @@ def pid_made(
 def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
     """The default: no number of attackers and no tuning, from 4 clients on.
 
-    Two watches of the distance to the core of the cohort relative to the median one: evidence gathered over rounds
-    beyond an effect size and beyond the cohort's own heterogeneity, and updates ten times farther out than the median.
+    Four watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
+    beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
+    direction. Two speak at once: updates ten times farther out than the median, and updates ten times closer to
+    another one than is usual, which are copies.
     """
-    evidence, gross = {"name": "offset", "limit": 2.5}, {"name": "offset", "limit": math.log(10)}
+    once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
+    distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.2}
     watches = [
-        Watch("relative_distance", {"name": "evidence", "alpha": alpha}, evidence, start_round=1, name="evidence"),
-        Watch("relative_distance", "raw", gross, start_round=1, name="gross"),
+        Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
+        Watch("direction", direction, gathered, start_round=1, name="direction"),
+        Watch("relative_distance", "raw", once, start_round=1, name="gross"),
+        Watch("twins", "raw", once, start_round=1, name="twins"),
     ]
     return Warden(watches, "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)

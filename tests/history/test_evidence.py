@@ -27,10 +27,10 @@ def test_the_lower_spread_ignores_what_lies_above_the_median(means):
 
 
 @given(values, st.floats(0.001, 0.5), st.floats(1, 4))
-def test_the_allowance_is_an_effect_size_or_the_spread_of_the_cohort(means, alpha, ratio):
+def test_the_allowance_is_an_effect_size_or_the_spread_of_the_cohort(means, alpha, effect):
     x = np.array(means)
-    want = max(math.log(ratio), t.isf(alpha / len(x), max(len(x) / 2, 1)) * lower_spread(x))
-    assert allowance(x, alpha, ratio) == pytest.approx(want)
+    want = max(effect, t.isf(alpha / len(x), max(len(x) / 2, 1)) * lower_spread(x))
+    assert allowance(x, alpha, effect) == pytest.approx(want)
 
 
 def test_a_symmetric_cohort_has_about_the_spread_of_a_gaussian():
@@ -43,7 +43,7 @@ rounds = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.floats(-2, 5), m
 
 @given(rounds)
 def test_evidence_is_the_formula_whoever_takes_part(played):
-    history = Evidence(alpha=0.1, ratio=1.5)
+    history = Evidence(alpha=0.1)
     state, evidence, past = history.init(), {}, {}
     for now in played:
         state, scores = history.step(state, tuple(now), np.array(list(now.values())))
@@ -67,7 +67,7 @@ def test_one_round_never_decides_and_several_do():
 
 
 def test_a_client_a_little_out_is_never_suspected():
-    history = Evidence(ratio=1.5)
+    history = Evidence()
     state = history.init()
     for _ in range(100):
         state, scores = history.step(state, tuple("abcde"), np.array([0.0, 0.0, 0.0, 0.0, math.log(1.45)]))
@@ -83,7 +83,7 @@ def test_only_trusted_clients_say_what_is_allowed():
     assert narrow[4] == pytest.approx(0.6 / math.log(1.5) - 1)
 
 
-@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"ratio": 1.0}])
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"effect": 0.0}])
 def test_options_outside_of_their_range(options):
-    with pytest.raises(ConfigError, match="needs 0 < alpha < 1 and ratio > 1"):
+    with pytest.raises(ConfigError, match="needs 0 < alpha < 1 and effect > 0"):
         make("history", "evidence", **options)

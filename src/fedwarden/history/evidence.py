@@ -32,19 +32,19 @@ def lower_spread(means: Scores) -> float:
     return float(np.sqrt(np.square(below).sum() / ((len(means) + 1) // 2)))  # as many lie at or below the median
 
 
-def allowance(means: Scores, alpha: float, ratio: float) -> float:
-    """How far out, in logs, an honest client of this cohort may be expected to lie.
+def allowance(means: Scores, alpha: float, effect: float) -> float:
+    """How far out an honest client of this cohort may be expected to lie.
 
-        a = max(log ratio, t s),   t = t_{1 - alpha/n, n/2},   s = lower spread of the clients' mean values
+        a = max(effect, t s),   t = t_{1 - alpha/n, n/2},   s = lower spread of the clients' mean values
 
     The first is an effect size: less is not worth an exclusion. The second follows the cohort's own heterogeneity, at a
     level shared by its n clients; s rests on half of them, hence n/2 degrees of freedom.
 
-    >>> round(math.exp(allowance(np.zeros(10), alpha=0.05, ratio=1.5)), 6)
-    1.5
+    >>> allowance(np.zeros(10), alpha=0.05, effect=0.4)
+    0.4
     """
     n = len(means)
-    return max(math.log(ratio), -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
+    return max(effect, -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
 
 
 def gather(evidence: Scores, values: Scores, allowed: float) -> Scores:
@@ -63,14 +63,17 @@ def gather(evidence: Scores, values: Scores, allowed: float) -> Scores:
 @register("history", "evidence")
 @dataclass(frozen=True)
 class Evidence:
-    """Cumulative evidence of log ratios beyond an effect size and beyond the cohort's own heterogeneity."""
+    """Cumulative evidence beyond an effect size and beyond the cohort's own heterogeneity.
+
+    ``effect`` is in the signal's own units; the default is half as far again as the median, in logs.
+    """
 
     alpha: float = 0.05
-    ratio: float = 1.5
+    effect: float = math.log(1.5)
 
     def __post_init__(self) -> None:
-        if not (0 < self.alpha < 1 and self.ratio > 1):
-            raise ValueError(f"needs 0 < alpha < 1 and ratio > 1; got {self}")
+        if not (0 < self.alpha < 1 and self.effect > 0):
+            raise ValueError(f"needs 0 < alpha < 1 and effect > 0; got {self}")
 
     def init(self) -> Mapping[str, Any]:
         return {}
@@ -85,7 +88,7 @@ class Evidence:
         # one wild round must not stretch a client's mean, nor through it what the cohort is allowed
         means = means + (np.clip(values, -1.0, 1.0) - means) / (rounds + 1)
         reference = means if trusted is None or not trusted.any() else means[trusted]
-        scores = gather(evidence, values, allowance(reference, self.alpha, self.ratio))
+        scores = gather(evidence, values, allowance(reference, self.alpha, self.effect))
         now = {
             c: Memory(e, m, r.rounds + 1)
             for c, e, m, r in zip(client_ids, scores.tolist(), means.tolist(), past, strict=True)

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..core.linalg import distances_to
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
-from ..core.updates import Updates
 
 
 def resistant_slope(x: Scores, y: Scores) -> float:
@@ -57,7 +58,7 @@ def log_ratio(distances: Scores, counts: Scores, trusted: Mask, excuse: float) -
     return np.asarray(logs - np.median(logs[trusted]), dtype=np.float64)
 
 
-def core_distances(updates: Updates, trusted: Mask, shares: Scores) -> Scores:
+def core_distances(gram: NDArray[np.float64], trusted: Mask) -> Scores:
     """Distance to the mean of the trusted half that lies closest together, on one scale for those in it and not.
 
         core = the floor(n/2) + 1 trusted rows closest to the mean of the trusted rows,   k of them
@@ -65,19 +66,19 @@ def core_distances(updates: Updates, trusted: Mask, shares: Scores) -> Scores:
 
     One concentration step of Rousseeuw and Van Driessen, A Fast Algorithm for the Minimum Covariance Determinant
     Estimator (1999): a minority that pulls the mean does not pull its core. The divisors are what independent rows of
-    one variance have. Two reads of the updates.
+    one variance have. ``gram`` holds the inner products of the rows about any point.
 
-    >>> rows = Updates.of(np.array([[0.0], [2.0], [1.0], [1.0], [9.0]]))
-    >>> core_distances(rows, np.ones(5, bool), np.full(5, 0.2)).round(3).tolist()  # the core: 2, 1 and 1
+    >>> points = np.array([0.0, 2.0, 1.0, 1.0, 9.0])
+    >>> core_distances(np.outer(points, points), np.ones(5, bool)).round(3).tolist()  # the core: 2, 1 and 1
     [1.155, 0.816, 0.408, 0.408, 6.64]
     """
-    near = updates.survey(trusted, shares).sq_distances
+    near = distances_to(gram, trusted / trusted.sum())
     index = np.flatnonzero(trusted)
     k = len(index) // 2 + 1
     core = np.zeros(len(near), bool)
     core[index[np.argsort(near[index], kind="stable")[:k]]] = True
-    squares = updates.survey(core, shares).sq_distances
-    return np.asarray(np.sqrt(squares / np.where(core, max(1 - 1 / k, 1e-9), 1 + 1 / k)), dtype=np.float64)
+    scale = np.sqrt(np.where(core, max(1 - 1 / k, 1e-9), 1 + 1 / k))
+    return np.asarray(distances_to(gram, core / core.sum()) / scale, dtype=np.float64)
 
 
 @register("signal", "relative_distance")
@@ -92,5 +93,5 @@ class RelativeDistance:
             raise ValueError(f"excuse is a factor of at least 1; got {self.excuse}")
 
     def __call__(self, cohort: Cohort) -> Scores:
-        distances = core_distances(cohort.updates, cohort.reference, cohort.shares)
+        distances = core_distances(cohort.updates.gram(), cohort.reference)
         return log_ratio(distances, cohort.num_examples, cohort.reference, self.excuse)
