@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .rules.offset import Offset
     from .rules.robust import RobustZ
     from .rules.sigma import Cantelli, Gaussian, KSigma
+    from .signals.divergence import divergence
     from .warden import Warden, Watch
 
 __version__ = "0.1.0"
@@ -32,7 +33,7 @@ __all__ = [
     "GESD", "PID", "Admission", "Aggregate", "Auditor", "Cantelli", "Cohort", "ConfigError", "Evidence",
     "FedwardenError", "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply",
     "RobustZ", "RoundRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd",
-    "cosine", "gesd", "names", "procrustes", "register", "robust_z",
+    "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
@@ -53,6 +54,7 @@ _HOMES = {
     "rules.offset": ("Offset",),
     "rules.robust": ("RobustZ",),
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
+    "signals.divergence": ("divergence",),
     "warden": ("Warden", "Watch"),
 }  # fmt: skip
 

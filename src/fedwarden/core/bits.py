@@ -29,41 +29,44 @@ def _count(typingctx: Any, word: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def pack(units, words):
-    """Bit b of words[w, i] is set where units[i, 64 w + b] > 0; bits past the last unit stay unset."""
-    n, size = units.shape
+    """Bit b of words[c, w, i] is set where units[c, i, 64 w + b] > 0; bits past the last unit stay unset."""
+    models, n, size = units.shape
     whole = size // 64
-    for i in range(n):
-        row = units[i]
-        for w in range(whole):
-            word = np.uint64(0)
-            for b in range(64):
-                word |= np.uint64(row[64 * w + b] > 0) << np.uint64(b)
-            words[w, i] = word
-        if whole < len(words):
-            word = np.uint64(0)
-            for b in range(size - 64 * whole):
-                word |= np.uint64(row[64 * whole + b] > 0) << np.uint64(b)
-            words[whole, i] = word
+    for c in range(models):
+        for i in range(n):
+            row = units[c, i]
+            for w in range(whole):
+                word = np.int64(0)
+                for b in range(64):
+                    word |= np.int64(row[64 * w + b] > 0) << np.int64(b)
+                words[c, w, i] = word
+            if 64 * whole < size:
+                word = np.int64(0)
+                for b in range(size - 64 * whole):
+                    word |= np.int64(row[64 * whole + b] > 0) << np.int64(b)
+                words[c, whole, i] = word
 
 
 @njit(nogil=True, cache=True)
-def differences(words, out):
-    """out[i, j] = how many bits differ between samples i and j."""
-    size, n = words.shape
+def agreement(words, size, out):
+    """out[c, i, j] = 1 - d / size with d the bits in which samples i and j of words[c] differ."""
+    models, length, n = words.shape
     counts = np.empty(n, np.uint64)
-    half = size > FEW
-    for i in range(n):
-        stop = i if half else n
-        counts[:] = 0
-        for w in range(size):
-            row = words[w]
-            word = row[i]
-            for j in range(stop):
-                counts[j] += _count(word ^ row[j])
-        for j in range(stop):
-            out[i, j] = counts[j]
-    if half:
+    half = length > FEW
+    for c in range(models):
         for i in range(n):
-            out[i, i] = 0
-            for j in range(i):
-                out[j, i] = out[i, j]
+            stop = i if half else n
+            counts[:] = 0
+            for w in range(length):
+                row = words[c, w]
+                word = row[i]
+                for j in range(stop):
+                    counts[j] += _count(np.uint64(word ^ row[j]))
+            row = out[c, i]
+            for j in range(stop):
+                row[j] = np.float32(1) - np.float32(counts[j]) / np.float32(size)
+        if half:
+            for i in range(n):
+                out[c, i, i] = 1
+                for j in range(i):
+                    out[c, j, i] = out[c, i, j]

@@ -1,9 +1,10 @@
-"""The models of a cohort's clients, run on samples of the server without leaving a trace in its model."""
+"""The models of a round, run on samples of the server without leaving a trace in its model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -15,9 +16,13 @@ from .types import Cohort
 from .updates import Updates
 
 T = TypeVar("T")
+Look = Callable[[], list[Tensor]]
+Rows = Sequence[Sequence[Tensor]]
 
-READ_BYTES = 4 << 20  # updates read in one go, near the size of a second-level cache
-BATCH_BYTES = 256 << 20  # weights and activations of the clients that a GPU runs at once
+STACK_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # weights and activations of the models that one call runs
+STACKABLE = {nn.Linear, nn.LayerNorm, nn.BatchNorm1d, nn.PReLU}
+COUNTER = "num_batches_tracked"  # of BatchNorm, which does not read it in evaluation
+GROUP = 8  # models that run one after another before what was seen of them is used
 
 
 @contextmanager
@@ -41,31 +46,54 @@ def at_home(samples: Tensor, model: nn.Module) -> Tensor:
     return samples.to(weight.device, weight.dtype if samples.is_floating_point() else None)
 
 
-def with_global(look: Callable[[], T], model: nn.Module, cohort: Cohort) -> T:
-    """``look`` while the model holds the round's global parameters."""
-    layout = Layout.of(model)
-    return _lend(model, layout.unflatten(_params(layout, cohort).to(_device(model))), look)
+def at_once(model: nn.Module, activations: int) -> int:
+    """How many models to run by one call; 1 = one after another. ``activations`` are the entries of one pass.
+
+    As many as fit in ``STACK_BYTES``, where linear layers hold all the weights: stacked matrices are multiplied by one
+    call, but stacked filters are slower than one after another.
+    """
+    plain = all(type(m) in STACKABLE for m in model.modules() if any(True for _ in m.parameters(recurse=False)))
+    room = STACK_BYTES.get(_home(model).type, 0) if plain else 0
+    return max(1, room // (4 * (sum(p.numel() for p in model.parameters()) + activations)))
 
 
-def map_clients(look: Callable[[], Tensor], model: nn.Module, cohort: Cohort, activations: int) -> Tensor:
-    """``look`` while the model holds each client's weights in turn: (n, ...), NaN where these are not finite.
+def each_model(look: Look, model: nn.Module, cohort: Cohort, stack: int) -> Iterator[list[Tensor]]:
+    """``look`` while the model holds the round's global weights, then each client's, in groups of g models.
 
         weights_i = params + x_i
 
-    ``look`` runs the model, which :func:`still` has made quiet, and returns a new tensor. On a GPU as many clients as
-    fit in ``BATCH_BYTES`` go through one call under ``torch.func.vmap``, unless the model has convolutions, which
-    stacked are slower than one after another; a CPU gains nothing from it. ``activations`` are the entries of a pass.
+    ``look`` runs the model and returns new tensors; a group has each of them as (g, ...). The first group is the global
+    model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``.
     """
-    layout, device = Layout.of(model), _device(model)
-    params = _params(layout, cohort).to(cohort.updates.device, cohort.updates.dtype)
-    fit = BATCH_BYTES // (4 * (layout.d + activations))
-    stacked = device.type == "cuda" and fit > 1 and all(p.dim() <= 2 for p in model.parameters())
-    size = fit if stacked else max(1, READ_BYTES // (4 * layout.d))
-    found: list[Tensor] = []
-    for start in range(0, len(cohort), size):
-        flat = _weights(cohort.updates.select(range(start, min(start + size, len(cohort)))), params).to(device)
-        found += _together(look, model, layout, flat) if stacked else _in_turn(look, model, layout, flat)
-    return torch.stack(found)
+    layout, home = Layout.of(model), _home(model)
+    base, shift = _offset(layout, cohort, home)
+    yield _in_turn(look, model, layout, home, [[base]], shift)
+    n, size = len(cohort), stack if stack > 1 else GROUP
+    for group in (range(start, min(start + size, n)) for start in range(0, n, size)):
+        if stack > 1:
+            yield _together(look, model, layout, home, cohort.updates, group, shift)
+        else:
+            yield _in_turn(look, model, layout, home, [cohort.updates.sent(i) for i in group], shift)
+
+
+def _home(model: nn.Module) -> torch.device:
+    return next(chain(model.parameters(), model.buffers())).device
+
+
+def _offset(layout: Layout, cohort: Cohort, home: torch.device) -> tuple[Tensor, Tensor | None]:
+    """What the global model would have sent, and what makes weights of what was sent; None where that is nothing."""
+    if cohort.params is None:
+        raise ValueError("a client's model is params + update, and this cohort has no params; set Cohort.params")
+    if cohort.updates.d != layout.d or cohort.params.numel() != layout.d:
+        raise ValueError(
+            f"updates, params and the server's model must agree in size; got updates of d={cohort.updates.d}, "
+            f"{cohort.params.numel()} params and a model of {layout.d}"
+        )
+    params, base = cohort.params.detach().reshape(-1), cohort.updates.base
+    if base is None:
+        return torch.zeros_like(params), params.to(home, torch.float32)
+    same = base.data_ptr() == params.data_ptr() or torch.equal(base, params.to(base))
+    return base, None if same else (params.to(base) - base).to(home)
 
 
 class _Lent(nn.Module):
@@ -84,59 +112,48 @@ def _lend(model: nn.Module, state: dict[str, Tensor], task: Callable[[], T]) -> 
     return functional_call(_Lent(model), lent, (task,), tie_weights=False)  # type: ignore[no-any-return]
 
 
-def _in_turn(look: Callable[[], Tensor], model: nn.Module, layout: Layout, flat: Tensor) -> list[Tensor]:
+def _in_turn(
+    look: Look, model: nn.Module, layout: Layout, home: torch.device, rows: Rows, shift: Tensor | None
+) -> list[Tensor]:
     """One loan for all: the weights change in place, as handing them over costs as much as running a small model."""
-    held = flat[0].clone()
-    state = layout.unflatten(held)
-    sources = zip(layout.names, held.split(list(layout.sizes)), strict=True)
-    casts = [(state[name], part) for name, part in sources if state[name].dtype != held.dtype]
+    held = torch.empty(layout.d, device=home)
+    state = {k: v for k, v in layout.unflatten(held).items() if not k.endswith(COUNTER)}
+    parts = dict(zip(layout.names, held.split(list(layout.sizes)), strict=True))
+    casts = [(value, parts[name].view_as(value)) for name, value in state.items() if value.dtype != held.dtype]
 
-    def task() -> list[Tensor]:
+    def task() -> list[list[Tensor]]:
         found = []
-        for row in flat:
-            held.copy_(row)
+        for row in rows:
+            start = 0
+            for piece in row:
+                held[start : start + piece.numel()].copy_(piece)
+                start += piece.numel()
+            if shift is not None:
+                held.add_(shift)
             for target, part in casts:
-                target.copy_((part if target.is_floating_point() else part.round()).view_as(target))
-            found.append(_sound(look(), held))
+                target.copy_(part if target.is_floating_point() else part.round())
+            found.append(look())
         return found
 
-    return _lend(model, state, task)
+    return [torch.stack(column) for column in zip(*_lend(model, state, task), strict=True)]
 
 
-def _together(look: Callable[[], Tensor], model: nn.Module, layout: Layout, flat: Tensor) -> list[Tensor]:
-    def one(row: Tensor) -> Tensor:
-        return _sound(_lend(model, layout.unflatten(row), look), row)
-
+def _together(
+    look: Look,
+    model: nn.Module,
+    layout: Layout,
+    home: torch.device,
+    updates: Updates,
+    group: range,
+    shift: Tensor | None,
+) -> list[Tensor]:
+    """All in one call, the weights stacked."""
+    if updates.array is not None:
+        flat = updates.array[group.start : group.stop].to(home, torch.float32)
+    else:
+        flat = torch.stack([torch.cat([p.to(home, torch.float32) for p in updates.sent(i)]) for i in group])
+    flat = flat if shift is None else flat + shift
     try:
-        return list(vmap(one)(flat))
+        return vmap(lambda row: _lend(model, layout.unflatten(row), look))(flat)
     except RuntimeError:  # vmap cannot follow every model; what else is wrong is raised again
-        return _in_turn(look, model, layout, flat)
-
-
-def _sound(seen: Tensor, weights: Tensor) -> Tensor:
-    """NaN instead of what was seen of weights that are not finite, which their sum tells in one pass."""
-    return seen.where(weights.sum().isfinite(), torch.nan)
-
-
-def _weights(updates: Updates, params: Tensor) -> Tensor:
-    """Whole models, (n, d): every row is read once."""
-    flat = torch.empty(len(updates), updates.d, dtype=updates.dtype, device=updates.device)
-    for start, stop, block in updates.blocks():
-        torch.add(block, params[start:stop], out=flat[:, start:stop])
-    return flat
-
-
-def _params(layout: Layout, cohort: Cohort) -> Tensor:
-    if cohort.params is None:
-        raise ValueError("a client's model is params + update, and this cohort has no params; set Cohort.params")
-    if cohort.updates.d != layout.d or cohort.params.numel() != layout.d:
-        raise ValueError(
-            f"updates, params and the server's model must agree in size; got updates of d={cohort.updates.d}, "
-            f"{cohort.params.numel()} params and a model of {layout.d}"
-        )
-    return cohort.params.detach().reshape(-1)
-
-
-def _device(model: nn.Module) -> torch.device:
-    some: Tensor = next(iter(model.state_dict().values()))
-    return some.device
+        return _in_turn(look, model, layout, home, [updates.sent(i) for i in group], shift)

@@ -165,6 +165,16 @@ class Updates:
             if segment.measured or not measured_only:
                 yield start, stop, self._block(segment, start, stop)
 
+    def sent(self, i: int) -> list[Tensor]:
+        """Row i as it arrived, the base not taken off: in one piece where the rows are one array, else by segment."""
+        return [segment.rows[i] for segment in self.segments] if self.array is None else [self.array[i]]
+
+    @cached_property
+    def array(self) -> Tensor | None:
+        """The (n, d) array as it arrived, the base not taken off, where the rows came as one."""
+        first = self.segments[0].stack
+        return None if first is None else first.as_strided((self.n, self.d), first.stride())
+
     def survey(self, trusted: Mask | None = None, shares: Scores | None = None, spread: bool = True) -> Survey:
         """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.
 
@@ -447,6 +457,18 @@ class Mixed(Updates):
 
     def _block(self, segment: Segment, start: int, stop: int) -> Tensor:
         return self._factors @ self.source._block(segment, start, stop)
+
+    def sent(self, i: int) -> list[Tensor]:
+        """Row i with the base put back, one piece per segment."""
+        row = self._only([i])
+        pieces = [row._block(s, s.start, s.stop)[0] for s in self.segments]
+        if self.base is None:
+            return pieces
+        return [piece + self.base[s.start : s.stop] for piece, s in zip(pieces, self.segments, strict=True)]
+
+    @cached_property
+    def array(self) -> Tensor | None:
+        return None
 
     def _products(self) -> NDArray[np.float64]:
         full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)
