@@ -67,13 +67,22 @@ def each_model(look: Look, model: nn.Module, cohort: Cohort, stack: int) -> Iter
     """
     layout, home = Layout.of(model), _home(model)
     base, shift = _offset(layout, cohort, home)
-    yield _in_turn(look, model, layout, home, [[base]], shift)
     n, size = len(cohort), stack if stack > 1 else GROUP
-    for group in (range(start, min(start + size, n)) for start in range(0, n, size)):
-        if stack > 1:
-            yield _together(look, model, layout, home, cohort.updates, group, shift)
-        else:
+    groups = [range(start, min(start + size, n)) for start in range(0, n, size)]
+    if stack > 1:  # the global model too: another way to multiply could turn a bit
+        yield _together(look, model, layout, home, base[None], shift)
+        for group in groups:
+            yield _together(look, model, layout, home, _table(cohort.updates, group), shift)
+    else:
+        yield _in_turn(look, model, layout, home, [[base]], shift)
+        for group in groups:
             yield _in_turn(look, model, layout, home, [cohort.updates.sent(i) for i in group], shift)
+
+
+def _table(updates: Updates, group: range) -> Tensor:
+    if updates.array is not None:
+        return updates.array[group.start : group.stop]
+    return torch.stack([torch.cat([piece.float() for piece in updates.sent(i)]) for i in group])
 
 
 def _home(model: nn.Module) -> torch.device:
@@ -139,21 +148,12 @@ def _in_turn(
 
 
 def _together(
-    look: Look,
-    model: nn.Module,
-    layout: Layout,
-    home: torch.device,
-    updates: Updates,
-    group: range,
-    shift: Tensor | None,
+    look: Look, model: nn.Module, layout: Layout, home: torch.device, rows: Tensor, shift: Tensor | None
 ) -> list[Tensor]:
     """All in one call, the weights stacked."""
-    if updates.array is not None:
-        flat = updates.array[group.start : group.stop].to(home, torch.float32)
-    else:
-        flat = torch.stack([torch.cat([p.to(home, torch.float32) for p in updates.sent(i)]) for i in group])
+    flat = rows.to(home, torch.float32)
     flat = flat if shift is None else flat + shift
     try:
         return vmap(lambda row: _lend(model, layout.unflatten(row), look))(flat)
     except RuntimeError:  # vmap cannot follow every model; what else is wrong is raised again
-        return _in_turn(look, model, layout, home, [updates.sent(i) for i in group], shift)
+        return _in_turn(look, model, layout, home, [[row] for row in flat], None)

@@ -1,0 +1,341 @@
+"""The geometric divergence: exact counts, invariances, a case by hand, and the signal against one model at a time."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import fedwarden as fw
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.layout import Layout
+from fedwarden.core.registry import make
+from fedwarden.signals import divergence as module
+from fedwarden.signals.divergence import (
+    WIDTH,
+    Divergence,
+    affinity,
+    divergence,
+    hamming,
+    hierarchical,
+    layer_similarity,
+    overlap,
+)
+from fedwarden.sim.models import build_model
+
+KINDS = ("absolute", "relative", "cosine")
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+def mlp(seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 3)).to(dtype)
+
+
+class Encoder(nn.Module):
+    """Tokens through a transformer layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, tokens):
+        return self.head(self.layer(self.embed(tokens)).mean(dim=1))
+
+
+MODELS = {
+    "mlp": (mlp, lambda: torch.randn(12, 6)),
+    "bfloat16": (lambda: mlp(dtype=torch.bfloat16), lambda: torch.randn(12, 6)),
+    "cnn": (lambda: build_model("pid_made_cnn", {}, (1, 16, 16), 4, seed=0), lambda: torch.randn(12, 1, 16, 16)),
+    "residual": (lambda: build_model("resnet18", {"width": 4}, (3, 8, 8), 4, seed=0), lambda: torch.randn(12, 3, 8, 8)),
+    "transformer": (Encoder, lambda: torch.randint(11, (12, 5))),
+}
+
+
+def loop_hamming(bits):
+    n = len(bits)
+    return [
+        [sum(bool(a) != bool(b) for a, b in zip(bits[i], bits[j], strict=True)) for j in range(n)] for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [1, 5, WIDTH - 1, WIDTH, WIDTH + 1, 2 * WIDTH + 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_products_in_blocks_count_like_a_plain_loop(size, dtype, device):
+    units = torch.randn(4, size, generator=torch.Generator().manual_seed(size))
+    units[0, : size // 2] = 0.0
+    units = (units > 0 if dtype == torch.bool else units.to(dtype)).to(device)
+    assert hamming(overlap(units)).tolist() == loop_hamming((units > 0).tolist())
+    many = torch.stack([units, ~units if dtype == torch.bool else -units])
+    assert torch.equal(overlap(many)[0], overlap(units))
+
+
+@pytest.mark.parametrize("size", [3, 64, 1000, 5000])
+def test_packed_bits_and_products_give_the_same_affinities(size, monkeypatch):
+    pytest.importorskip("numba")
+    units = torch.randn(6, size)
+    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
+    packed = affinity(units)
+    monkeypatch.setattr(module, "KERNEL_SIZE", math.inf)
+    assert torch.allclose(packed, affinity(units), atol=1e-7, rtol=0)
+    want = 1 - np.array(loop_hamming((units > 0).tolist())) / size
+    np.testing.assert_allclose(packed.numpy(), want, atol=1e-7)
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=6), min_size=1, max_size=1), st.floats(0, 3))
+def test_the_hierarchical_sum_is_that_of_a_loop(rows, gamma):
+    deltas, want, before = rows[0], 0.0, 0.0
+    for delta in deltas:
+        want += delta * math.exp(-gamma * before)
+        before += delta
+    assert hierarchical(np.array(deltas), gamma) == pytest.approx(want, abs=1e-12)
+
+
+def test_similarities_by_their_formulas():
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(size=(3, 5, 5)) for _ in range(2))
+    for i in range(3):
+        far, one, other = (np.sqrt((m**2).sum()) for m in (a[i] - b[i], a[i], b[i]))
+        want = {"absolute": 1 - far / 5, "relative": 1 - far / other, "cosine": (a[i] * b[i]).sum() / one / other}
+        for kind in KINDS:
+            got = layer_similarity(torch.tensor(a), torch.tensor(b), kind)
+            assert float(got[i]) == pytest.approx(want[kind], rel=1e-9)
+
+
+def by_hand():
+    """Samples 1 and -1 through two layers of two units.
+
+    Model a: units x and -x, then the two as they are; so the samples differ in both bits of both layers. Model b: x
+    and x + 9, so they differ in one bit of two; its second layer sees (1, 10) and (0, 8), all on.
+    """
+    a, b = (nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2), nn.ReLU()) for _ in range(2))
+    layers = {
+        a: ([[1.0], [-1.0]], [0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]),
+        b: ([[1.0], [1.0]], [0.0, 9.0], [[1.0, 1.0], [0.0, 1.0]], [0.0, 0.0]),
+    }
+    with torch.no_grad():
+        for model, (w, c, v, d) in layers.items():
+            for target, value in zip(model.parameters(), (w, c, v, d), strict=True):
+                target.copy_(torch.tensor(value))
+    return a, b, torch.tensor([[1.0], [-1.0]])
+
+
+def test_a_case_by_hand():
+    a, b, x = by_hand()
+    # off the diagonal, a has 0 and 0; b has 1/2 and 1
+    first, second = math.sqrt(2 * 0.5**2) / 2, math.sqrt(2 * 1.0**2) / 2
+    for gamma in (0.0, 1.0, 2.5):
+        assert divergence(a, b, x, gamma) == pytest.approx(first + second * math.exp(-gamma * first), abs=1e-6)
+    first, second = math.sqrt(0.5) / math.sqrt(2.5), math.sqrt(2) / 2
+    assert divergence(a, b, x, 0.0, "relative") == pytest.approx(first + second, abs=1e-6)
+    first, second = 1 - 2 / math.sqrt(2 * 2.5), 1 - 2 / math.sqrt(2 * 4)
+    assert divergence(a, b, x, 0.0, "cosine") == pytest.approx(first + second, abs=1e-6)
+    assert fw.divergence is divergence
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_does_not_diverge_from_itself(name):
+    build, probe = MODELS[name]
+    model, x = build(), probe()
+    for kind in KINDS:
+        assert divergence(model, copy.deepcopy(model), x, affinity=kind) == pytest.approx(0.0, abs=1e-5)
+    assert divergence(model, model, x) == 0.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_units_and_the_scale_of_a_layer_do_not_matter(kind):
+    a, b, x = mlp(0), mlp(1), torch.randn(20, 6)
+    want = divergence(a, b, x, affinity=kind)
+    assert want > 0.01
+    order = torch.randperm(9)
+    moved = copy.deepcopy(a)
+    with torch.no_grad():
+        moved[0].weight.copy_(4 * a[0].weight[order])  # powers of two, so that no bit turns by rounding
+        moved[0].bias.copy_(4 * a[0].bias[order])
+        moved[2].weight.copy_(a[2].weight[:, order] / 4)
+    assert divergence(moved, b, x, affinity=kind) == pytest.approx(want, rel=1e-6)
+    assert divergence(moved, a, x, affinity=kind) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_models_of_other_depth_are_refused():
+    with pytest.raises(ValueError, match="equally many layers of rectified units; got 2 and 1"):
+        divergence(mlp(), nn.Sequential(nn.Linear(6, 2), nn.ReLU()), torch.randn(4, 6))
+
+
+def clients(model, n, far=3, seed=0):
+    """n models near the given one, the third farther away; running variances stay above zero."""
+    layout, rng = Layout.of(model), torch.Generator().manual_seed(seed)
+    params = layout.flatten(model.state_dict())
+    steps = torch.zeros(n, layout.d)
+    for a, b in layout.measured:
+        steps[:, a:b] = 0.02 * torch.randn(n, b - a, generator=rng)
+    steps[2] *= far
+    return layout, params, params + steps
+
+
+def cohort(updates, params):
+    return fw.Cohort(1, tuple(map(str, range(len(updates)))), updates, np.ones(len(updates)), params)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kernels", [0, math.inf])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_signal_is_the_divergence_of_each_client_from_the_global_model(name, kernels, device, monkeypatch):
+    monkeypatch.setattr(module, "KERNEL_SIZE", kernels)
+    torch.manual_seed(3)
+    build, probe = MODELS[name]
+    model, x = build().to(device), probe().to(device)
+    layout, params, models = clients(model, 11)
+    twins = [copy.deepcopy(model) for _ in models]
+    for twin, row in zip(twins, models, strict=True):
+        twin.load_state_dict(layout.unflatten(row))
+    for kind in KINDS:
+        signal = Divergence(gamma=0.5, affinity=kind).equip(fw.Server(model, x))
+        reading = signal(cohort(fw.Updates.of(models, params, layout.measured), params))
+        want = [divergence(twin, model, x, 0.5, kind) for twin in twins]
+        tolerance = {"mlp": 1e-6, "bfloat16": 0.05}.get(name, 0.01)  # a bit may turn where sums are rounded otherwise
+        np.testing.assert_allclose(reading.values, want, atol=tolerance)
+        assert reading.values.dtype == np.float64
+        parts = np.stack(list(reading.parts.values()), axis=1)
+        np.testing.assert_allclose(hierarchical(parts, 0.5), reading.values)
+    assert next(iter(reading.parts)).startswith("layer 1")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_client_that_sends_the_global_model_back_has_not_moved_at_all(name):
+    build, probe = MODELS[name]
+    model, x = build(), probe()
+    layout, params, models = clients(model, 11)
+    models[[0, 5, 10]] = params
+    reading = Divergence().equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params, layout.measured), params))
+    assert (reading.values == 0).tolist() == [i in (0, 5, 10) for i in range(11)]
+
+
+def test_whole_models_deltas_and_layers_say_the_same():
+    model, x = mlp(), torch.randn(12, 6)
+    layout, params, models = clients(model, 5)
+    signal = Divergence().equip(fw.Server(model, x))
+    want = signal(cohort(fw.Updates.of(models, params), params)).values
+    pieces = [list(row.split(list(layout.sizes))) for row in models]
+    for updates in (fw.Updates.of(models - params), fw.Updates.of(pieces, params, layout.measured)):
+        np.testing.assert_allclose(signal(cohort(updates, params)).values, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38])
+def test_a_client_without_numbers_has_no_score_and_the_others_keep_theirs(name, value):
+    build, probe = MODELS[name]
+    torch.manual_seed(0)
+    model, x = build(), probe()
+    layout, params, models = clients(model, 5)
+    signal = Divergence().equip(fw.Server(model, x))
+    want = signal(cohort(fw.Updates.of(models, params, layout.measured), params)).values
+    models[1, layout.measured[-1][0]] = value  # a single weight of the last layer
+    got = signal(cohort(fw.Updates.of(models, params, layout.measured), params))
+    assert np.isnan(got.values[1])
+    assert all(np.isnan(part[1]) for part in got.parts.values())
+    np.testing.assert_allclose(np.delete(got.values, 1), np.delete(want, 1), atol=1e-6)
+
+
+def test_a_dead_unit_made_by_a_weight_that_is_no_number_is_seen_too():
+    model, x = mlp(), torch.randn(12, 6)
+    _, params, models = clients(model, 3)
+    models[0, 6 * 9] = -math.inf  # a bias that switches a unit off; the outputs stay finite
+    reading = Divergence().equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params), params))
+    assert np.isnan(reading.values).tolist() == [True, False, False]
+
+
+def test_the_first_samples_of_the_server_are_the_probe():
+    model, x = mlp(), torch.randn(30, 6)
+    _, params, models = clients(model, 4)
+    few = Divergence(probe=10).equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params), params))
+    same = Divergence().equip(fw.Server(model, x[:10]))(cohort(fw.Updates.of(models, params), params))
+    np.testing.assert_array_equal(few.values, same.values)
+
+
+def test_a_second_look_at_the_same_updates_runs_no_model():
+    model, x = mlp(), torch.randn(12, 6)
+    _, params, models = clients(model, 4)
+    signal, first = Divergence().equip(fw.Server(model, x)), cohort(fw.Updates.of(models, params), params)
+    reading, runs = signal(first), []
+    handle = model.register_forward_hook(lambda *_: runs.append(1))
+    assert signal(cohort(first.updates, params)) is reading
+    assert not runs
+    signal(cohort(fw.Updates.of(models, params), params))
+    handle.remove()
+    assert runs
+
+
+def test_the_model_is_as_it_was():
+    model, x = build_model("resnet18", {"width": 4}, (3, 8, 8), 4, seed=0), torch.randn(6, 3, 8, 8)
+    layout, params, models = clients(model, 3)
+    model[1].eval()
+    state, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
+    Divergence().equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params, layout.measured), params))
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    assert [m.training for m in model.modules()] == flags
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_warden_flags_the_client_whose_representations_moved_and_records_the_layers():
+    model, x = mlp(), torch.randn(64, 6)
+    layout, params, models = clients(model, 9, far=20)
+    watch = fw.Watch("divergence", "raw", {"name": "robust_z", "limit": 6.0}, start_round=1)
+    warden = fw.Warden([watch], policy="observe").equip(fw.Server(model, x))
+    record = warden.step(cohort(fw.Updates.of(models, params, layout.measured), params)).record
+    assert np.flatnonzero(record.flagged).tolist() == [2]
+    assert set(record.watches[0].parts) == {"layer 1", "layer 2"}
+
+
+def test_what_is_missing_is_named():
+    model, x = mlp(), torch.randn(12, 6)
+    _, params, models = clients(model, 3)
+    with pytest.raises(ValueError, match=r"equip it with fw\.Server\(model=\.\.\., probe=\.\.\.\)"):
+        Divergence()(cohort(fw.Updates.of(models, params), params))
+    for server in (fw.Server(), fw.Server(model=model), fw.Server(probe=x)):
+        with pytest.raises(ConfigError, match="a model and a probe; synthetic_probe makes one"):
+            Divergence().equip(server)
+    with pytest.raises(ValueError, match="no rectified unit found in Linear"):
+        Divergence().equip(fw.Server(nn.Linear(6, 2), x))
+    with pytest.raises(ValueError, match="at least 2 samples to compare; got 1"):
+        Divergence().equip(fw.Server(model, x[:1]))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"gamma": -1.0}, "gamma .* at least 0; got -1.0"),
+        ({"affinity": "angle"}, "affinity is 'absolute', 'relative' or 'cosine'; got 'angle'"),
+        ({"probe": 1}, "at least 2 samples to compare; got 1"),
+    ],
+)
+def test_options_outside_of_their_range(option, message):
+    with pytest.raises(ConfigError, match=message):
+        make("signal", "divergence", **option)
+
+
+def test_functions_are_watched_like_modules():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(6, 9), nn.Linear(9, 7), nn.Linear(7, 3)])
+
+        def forward(self, x):
+            return self.layers[2](F.relu(self.layers[1](F.relu(self.layers[0](x), inplace=True))))
+
+    model, x, functional = mlp(), torch.randn(12, 6), Functional()
+    _, params, models = clients(model, 5)
+    a, b = (
+        Divergence().equip(fw.Server(m, x))(cohort(fw.Updates.of(models, params), params)) for m in (model, functional)
+    )
+    np.testing.assert_allclose(a.values, b.values, atol=1e-6)
