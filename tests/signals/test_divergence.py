@@ -17,17 +17,8 @@ import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.layout import Layout
 from fedwarden.core.registry import make
-from fedwarden.signals import divergence as module
-from fedwarden.signals.divergence import (
-    WIDTH,
-    Divergence,
-    affinity,
-    divergence,
-    hamming,
-    hierarchical,
-    layer_similarity,
-    overlap,
-)
+from fedwarden.signals import affinity as module
+from fedwarden.signals.divergence import Divergence, divergence, hierarchical, layer_similarity
 from fedwarden.sim.models import build_model
 
 KINDS = ("absolute", "relative", "cosine")
@@ -59,37 +50,6 @@ MODELS = {
     "residual": (lambda: build_model("resnet18", {"width": 4}, (3, 8, 8), 4, seed=0), lambda: torch.randn(12, 3, 8, 8)),
     "transformer": (Encoder, lambda: torch.randint(11, (12, 5))),
 }
-
-
-def loop_hamming(bits):
-    n = len(bits)
-    return [
-        [sum(bool(a) != bool(b) for a, b in zip(bits[i], bits[j], strict=True)) for j in range(n)] for i in range(n)
-    ]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("size", [1, 5, WIDTH - 1, WIDTH, WIDTH + 1, 2 * WIDTH + 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
-def test_products_in_blocks_count_like_a_plain_loop(size, dtype, device):
-    units = torch.randn(4, size, generator=torch.Generator().manual_seed(size))
-    units[0, : size // 2] = 0.0
-    units = (units > 0 if dtype == torch.bool else units.to(dtype)).to(device)
-    assert hamming(overlap(units)).tolist() == loop_hamming((units > 0).tolist())
-    many = torch.stack([units, ~units if dtype == torch.bool else -units])
-    assert torch.equal(overlap(many)[0], overlap(units))
-
-
-@pytest.mark.parametrize("size", [3, 64, 1000, 5000])
-def test_packed_bits_and_products_give_the_same_affinities(size, monkeypatch):
-    pytest.importorskip("numba")
-    units = torch.randn(6, size)
-    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
-    packed = affinity(units)
-    monkeypatch.setattr(module, "KERNEL_SIZE", math.inf)
-    assert torch.allclose(packed, affinity(units), atol=1e-7, rtol=0)
-    want = 1 - np.array(loop_hamming((units > 0).tolist())) / size
-    np.testing.assert_allclose(packed.numpy(), want, atol=1e-7)
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=6), min_size=1, max_size=1), st.floats(0, 3))

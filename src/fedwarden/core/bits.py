@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """CPU kernels for activation patterns held as bits: packing, and how many bits each pair of samples differs in.
 
-Needs numba. :mod:`fedwarden.signals.divergence` holds the same counts as matrix products in torch, which is the
+Needs numba. :mod:`fedwarden.signals.affinity` holds the same counts as matrix products in torch, which is the
 reference, the fallback and the path on a GPU. Words are laid out with the samples innermost, so that one word of a
 sample meets those of all others in one run of memory.
 """
@@ -28,12 +28,12 @@ def _count(typingctx: Any, word: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def pack(units, words):
-    """Bit b of words[c, w, i] is set where units[c, i, 64 w + b] > 0; bits past the last unit stay unset."""
-    models, n, size = units.shape
+def pack(units, words, start, stop):
+    """Bit b of words[c, w, i] is set where units[c, i, 64 w + b] > 0, for samples [start, stop); the rest is unset."""
+    size = units.shape[2]
     whole = size // 64
-    for c in range(models):
-        for i in range(n):
+    for c in range(len(units)):
+        for i in range(start, stop):
             row = units[c, i]
             for w in range(whole):
                 word = np.int64(0)
@@ -48,13 +48,17 @@ def pack(units, words):
 
 
 @njit(nogil=True, cache=True)
-def agreement(words, size, out):
-    """out[c, i, j] = 1 - d / size with d the bits in which samples i and j of words[c] differ."""
+def agreement(words, size, out, first, step):
+    """out[c, i, j] = 1 - d / size with d the bits in which samples i and j of words[c] differ.
+
+    For i = first, first + step, ...; long words are counted for j < i alone and written twice, so that all i together
+    fill the matrix.
+    """
     models, length, n = words.shape
     counts = np.empty(n, np.uint64)
     half = length > FEW
     for c in range(models):
-        for i in range(n):
+        for i in range(first, n, step):
             stop = i if half else n
             counts[:] = 0
             for w in range(length):
@@ -65,8 +69,7 @@ def agreement(words, size, out):
             row = out[c, i]
             for j in range(stop):
                 row[j] = np.float32(1) - np.float32(counts[j]) / np.float32(size)
-        if half:
-            for i in range(n):
-                out[c, i, i] = 1
-                for j in range(i):
-                    out[c, j, i] = out[c, i, j]
+            if half:
+                row[i] = 1
+                for j in range(stop):
+                    out[c, j, i] = row[j]

@@ -1,0 +1,55 @@
+"""Activation patterns as bits: exact counts by every way of counting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedwarden.signals import affinity as module
+from fedwarden.signals.affinity import WIDTH, affinity, hamming, overlap
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+def loop_hamming(bits):
+    n = len(bits)
+    return [
+        [sum(bool(a) != bool(b) for a, b in zip(bits[i], bits[j], strict=True)) for j in range(n)] for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [1, 5, WIDTH - 1, WIDTH, WIDTH + 1, 2 * WIDTH + 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_products_in_blocks_count_like_a_plain_loop(size, dtype, device):
+    units = torch.randn(4, size, generator=torch.Generator().manual_seed(size))
+    units[0, : size // 2] = 0.0
+    units = (units > 0 if dtype == torch.bool else units.to(dtype)).to(device)
+    assert hamming(overlap(units)).tolist() == loop_hamming((units > 0).tolist())
+    many = torch.stack([units, ~units if dtype == torch.bool else -units])
+    assert torch.equal(overlap(many)[0], overlap(units))
+
+
+@pytest.mark.parametrize("size", [3, 64, 1000, 5000])
+def test_packed_bits_and_products_give_the_same_affinities(size, monkeypatch):
+    pytest.importorskip("numba")
+    units = torch.randn(6, size)
+    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
+    packed = affinity(units)
+    monkeypatch.setattr(module, "KERNEL_SIZE", math.inf)
+    assert torch.allclose(packed, affinity(units), atol=1e-7, rtol=0)
+    want = 1 - np.array(loop_hamming((units > 0).tolist())) / size
+    np.testing.assert_allclose(packed.numpy(), want, atol=1e-7)
+
+
+def test_threads_share_the_work_without_changing_it(monkeypatch):
+    pytest.importorskip("numba")
+    units = torch.randn(11, 3000)
+    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
+    want = affinity(units)
+    monkeypatch.setattr(module, "SHARED_SIZE", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert torch.equal(affinity(units), want)
