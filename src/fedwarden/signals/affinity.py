@@ -31,7 +31,7 @@ def overlap(units: Tensor) -> Tensor:
     """
     size = units.shape[-1]
     if not units.is_cuda:
-        on = torch.empty(*units.shape[:-1], min(WIDTH, size))
+        on = torch.empty(*units.shape[:-1], min(WIDTH, size), device=units.device)
         parts = (torch.gt(part, 0, out=on[..., : part.shape[-1]]) for part in units.split(WIDTH, dim=-1))
         return torch.stack([a @ a.mT for a in parts]).sum(dim=0)
     width = min(WIDTH, size)

@@ -113,7 +113,7 @@ def client_deltas(
                 reference, usual = [a[0] for a in seen], outputs[0].isfinite()
             moved = [1 - layer_similarity(a, b, kind) for a, b in zip(seen, reference, strict=True)]
             found.append(torch.stack(moved, dim=1).where((outputs.isfinite() | ~usual)[:, None], torch.nan))
-    deltas: NDArray[np.float64] = torch.cat(found[1:]).double().cpu().numpy()
+    deltas: NDArray[np.float64] = torch.cat(found[1:]).cpu().double().numpy()
     deltas[~np.isfinite(cohort.updates.lengths())] = np.nan
     return deltas
 
