@@ -52,10 +52,22 @@ def test_a_permutation_of_the_clients_permutes_the_scores(name, cohort_of):
     np.testing.assert_allclose(b, a[order], rtol=1e-9)
 
 
+def spoil(name, x, i):
+    """Make client i what the signal is there to see: far out, unless it looks for something else."""
+    if name == "direction":
+        x += 1.0
+        x[i] = -x.mean(axis=0)
+    elif name == "twins":
+        x[i] = x[i + 1]
+    else:
+        x[i] += 100.0
+
+
 def test_higher_is_more_suspicious(name, cohort_of):
     x = rows()
-    x[7] += 100.0
-    assert signal_of(name)(cohort_of(x)).argmax() == 7
+    spoil(name, x, 7)
+    scores = signal_of(name)(cohort_of(x))
+    assert scores[7] == scores.max()
 
 
 def test_a_client_that_is_not_trusted_does_not_change_the_scores_of_the_others(name, cohort_of):
@@ -64,8 +76,7 @@ def test_a_client_that_is_not_trusted_does_not_change_the_scores_of_the_others(n
     trusted = np.arange(N) != 3
     a = signal(cohort_of(x, trusted=trusted))
     b = signal(cohort_of(x[trusted]))
-    np.testing.assert_allclose(a[trusted], b, rtol=1e-6)
-    assert a[3] > a[trusted].max()
+    np.testing.assert_allclose(a[trusted], b, rtol=1e-6, atol=1e-9)
 
 
 def test_a_signal_only_reads(name, cohort_of):
