@@ -165,7 +165,7 @@ def test_its_memory_does_not_grow_with_the_rounds(runs):
 
 
 def test_it_sees_only_what_a_client_sees(runs):
-    assert list(inspect.signature(Auditor.observe).parameters) == ["self", "round", "params", "own"]
+    assert list(inspect.signature(Auditor.observe).parameters) == ["self", "round", "params", "own", "share"]
     model = network()
     before = {k: v.clone() for k, v in model.state_dict().items()}
     auditor = Auditor(model, runs["probe"], runs["labels"])
@@ -281,3 +281,10 @@ def test_outputs_must_be_logits():
     auditor.observe(1, torch.zeros(5))
     with pytest.raises(ValueError, match=r"logits \(samples, classes\); the model gives \(3, 1\)"):
         auditor.observe(2, torch.ones(5))
+
+
+def test_a_share_of_its_own_for_each_round():
+    auditor = Auditor(network(), torch.rand(3, 64), n=2, sources=("weights",))
+    own, other = torch.randn(2410), torch.randn(2410)
+    auditor.observe(1, 0.25 * own + 0.75 * other, own, share=0.25)
+    torch.testing.assert_close(auditor.view.target, other)

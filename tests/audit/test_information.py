@@ -193,7 +193,7 @@ def test_a_model_may_come_flat_or_as_a_state_dict_or_as_arrays():
 
 
 def test_nothing_but_what_a_client_sees_goes_in():
-    assert list(inspect.signature(Information.step).parameters) == ["self", "past", "round", "params", "own"]
+    assert list(inspect.signature(Information.step).parameters) == ["self", "past", "round", "params", "own", "share"]
     assert set(View.__dataclass_fields__) == {"round", "target", "gradient", "layers", "logits"}
     model, x = small(), torch.randn(4, 4)
     rows = states(6)[:, : Layout.of(model).d].float()

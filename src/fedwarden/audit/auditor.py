@@ -131,13 +131,16 @@ class Auditor:
         self.tests: dict[str, int] = {}
         self.changes: dict[str, list[list[float]]] = {}
 
-    def observe(self, round: int, params: Params, own: Params | None = None) -> list[Observation]:
+    def observe(
+        self, round: int, params: Params, own: Params | None = None, share: float | None = None
+    ) -> list[Observation]:
         """What a round shows, from the global model at its end and the model that this client sent in it.
 
         Both may be flat, state dicts or lists of arrays. Without ``own`` (this client sat out) the global model is the
-        others'. Weights, representations and outputs speak from the second round on, gradients from the third.
+        others'. ``share`` is the own part of this round's average, where it is not always the same. Weights,
+        representations and outputs speak from the second round on, gradients from the third.
         """
-        before, now = self.view, self.information.step(self.view, round, params, own)
+        before, now = self.view, self.information.step(self.view, round, params, own, share)
         seen = [self._scalar(round, *found) for found in self._measure(before, now)]
         if before is not None and "outputs" in self.sources:
             pairs = zip(self._answers(before), self._answers(now), strict=True)

@@ -126,13 +126,18 @@ class Information:
     def layout(self) -> Layout:
         return Layout.of(self.model)
 
-    def step(self, past: View | None, round: int, params: Params, own: Params | None = None) -> View:
-        """The view after a round from the global model at its end and the model one sent in it, None if none."""
+    def step(
+        self, past: View | None, round: int, params: Params, own: Params | None = None, share: float | None = None
+    ) -> View:
+        """The view after a round from the global model at its end and the model one sent in it, None if none.
+
+        ``share`` is the own part of this round's average, where it is not always the same.
+        """
         if past is not None and round <= past.round:
             raise ValueError(f"rounds come in order; got round {round} after round {past.round}")
         target = self.flat(params)
-        if own is not None and self.share:
-            target = remove_own(target, self.flat(own), self.share)
+        if own is not None and self.share:  # a share of 0 leaves one's own part in
+            target = remove_own(target, self.flat(own), self.share if share is None else share)
         return self.look(round, target, None if past is None else target - past.target)
 
     def look(self, round: int, target: Tensor, gradient: Tensor | None) -> View:

@@ -27,6 +27,7 @@ from .adversary import Adversary, Round
 from .engine import Engine, choose_group, one_thread
 from .metrics import Detection, Truth, detection, evaluate, round_detection, rounds_to, watch_quality
 from .models import build_model
+from .observers import Observer, Rewrite, Sight
 from .pool import Pool, default_workers
 from .scenario import Scenario
 from .trainer import LocalTraining
@@ -48,7 +49,11 @@ def find_device(name: str) -> torch.device:
 
 
 class Federation:
-    """The server and its clients; ``play`` yields the record of each round and changes the state."""
+    """The server and its clients; ``play`` yields the record of each round and changes the state.
+
+    ``observers`` see what the client of that id sees, or an outsider where there is none. ``senders`` rewrite the
+    update that a client sends, ``publisher`` that of the server. They are set before the rounds that they are to see.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -74,6 +79,9 @@ class Federation:
         self.truth = scenario.truth()
         self.goals = _goals(scenario, self.world)
         self.adversary = Adversary.of(scenario, self.engine.layout.measured, self.device)
+        self.observers: dict[str, Observer] = {}
+        self.senders: dict[str, Rewrite] = {}
+        self.publisher: Rewrite | None = None
         self.previous: Tensor | None = None  # kept only where somebody may want to send it again
         self.round = 0
 
@@ -123,13 +131,27 @@ class Federation:
             return np.array([c not in refused for c in chosen], dtype=bool) & ~record.flagged
 
         notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted))
+        for i, client in enumerate(chosen):
+            if client in self.senders:
+                models[i] = self.params + self.senders[client](t, models[i] - self.params)
         outcome = self.warden.step(self._cohort(t, chosen, models))
         update = outcome.update.to(torch.float32)
+        if self.publisher is not None:
+            update = self.publisher(t, update)
         self.params = self.params + update
         self.previous = update if self.adversary.forgers else None
         self.round = t
+        for client, observer in self.observers.items():
+            observer(self._sight(t, client, chosen, models))
         record = replace(outcome.record, notes=(*outcome.record.notes, *notes))
         return replace(record, metrics={**self._evaluate(), **self._detect(record)})
+
+    def _sight(self, t: int, client: str, chosen: Sequence[str], models: Tensor) -> Sight:
+        """What a client sees of the round; copies, so that nothing it does reaches the federation."""
+        if client not in chosen:
+            return Sight(t, self.params.clone(), None, len(chosen), 0.0)
+        share = len(self.world.rows[client]) / sum(len(self.world.rows[c]) for c in chosen)
+        return Sight(t, self.params.clone(), models[chosen.index(client)].clone(), len(chosen), share)
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor) -> Cohort:
         counts = np.array([len(self.world.rows[c]) for c in chosen], dtype=np.float64)

@@ -1,0 +1,54 @@
+"""What one party of a simulated federation sees, and what it may do to what it sends.
+
+An observer gets no more than its party would in a real federation: no other client's update, no verdict of the guard,
+no truth about who attacks. A rewrite changes an update on its way: a client's own before it is sent, or the server's
+before it is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from ..core.seeds import numpy_rng
+from .world import World
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """One party's view at the end of a round.
+
+    ``params`` is the new global model (d,). ``own`` is the model that the party sent, None where it sent none. ``n``
+    clients took part, and ``share`` is its own part of all their examples: 0 where it sent none.
+    """
+
+    round: int
+    params: Tensor
+    own: Tensor | None
+    n: int
+    share: float
+
+
+Observer: TypeAlias = Callable[[Sight], object]
+"""Sees each round; what it returns is dropped."""
+
+Rewrite: TypeAlias = Callable[[int, Tensor], Tensor]
+"""An update (d,) of a round as it is sent on."""
+
+
+def own_samples(world: World, client: str, most: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of up to ``most`` samples of a client: those that it holds back, else those it trains on.
+
+    A party that is no client has as many samples of the test data.
+    """
+    held = world.held_out.get(client, np.zeros(0, dtype=np.int64))
+    if client in world.rows:
+        x, y, rows = world.x, world.y, held if len(held) else world.rows[client]
+    else:
+        x, y, rows = world.data.x_test, world.data.y_test, np.arange(len(world.data.y_test))
+    chosen = np.sort(numpy_rng(seed, "own samples", 0, client).permutation(rows)[:most])
+    return x[chosen], y[chosen]
