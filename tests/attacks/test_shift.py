@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwarden.attacks import Examples
-from fedwarden.attacks.shift import exchange
+from fedwarden.attacks.shift import exchange, refresh
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 
@@ -62,3 +62,30 @@ def test_too_few_samples_that_no_client_holds():
 def test_options_outside_of_their_range(options):
     with pytest.raises(ConfigError, match=r"even and exchange lie in \[0, 1\]"):
         make("attack", "label_shift", **options)
+
+
+@given(st.integers(1, 60), st.floats(0, 1), st.integers(0, 10**6))
+def test_fresh_samples_keep_every_label(n, share, seed):
+    y = np.arange(n) % 3
+    pool = rng(seed).permutation(np.repeat(np.arange(4), 30))
+    found = refresh(y, pool, share, rng(seed))
+    new = found >= 0
+    assert new.sum() == round(share * n)
+    assert np.array_equal(pool[found[new]], y[new])
+    assert len(set(found[new].tolist())) == new.sum()
+
+
+def test_fresh_samples_are_those_of_the_pool():
+    own = Examples(torch.zeros(4, 2), np.array([0, 1, 1, 0]))
+    pool = Examples(torch.arange(1.0, 13.0).reshape(6, 2), np.array([1, 1, 0, 0, 1, 1]))
+    x, y = make("attack", "fresh_samples").poison(own, pool, 2, rng())
+    assert np.array_equal(y, own.y)
+    assert sorted(x[[0, 3], 0].tolist()) == [5.0, 7.0]  # both samples of class 0
+    half = make("attack", "fresh_samples", exchange=0.5).poison(own, pool, 2, rng())
+    assert int((half.x != 0).all(dim=1).sum()) == 2
+
+
+def test_fresh_samples_need_a_stock_of_each_class():
+    own = Examples(torch.zeros(2, 1), np.array([3, 3]))
+    with pytest.raises(ValueError, match=r"needs 2 samples of class 3 .* has 1; raise data.reserve"):
+        make("attack", "fresh_samples").poison(own, Examples(torch.ones(1, 1), np.array([3])), 4, rng())

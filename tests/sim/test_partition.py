@@ -143,3 +143,22 @@ def test_the_same_seed_gives_the_same_split(name):
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a, b)
     assert [p.tolist() for p in other] != [p.tolist() for p in first]
+
+
+@pytest.mark.parametrize("even", [0.0, 0.3, 0.5, 1.0])
+def test_parity_gives_each_client_its_size_and_ratio(even):
+    data = balanced(classes=4, each=50)
+    parts = split("parity", data, 3, size=30, even=even)
+    assert [len(p) for p in parts] == [30] * 3
+    assert len(np.unique(np.concatenate(parts))) == 90
+    labels = data.y_train.numpy()
+    assert all((labels[p] % 2 == 0).sum() == round(30 * even) for p in parts)
+
+
+def test_parity_without_a_size_goes_as_far_as_the_rarer_kind():
+    data = data_of([0] * 90 + [1] * 20)
+    assert [len(p) for p in split("parity", data, 2)] == [20, 20]  # 10 odd ones each
+    with pytest.raises(ConfigError, match="2 clients of 15 samples of odd classes need 30; there are 20"):
+        split("parity", data, 2, size=30)
+    with pytest.raises(ValueError, match="even lies in"):
+        split("parity", data, 2, even=1.5)

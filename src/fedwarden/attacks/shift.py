@@ -1,4 +1,4 @@
-"""A change of the labels' distribution by samples that nobody held before."""
+"""Samples that nobody held before, of another distribution of the labels or of the same."""
 
 from __future__ import annotations
 
@@ -61,7 +61,49 @@ class LabelShift:
             raise ValueError(f"even and exchange lie in [0, 1]; got {self.even} and {self.exchange}")
 
     def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
-        found = exchange(own.y, pool.y, self.even, self.exchange, rng)
-        new, (x, y) = np.flatnonzero(found >= 0), (own.x.clone(), own.y.copy())
-        x[new], y[new] = pool.x[found[new]], pool.y[found[new]]
-        return Examples(x, y)
+        return taken(own, pool, exchange(own.y, pool.y, self.even, self.exchange, rng))
+
+
+def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """For each label the position in the pool of what replaces it, or -1: a share of them, each by one of its class.
+
+        |{i: replaced}| = round(share n),   y' = y
+
+    The pool is drawn from without putting back.
+
+    >>> refresh(np.array([0, 1]), np.array([1, 0, 5]), 1.0, np.random.default_rng(0)).tolist()
+    [1, 0]
+    """
+    leaving = rng.permutation(len(y))[: round(share * len(y))]
+    out = np.full(len(y), -1)
+    for label in np.unique(y[leaving]):
+        places, stock = leaving[y[leaving] == label], rng.permutation(np.flatnonzero(pool == label))
+        if len(stock) < len(places):
+            raise ValueError(
+                f"needs {len(places)} samples of class {label} that no client holds; its part of the reserve has "
+                f"{len(stock)}; raise data.reserve"
+            )
+        out[places] = stock[: len(places)]
+    return out
+
+
+@register("attack", "fresh_samples")
+@dataclass(frozen=True)
+class FreshSamples:
+    """New samples of the same classes, as many of each: what a shift is compared with, since it is none."""
+
+    exchange: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exchange <= 1:
+            raise ValueError(f"exchange lies in [0, 1]; got {self.exchange}")
+
+    def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
+        return taken(own, pool, refresh(own.y, pool.y, self.exchange, rng))
+
+
+def taken(own: Examples, pool: Examples, found: NDArray[np.int64]) -> Examples:
+    """One's own samples with those replaced whose place in the pool is given, -1 for none."""
+    new, (x, y) = np.flatnonzero(found >= 0), (own.x.clone(), own.y.copy())
+    x[new], y[new] = pool.x[found[new]], pool.y[found[new]]
+    return Examples(x, y)

@@ -83,6 +83,38 @@ class Shards:
         return [np.sort(np.concatenate([shards[i] for i in pick])) for pick in picks]
 
 
+@register("partition", "parity")
+@dataclass(frozen=True)
+class Parity:
+    """``size`` random rows to each client, a share ``even`` of them of even classes; what is left goes to nobody.
+
+    As in Brunner and Montuoro, arXiv 2409.13875, where a shift moves the ratio of even to odd classes. Without a size
+    the clients get as many rows as the rarer kind allows.
+    """
+
+    size: int | None = None
+    even: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.even <= 1 or (self.size is not None and self.size < 1):
+            raise ValueError(f"even lies in [0, 1] and size is at least 1; got {self.even} and {self.size}")
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        order = rng.permutation(len(data.y_train))
+        odd = data.y_train.numpy()[order] % 2 == 1
+        stock = {"even": order[~odd], "odd": order[odd]}
+        shares = {"even": self.even, "odd": 1 - self.even}
+        size = self.size or min(int(len(stock[k]) / (n * share)) for k, share in shares.items() if share)
+        counts = {"even": round(self.even * size), "odd": size - round(self.even * size)}
+        for kind, count in counts.items():
+            if n * count > len(stock[kind]):
+                raise ConfigError(
+                    f"{n} clients of {count} samples of {kind} classes need {n * count}; there are {len(stock[kind])}: "
+                    "lower the partition's size, or data.reserve"
+                )
+        return [np.sort(np.concatenate([stock[k][i * c : (i + 1) * c] for k, c in counts.items()])) for i in range(n)]
+
+
 @register("partition", "given")
 @dataclass(frozen=True)
 class Given:
