@@ -38,6 +38,15 @@ RECTIFIERS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small models gain nothing from more, and wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class TwoLayers(nn.Module):
     """Two linear layers with any rectifier behind each."""
 
