@@ -100,7 +100,10 @@ def judge(
         flagged = ((scores > verdict.threshold) | ~sound) & active
         histories.append(state)
         tests.append(test + active)
-        records.append(WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning, parts))
+        words = str(getattr(watch.signal, "words", watch.name))
+        records.append(
+            WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning, parts, words)
+        )
         severity = np.maximum(severity, _severity(scores, trusted))
     flagged = combine_flags([r.flagged for r in records], combine) if records else np.zeros(len(client_ids), bool)
     if suspects is not None:

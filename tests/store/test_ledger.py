@@ -24,6 +24,7 @@ def record(t=1, scale=1.0):
     first = WatchRecord(
         "centroid_distance", scale * np.array([1.0, NAN, 1 / 3]), np.array([INF, NAN, -INF]), 0.1 + 0.2,
         np.array([True, False, False]), "a warning",
+        {"layer 2": np.array([0.5, NAN, 1e-9]), "layer 1": np.zeros(3)}, "its weights moved",
     )  # fmt: skip
     second = WatchRecord(
         "a second", np.zeros(3), np.array([5e-324, 1.7976931348623157e308, -0.5]), INF, np.ones(3, bool)
@@ -94,7 +95,7 @@ def test_appending_again_replaces_the_round(ledger, run):
     shorter = fw.RoundRecord(1, ("a",), np.ones(1), np.ones(1), flagged=np.zeros(1, bool))
     ledger.append(run, shorter)
     same(ledger.record(run, 1), shorter)
-    assert count(ledger) == {"round": 1, "metric": 0, "client": 1, "watch": 0, "score": 0, "remark": 0}
+    assert count(ledger) == {"round": 1, "metric": 0, "client": 1, "watch": 0, "score": 0, "part": 0, "remark": 0}
 
 
 def broken_by_sqlite(t=1):

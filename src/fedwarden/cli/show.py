@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from ..core.explain import explain
 from ..core.types import RoundRecord
 from ..sim.scenario import AttackConfig
 from ..store.digest import ClientDigest, digest, distinct_notes, note_kind, why
@@ -120,7 +121,10 @@ def _clients(records: Sequence[RoundRecord], clients: Sequence[ClientDigest], tr
         row += [] if truth is None else ["yes" if c.client in truth else "no"]
         shown.add_row(*map(escape, row), style="red" if c.excluded_in is not None else None)
     out.print(shown)
+    by_round = {r.round: r for r in records}
     for c in clients:
+        if c.excluded_in is not None and (words := explain(by_round[c.excluded_in]).get(c.client)):
+            out.print(f"[red]excluded[/] client {escape(c.client)} in round {c.excluded_in}: {escape(words)}")
         for reason, rounds in _grouped(c.rejected).items():
             out.print(f"[yellow]rejected[/] client {escape(c.client)} in {_rounds(rounds)}: {escape(reason)}")
 
@@ -143,6 +147,8 @@ def _show_round(run: Run, record: RoundRecord, truth: set[str] | None) -> None:
         row += [] if truth is None else ["yes" if client in truth else "no"]
         shown.add_row(*map(escape, row), style="red" if record.weights[i] == 0 else None)
     out.print(shown)
+    for client, words in explain(record).items():
+        out.print(f"[red]flagged[/] client {escape(client)}: {escape(words)}")
     for rejection in record.rejected:
         out.print(f"[yellow]rejected[/] client {escape(rejection.client_id)}: {escape(rejection.reason)}")
     for note in record.notes:
@@ -168,7 +174,7 @@ def _as_json(run: Run, records: Sequence[RoundRecord], truth: set[str] | None) -
 
 def _round_json(run: Run, record: RoundRecord) -> dict[str, Any]:
     reasons = {c: why(record, i) for i, c in enumerate(record.client_ids) if record.flagged[i]}
-    return {"run": run.id, "name": run.name, **asdict(record), "flagged_by": reasons}
+    return {"run": run.id, "name": run.name, **asdict(record), "flagged_by": reasons, "explained": explain(record)}
 
 
 def _grouped(reasons: Any) -> dict[str, list[int]]:

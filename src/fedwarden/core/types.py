@@ -121,7 +121,7 @@ class Rejection:
 
 @dataclass(frozen=True, eq=False)
 class WatchRecord:
-    """What one watch saw in one round; NaN for clients that were rejected."""
+    """What one watch saw in one round; NaN for clients that were rejected. ``words`` say what its signal is."""
 
     name: str
     signal: Scores
@@ -130,6 +130,7 @@ class WatchRecord:
     flagged: Mask
     warning: str | None = None
     parts: Mapping[str, Scores] = field(default_factory=dict)
+    words: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,8 @@ def closeness(squares: NDArray[np.float64], trusted: Mask) -> Scores:
 class Direction:
     """How much less an update agrees in direction with the others than the median client's does."""
 
+    words: ClassVar[str] = "it pulls against the others"
+
     def __call__(self, cohort: Cohort) -> Scores:
         found = agreement(cosines(cohort.updates.inner_products()), cohort.reference)
         return np.asarray(np.median(found[cohort.reference]) - found, dtype=np.float64)
@@ -69,6 +72,8 @@ class Direction:
 @dataclass(frozen=True)
 class Twins:
     """How many times closer an update is to another one than is usual here, in logs: clients that send the same."""
+
+    words: ClassVar[str] = "it sends what another client sends"
 
     def __call__(self, cohort: Cohort) -> Scores:
         return closeness(squared_distances(cohort.updates.gram()), cohort.reference)

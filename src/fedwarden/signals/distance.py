@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class CentroidDistance:
     """Distance of each update to the mean, the coordinate median or the geometric median of the cohort."""
 
     centre: Literal["mean", "median", "geometric_median"] = "mean"
+
+    words: ClassVar[str] = "its weights moved"
 
     def __post_init__(self) -> None:
         if self.centre not in ("mean", "median", "geometric_median"):

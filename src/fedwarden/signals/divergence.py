@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -130,6 +130,8 @@ class Divergence:
     affinity: Kind = "absolute"
     probe: int = 128
     server: Server | None = None
+
+    words: ClassVar[str] = "its representations moved"
 
     def __post_init__(self) -> None:
         _check(self.gamma, self.affinity, self.probe)

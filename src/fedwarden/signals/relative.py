@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,8 @@ class RelativeDistance:
     """Log of each update's distance to the core of the cohort over the median one, larger data sets excused."""
 
     excuse: float = 2.0
+
+    words: ClassVar[str] = "its weights moved"
 
     def __post_init__(self) -> None:
         if not self.excuse >= 1:

@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +58,17 @@ MIGRATIONS = (
         PRIMARY KEY (run, round, position)
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE watch ADD COLUMN words TEXT NOT NULL DEFAULT '';
+    CREATE TABLE part (
+        run INTEGER NOT NULL, watch TEXT NOT NULL, round INTEGER NOT NULL, place INTEGER NOT NULL, part TEXT NOT NULL,
+        position INTEGER NOT NULL, value REAL,
+        PRIMARY KEY (run, watch, round, place, position)
+    ) WITHOUT ROWID;
+    """,
 )
 PATIENCE = 30.0  # seconds to wait for another process that writes
-ROUND_TABLES = ("round", "metric", "client", "watch", "score", "remark")
+ROUND_TABLES = ("round", "metric", "client", "watch", "score", "part", "remark")
 
 
 class LedgerError(FedwardenError):
@@ -165,8 +173,16 @@ class Ledger:
             )
             for place, watch in enumerate(record.watches):
                 self.db.execute(
-                    "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?)",
-                    (*key, watch.name, place, _number(watch.threshold), watch.warning),
+                    "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*key, watch.name, place, _number(watch.threshold), watch.warning, watch.words),
+                )
+                self.db.executemany(
+                    "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [
+                        (run, watch.name, record.round, at, part, i, _number(value))
+                        for at, (part, values) in enumerate(watch.parts.items())
+                        for i, value in enumerate(values.tolist())
+                    ],
                 )
                 self.db.executemany(
                     "INSERT INTO score VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -215,7 +231,11 @@ class Ledger:
         remarks = self._rows("remark", run, "AND round = ? ORDER BY position", round)
         watches = []
         for watch in self._rows("watch", run, "AND round = ? ORDER BY position", round):
-            scores = self._rows("score", run, "AND round = ? AND watch = ? ORDER BY position", round, watch["watch"])
+            where = (round, watch["watch"])
+            scores = self._rows("score", run, "AND round = ? AND watch = ? ORDER BY position", *where)
+            parts: dict[str, list[float | None]] = {}
+            for p in self._rows("part", run, "AND round = ? AND watch = ? ORDER BY place, position", *where):
+                parts.setdefault(p["part"], []).append(p["value"])
             watches.append(
                 WatchRecord(
                     watch["watch"],
@@ -224,6 +244,8 @@ class Ledger:
                     _float(watch["threshold"], math.inf),
                     np.array([bool(s["flagged"]) for s in scores], dtype=bool),
                     watch["warning"],
+                    {part: _vector(values) for part, values in parts.items()},
+                    watch["words"],
                 )
             )
         return RoundRecord(
@@ -318,5 +340,5 @@ def _float(value: float | None, missing: float = math.nan) -> float:
     return missing if value is None else float(value)
 
 
-def _vector(values: Iterator[float | None]) -> Scores:
+def _vector(values: Iterable[float | None]) -> Scores:
     return np.array([_float(v) for v in values], dtype=np.float64)
