@@ -1,0 +1,34 @@
+"""Updates that are longer or shorter than is usual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.registry import register
+from ..core.stats import Scores
+from ..core.types import Cohort
+
+
+def length_ratio(lengths: Scores, median: float) -> Scores:
+    """How many times longer or shorter than the median an update is, in logs: |log(||x_i|| / median)|.
+
+    >>> length_ratio(np.array([1.0, 2.0, 4.0]), 2.0).round(4).tolist()
+    [0.6931, 0.0, 0.6931]
+    """
+    floor = max(median, np.finfo(np.float64).tiny) * 1e-6
+    return np.asarray(np.abs(np.log(np.maximum(lengths, floor) / max(median, floor))), dtype=np.float64)
+
+
+@register("signal", "update_norm")
+@dataclass(frozen=True)
+class UpdateNorm:
+    """How many times longer or shorter than the median update, in logs."""
+
+    words: ClassVar[str] = "its update has an unusual length"
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        lengths = cohort.updates.lengths()
+        return length_ratio(lengths, float(np.median(lengths[cohort.reference])))

@@ -1,0 +1,54 @@
+"""How well each client's model does on samples that the server holds, with their labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.errors import ConfigError
+from ..core.forward import at_home, at_once, each_model, still
+from ..core.registry import register
+from ..core.stats import Scores
+from ..core.types import Cohort, Server
+
+
+def client_losses(cohort: Cohort, model: nn.Module, probe: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """The mean cross-entropy of the global model and then of each client's on the samples, (1 + n)."""
+    samples = at_home(probe, model)
+    wanted = labels.to(samples.device)
+
+    def look() -> list[Tensor]:
+        return [F.cross_entropy(model(samples).float(), wanted)]
+
+    with still(model):
+        found = [losses for (losses,) in each_model(look, model, cohort, at_once(model, samples.numel()))]
+    return np.asarray(torch.cat(found).cpu().double().numpy(), dtype=np.float64)
+
+
+@register("signal", "probe_loss")
+@dataclass(frozen=True)
+class ProbeLoss:
+    """Log of each client's loss on the server's samples over the median client's."""
+
+    probe: int = 128
+    server: Server | None = field(default=None, compare=False)
+    words: ClassVar[str] = "its model is worse on the server's samples"
+
+    def equip(self, server: Server) -> Self:
+        if server.model is None or server.probe is None or server.labels is None:
+            raise ConfigError("probe_loss needs a server with a model and labelled samples")
+        return replace(self, server=server)
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        s = self.server
+        if s is None or s.model is None or s.probe is None or s.labels is None:
+            raise ValueError("probe_loss needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
+        losses = client_losses(cohort, s.model, s.probe[: self.probe], s.labels[: self.probe])[1:]
+        logs = np.log(np.maximum(losses, 1e-6))
+        return np.asarray(logs - np.median(logs[cohort.reference]), dtype=np.float64)
