@@ -176,7 +176,7 @@ def test_it_sees_only_what_a_client_sees(runs):
 
 def test_every_observation_is_recorded_in_order(runs):
     kept = []
-    auditor = Auditor(network(), runs["probe"], n=2, record=kept.append)
+    auditor = Auditor(network(), runs["probe"], n=2, record=kept.extend)
     returned = [o for row in runs["rows"][:4] for o in auditor.observe(*row)]
     assert kept == returned or repr(kept) == repr(returned)
     assert all(type(o) is Observation for o in kept)

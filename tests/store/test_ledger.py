@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.core.types import WatchRecord
+from fedwarden.core.types import Observation, WatchRecord
 from fedwarden.store.ledger import MIGRATIONS, ROUND_TABLES, Ledger, LedgerError, home
 
 NAN, INF = math.nan, math.inf
@@ -321,3 +321,36 @@ def test_what_is_written_can_be_read_without_fedwarden(tmp_path, ledger, run):
     ((excluded,),) = db.execute("SELECT excluded FROM round").fetchall()
     assert json.loads(excluded) == ["ü ☃", "a"]
     db.close()
+
+
+def observation(round=3, metric="cosine", value=0.5, **changes):
+    seen = {"source": "weights", "layer": "", "expected": 0.25, "score": math.nan, "p": math.nan, "alarm": False}
+    return Observation(round=round, metric=metric, value=value, **{**seen, **changes})
+
+
+def test_observations_come_back_as_they_went_in(tmp_path, ledger):
+    run = ledger.start("live", "auditor", {}, {})
+    first = [observation(2, "procrustes"), observation(2, "cmd", value=math.inf, layer="fc.1")]
+    last = [observation(3, source="outputs", score=4.0, p=0.001, alarm=True, parts={"7": -3.5, "0": 0.25})]
+    ledger.observe(run, first)
+    ledger.observe(run, last)
+    with Ledger(tmp_path) as again:
+        got = again.observations(run)
+    assert [repr(o) for o in got] == [repr(o) for o in first + last]  # NaN is not equal to itself
+    assert got[2].moved() == (7,)
+    assert ledger.observations(run, "client 4") == []
+
+
+def test_what_was_observed_again_is_replaced_and_stays_when_the_round_is_committed(ledger):
+    run = ledger.start("simulated", "in-process", {}, {})
+    ledger.observe(run, [observation(1, value=0.1)], observer="0")
+    ledger.observe(run, [observation(1, value=0.2)], observer="0")
+    ledger.append(run, record(1))
+    assert [o.value for o in ledger.observations(run, "0")] == [0.2]
+
+
+def test_observations_are_kept_all_or_none(ledger):
+    run = ledger.start("live", "auditor", {}, {})
+    with pytest.raises(TypeError, match="serializable"):
+        ledger.observe(run, [observation(1), observation(2, parts={"a": object()})])
+    assert ledger.observations(run) == []

@@ -1,5 +1,6 @@
 """The audit: what one participant can infer of the others from the shared model."""
 
-from .auditor import Auditor, Observation
+from ..core.types import Observation
+from .auditor import Auditor
 
 __all__ = ["Auditor", "Observation"]

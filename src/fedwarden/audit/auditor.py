@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from ..core.errors import ConfigError, nearest
 from ..core.stats import Scores, spent_level
+from ..core.types import Observation
 from . import outputs
 from .information import Information, Params, View
 from .metrics import cmd, cosine, procrustes
@@ -30,43 +30,6 @@ METRICS: Mapping[str, Callable[[Any, Any], float]] = {
 }
 COUNTS = ("accuracy", "ks")  # they move in steps of one sample
 PAST = 20  # changes of the outputs that are remembered
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One number of one round beside what its past let expect.
-
-    ``layer`` is empty for the whole model. ``score`` is the departure in deviations of the past, ``p`` its probability
-    by chance; both are NaN while the past is too short. Of runs without a change at most a share alpha has an alarm,
-    for each source, metric and layer, where noise about the trend is Gaussian. ``parts`` are the standardised changes
-    of the single classes.
-    """
-
-    round: int
-    source: str
-    metric: str
-    layer: str
-    value: float
-    expected: float
-    score: float
-    p: float
-    alarm: bool
-    parts: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def divergence(self) -> float:
-        """How far the value lies above what was expected."""
-        return self.value - self.expected
-
-    @property
-    def relative(self) -> float:
-        """The divergence as a part of what was expected."""
-        return self.divergence / abs(self.expected) if self.expected else math.nan
-
-    def moved(self, limit: float = 3.0) -> tuple[int, ...]:
-        """The classes that moved by more than some deviations, farthest first."""
-        far = sorted(self.parts, key=lambda c: -abs(self.parts[c]))
-        return tuple(int(c) for c in far if abs(self.parts[c]) > limit)
 
 
 class Auditor:
@@ -95,13 +58,14 @@ class Auditor:
         per_layer: bool = False,
         window: int = 5,
         alpha: float = 0.05,
-        record: Callable[[Observation], None] | None = None,
+        record: Callable[[Sequence[Observation]], object] | None = None,
     ) -> None:
         """``model`` gives the architecture only; ``probe`` and ``labels`` are samples of one's own.
 
         ``share`` is one's own part of the average, 1 / n by default, one's share of all examples where the server
         weights by them. ``sources`` are all that the probe allows. ``layers`` names the modules whose outputs are read,
-        all leaves by default. The trend goes over the last ``window`` values. ``record`` gets each observation.
+        all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
+        observations of each round, as ``partial(ledger.observe, run)`` keeps them in one's own ledger.
         """
         known = SOURCES if labels is not None else SOURCES[:-1]
         self.sources = tuple(known if sources is None else sources)
@@ -147,8 +111,7 @@ class Auditor:
             seen += [self._vector(round, metric, after - first) for (metric, first), (_, after) in pairs]
         self.view = now
         if self.record is not None:
-            for observation in seen:
-                self.record(observation)
+            self.record(seen)
         return seen
 
     def state_dict(self) -> dict[str, Any]:

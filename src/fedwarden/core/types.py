@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -160,3 +161,40 @@ class Outcome:
     def weights(self) -> Scores:
         """The weight of each client in the update; 0 = not in the model."""
         return self.record.weights
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One number of one round beside what its past let expect.
+
+    ``layer`` is empty for the whole model. ``score`` is the departure in deviations of the past, ``p`` its probability
+    by chance; both are NaN while the past is too short. Of runs without a change at most a share alpha has an alarm,
+    for each source, metric and layer, where noise about the trend is Gaussian. ``parts`` are the standardised changes
+    of the single classes.
+    """
+
+    round: int
+    source: str
+    metric: str
+    layer: str
+    value: float
+    expected: float
+    score: float
+    p: float
+    alarm: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def divergence(self) -> float:
+        """How far the value lies above what was expected."""
+        return self.value - self.expected
+
+    @property
+    def relative(self) -> float:
+        """The divergence as a part of what was expected."""
+        return self.divergence / abs(self.expected) if self.expected else math.nan
+
+    def moved(self, limit: float = 3.0) -> tuple[int, ...]:
+        """The classes that moved by more than some deviations, farthest first."""
+        far = sorted(self.parts, key=lambda c: -abs(self.parts[c]))
+        return tuple(int(c) for c in far if abs(self.parts[c]) > limit)

@@ -11,7 +11,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core.errors import FedwardenError
 from ..core.stats import Scores
-from ..core.types import Rejection, RoundRecord, WatchRecord
+from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
 
 MIGRATIONS = (
     """
@@ -64,6 +64,14 @@ MIGRATIONS = (
         run INTEGER NOT NULL, watch TEXT NOT NULL, round INTEGER NOT NULL, place INTEGER NOT NULL, part TEXT NOT NULL,
         position INTEGER NOT NULL, value REAL,
         PRIMARY KEY (run, watch, round, place, position)
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE audit (
+        run INTEGER NOT NULL, observer TEXT NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL, layer TEXT NOT NULL,
+        round INTEGER NOT NULL, position INTEGER NOT NULL, value REAL, expected REAL, score REAL, p REAL,
+        alarm INTEGER NOT NULL, parts TEXT NOT NULL,
+        PRIMARY KEY (run, observer, source, metric, layer, round)
     ) WITHOUT ROWID;
     """,
 )
@@ -198,6 +206,30 @@ class Ledger:
             self.db.executemany(
                 "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
             )
+
+    def observe(self, run: int, observations: Sequence[Observation], observer: str = "") -> None:
+        """Commit what an auditor saw, such as one round of it; what is there already is replaced."""
+        with self._transaction():
+            self.db.executemany(
+                "INSERT OR REPLACE INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        run, observer, o.source, o.metric, o.layer, o.round, i,
+                        *(_number(x) for x in (o.value, o.expected, o.score, o.p)), o.alarm, json.dumps(dict(o.parts)),
+                    )
+                    for i, o in enumerate(observations)
+                ],
+            )  # fmt: skip
+
+    def observations(self, run: int, observer: str = "") -> list[Observation]:
+        """What an auditor saw, as it was recorded, round by round."""
+        return [
+            Observation(
+                o["round"], o["source"], o["metric"], o["layer"], _float(o["value"]), _float(o["expected"]),
+                _float(o["score"]), _float(o["p"]), bool(o["alarm"]), json.loads(o["parts"]),
+            )
+            for o in self._rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
+        ]  # fmt: skip
 
     def runs(self) -> list[Run]:
         """All runs, newest first."""
