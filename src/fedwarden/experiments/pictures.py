@@ -28,11 +28,20 @@ def drawing() -> Any:
 
 
 def curves(
-    path: Path, panels: Mapping[str, Mapping[str, Line]], title: str, x: str, y: str, strong: Sequence[str] = ()
+    path: Path,
+    panels: Mapping[str, Mapping[str, Line]],
+    title: str,
+    x: str,
+    y: str,
+    strong: Sequence[str] = (),
+    share: bool = True,
 ) -> None:
-    """One panel per entry, one line with intervals per name; the names in ``strong`` stand out."""
+    """One panel per entry, one line with intervals per name; the names in ``strong`` stand out.
+
+    ``share`` gives all panels one vertical axis.
+    """
     plt = drawing()
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.4), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.4), sharey=share, squeeze=False)
     colours = plt.get_cmap("tab20").colors
     for axis, (name, lines) in zip(axes[0], panels.items(), strict=True):
         for i, (label, line) in enumerate(lines.items()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,8 +41,17 @@ def one(table: Table) -> dict[str, Any]:
     }
 
 
-def collect(name: str, cells: Sequence[tuple[Cell, Table]], folder: Path, processes: int) -> Iterator[int]:
-    """Run the cells that have no result yet, yielding how many are done; results are lines of a JSON file."""
+def collect(
+    name: str,
+    cells: Sequence[tuple[Cell, Table]],
+    folder: Path,
+    processes: int,
+    run: Callable[[Table], dict[str, Any]] | None = None,
+) -> Iterator[int]:
+    """Run the cells that have no result yet, yielding how many are done; results are lines of a JSON file.
+
+    ``run`` makes a result of a cell's table; by default the table is a scenario, and the result its summary.
+    """
     path = results_file(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     known = {json.dumps(r["cell"], sort_keys=True) for r in results(folder, name)}
@@ -53,7 +62,7 @@ def collect(name: str, cells: Sequence[tuple[Cell, Table]], folder: Path, proces
     if path.is_file() and not path.read_text().endswith("\n"):
         path.write_text("".join(json.dumps(r) + "\n" for r in results(folder, name)))
     with path.open("a") as file, ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = {pool.submit(one, table): cell for cell, table in todo}
+        waiting = {pool.submit(run or one, table): cell for cell, table in todo}
         for future in as_completed(waiting):
             file.write(json.dumps({"cell": dict(waiting[future]), "result": future.result()}) + "\n")
             file.flush()

@@ -1,0 +1,215 @@
+"""Tables and pictures of the audits: which source tells a shift from each of its nulls, and from which severity on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit.verdict import Leakage, leakage, sees, smallest_detected
+from ..core.stats import Scores
+from .audit import FRESH, STILL, Setting, centralised, federated, layers, ratio, run, scalability
+from .pictures import curves
+from .study import Cell, Table, markdown
+
+Results = Sequence[Mapping[str, Any]]
+
+VECTORS = ("outputs/mean_logits/", "outputs/mean_softmax/")  # they have a direction: scored in units of the past
+
+
+def departure(key: str, reading: Sequence[float]) -> float:
+    """How far one reading lies from what was expected: relative, as published; answers by class in past deviations.
+
+    >>> departure("weights/cosine/", [11, 0.25, 0.5, -3.0, 0.1, 0.0])
+    0.5
+    """
+    _, value, expected, score, _, _ = reading
+    if key in VECTORS:
+        return float(score)
+    return abs(value - expected) / abs(expected) if expected else math.nan
+
+
+def scores(results: Results, branch: str, key: str) -> Scores:
+    """The departure of a source in the round of the change, once per seed, in the order of the seeds."""
+    found = sorted(results, key=lambda r: int(r["cell"]["seed"]))
+    first = [r["result"]["branches"][branch]["readings"].get(key) for r in found]
+    return np.array([math.nan if x is None else departure(key, x[0]) for x in first])
+
+
+def sources(results: Results, layers: bool = False) -> list[str]:
+    """The sources that have a finite departure in every branch of every seed, as they were read."""
+    present = results[0]["result"]["branches"]
+    keys = [k for k in present[STILL]["readings"] if layers or k.endswith("/")]
+    return [k for k in keys if all(np.isfinite(scores(results, b, k)).all() for b in present)]
+
+
+def verdicts(results: Results, key: str, shift: str, nulls: Sequence[str]) -> dict[str, Leakage]:
+    """A source's verdict on one shift against each null."""
+    against = {null: scores(results, null, key) for null in nulls}
+    return leakage(scores(results, shift, key), against, np.random.default_rng(0))
+
+
+def auroc(found: Leakage) -> str:
+    """AUROC and its interval; bold where it tells the shift from the null.
+
+    >>> auroc(Leakage(0.9, 0.75, 1.0, 0.01, 0.5)), auroc(Leakage(0.5, 0.3, 0.7, 0.5, 0.0))
+    ('**.90** (.75 to 1)', '.50 (.30 to .70)')
+    """
+    text, low, high = (_short(x) for x in (found.auroc, found.low, found.high))
+    return f"{f'**{text}**' if found.low > 0.5 and found.p <= 0.05 else text} ({low} to {high})"
+
+
+def severities(results: Results) -> list[float]:
+    """The shares of even classes that were tried."""
+    named = [
+        b.removeprefix("fresh ") for b in results[0]["result"]["branches"] if b.startswith("fresh ") and b != FRESH
+    ]
+    return [int(name.split("-")[0]) / 100 for name in named]
+
+
+def fresh_table(results: Results) -> str:
+    """All data exchanged: AUROC against no change and against a fresh swap, and the smallest shift detected."""
+    tried = severities(results)
+    head = ["source", f"no change, {ratio(tried[-1])}", *(f"fresh swap, {ratio(e)}" for e in tried)]
+    rows = []
+    for key in sources(results):
+        still = verdicts(results, key, f"fresh {ratio(tried[-1])}", [STILL])[STILL]
+        fresh = [verdicts(results, key, f"fresh {ratio(e)}", [FRESH])[FRESH] for e in tried]
+        found = smallest_detected(
+            {e: scores(results, f"fresh {ratio(e)}", key) for e in tried}, scores(results, FRESH, key)
+        )
+        rows.append([name(key), auroc(still), *map(auroc, fresh), "-" if found is None else ratio(found)])
+    return markdown([*head, "smallest detected"], rows)
+
+
+def partial_table(results: Results) -> str:
+    """As few samples exchanged as the shift takes, against an unshifted exchange of as many."""
+    tried = severities(results)
+    rows = []
+    for key in sources(results):
+        fair = [verdicts(results, key, f"partial {ratio(e)}", [f"partial swap {ratio(e)}"]) for e in tried]
+        still = verdicts(results, key, f"partial {ratio(tried[-1])}", [STILL])[STILL]
+        rows.append([name(key), auroc(still), *(auroc(next(iter(f.values()))) for f in fair)])
+    head = ["source", f"no change, {ratio(tried[-1])}", *(f"partial swap, {ratio(e)}" for e in tried)]
+    return markdown(head, rows)
+
+
+def sight_table(results: Results) -> str:
+    """What each source sees: the shift, new samples, or nothing, for every severity."""
+    tried = severities(results)
+    rows = []
+    for key in sources(results):
+        row = [sees(verdicts(results, key, f"fresh {ratio(e)}", [STILL, FRESH])) for e in tried]
+        rows.append([name(key), *row])
+    return markdown(["source", *(ratio(e) for e in tried)], rows)
+
+
+def alarms_table(results: Results) -> str:
+    """The share of seeds with an alarm of the auditor's own test in the round of the change."""
+    tried = severities(results)
+    shown = [STILL, FRESH, *(f"fresh {ratio(e)}" for e in tried)]
+    rows = []
+    for key in sources(results):
+        found = [[r["result"]["branches"][b]["readings"][key][0][5] for r in results] for b in shown]
+        rows.append([name(key), *(f"{np.mean(alarms):.2f}" for alarms in found)])
+    return markdown(["source", *(b.removeprefix("fresh ") if b != FRESH else b for b in shown)], rows)
+
+
+def layer_table(results: Results) -> str:
+    """AUROC of the shift against no change and a fresh swap, for every layer."""
+    shift = f"fresh {ratio(severities(results)[-1])}"
+    rows = []
+    for key in sources(results, layers=True):
+        source, metric, layer = key.split("/")
+        if source in ("weights", "representations", "gradients"):
+            found = verdicts(results, key, shift, [STILL, FRESH])
+            rows.append([source, metric, layer or "whole model", auroc(found[STILL]), auroc(found[FRESH])])
+    return markdown(["source", "metric", "layer", "against no change", "against a fresh swap"], rows)
+
+
+def by_clients(results: Results, table: Callable[[Results], str]) -> str:
+    """A table for each number of clients."""
+    sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in results})
+    parts = []
+    for n, m in sizes:
+        part = [r for r in results if r["cell"]["n"] == n]
+        parts.append(f"#### {n} clients, {m} of them change; {len(part)} seeds\n\n{table(part)}")
+    return "\n\n".join(parts)
+
+
+def fresh_by_clients(results: Results) -> str:
+    return by_clients(results, fresh_table)
+
+
+def partial_by_clients(results: Results) -> str:
+    return by_clients(results, partial_table)
+
+
+def seen_by_clients(results: Results) -> str:
+    return by_clients(results, sight_table)
+
+
+def draw_severities(results: Results, path: Path, title: str) -> Path:
+    """AUROC over severity, against a fresh swap and against a partial one; a line per source."""
+    tried = severities(results)
+    panels = {}
+    for kind, null in (("fresh", FRESH), ("partial", "partial swap")):
+        lines = {}
+        for key in sources(results):
+            against = {e: null if kind == "fresh" else f"{null} {ratio(e)}" for e in tried}
+            found = {e: verdicts(results, key, f"{kind} {ratio(e)}", [against[e]])[against[e]].auroc for e in tried}
+            lines[name(key)] = {e: [a] for e, a in found.items()}
+        panels[f"against an unshifted {null}"] = lines
+    loud = [name(key) for key in VECTORS]
+    curves(path, panels, title, "share of even classes after the change", "AUROC", strong=loud)
+    return path
+
+
+def draw_rounds(results: Results, path: Path, title: str) -> Path:
+    """Each published source over the rounds, shifted and beside its nulls: the change shows, whatever it is."""
+    keys = [k for k in sources(results) if k.split("/")[0] in ("weights", "representations", "gradients")]
+    shift = f"fresh {ratio(severities(results)[-1])}"
+    panels = {}
+    for key in keys:
+        lines: dict[str, dict[float, list[float]]] = {}
+        for branch in (STILL, FRESH, shift):
+            for r in results:
+                before, after = r["result"]["before"], r["result"]["branches"][branch]
+                for reading in [*before["readings"].get(key, []), *after["readings"][key]]:
+                    lines.setdefault(branch, {}).setdefault(reading[0], []).append(reading[1])
+        panels[name(key)] = lines
+    curves(path, panels, title, "round", "value", strong=(shift,), share=False)
+    return path
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A study of leakage: its cells in a setting, its tables, and the name under which its runs are kept."""
+
+    cells: Callable[[Sequence[int], str, Setting], list[tuple[Cell, Table]]]
+    tables: tuple[Callable[[Results], str], ...]
+    runs: str
+    run: Callable[[Table], dict[str, Any]] = run
+
+
+AUDITS: Mapping[str, Audit] = {
+    "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised"),
+    "audit-layers": Audit(layers, (layer_table,), "layers"),
+    "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity"),
+    "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity"),
+    "audit-scalability": Audit(scalability, (fresh_by_clients, partial_by_clients), "scalability"),
+}
+
+
+def name(key: str) -> str:
+    """A source as it is written in tables."""
+    source, metric, layer = key.split("/")
+    return f"{source}, {metric.replace('_', ' ')}" + (f", {layer}" if layer else "")
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".removeprefix("0") if value < 0.995 else "1"
