@@ -31,7 +31,8 @@ def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
     Four watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
     direction. Two speak at once: updates ten times farther out than the median, and updates ten times closer to
-    another one than is usual, which are copies.
+    another one than is usual, which are copies. Where the server holds a probe, evidence of moved representations is
+    gathered too.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.2}
@@ -40,5 +41,28 @@ def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
         Watch("direction", direction, gathered, start_round=1, name="direction"),
         Watch("relative_distance", "raw", once, start_round=1, name="gross"),
         Watch("twins", "raw", once, start_round=1, name="twins"),
-    ]
+        Watch(
+            {"name": "divergence", "relative": True}, distance, gathered, start_round=1, name="representations",
+            optional=True,
+        ),
+    ]  # fmt: skip
     return Warden(watches, "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)
+
+
+@register("preset", "watch")
+def watch(limit: float = 6.0, weighted: bool = True) -> Warden:
+    """Report, and change nothing: robust z-scores of every signal that the server can measure, and their ensemble.
+
+    A client is flagged, in the record alone, above ``limit`` robust deviations in one signal, or where the ensemble,
+    averaged over rounds, stands out.
+    """
+    z = {"name": "offset", "limit": limit}
+    watches = [
+        Watch("divergence", "standard", z, start_round=1, optional=True),
+        Watch("relative_distance", "standard", z, start_round=1),
+        Watch("direction", "standard", z, start_round=1),
+        Watch("update_norm", "standard", z, start_round=1),
+        Watch("probe_loss", "standard", z, start_round=1, optional=True),
+        Watch("ensemble", "ewma", {"name": "offset", "limit": 1.0}, start_round=3),
+    ]
+    return Warden(watches, "observe", {"name": "mean", "weighted": weighted})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,7 +24,8 @@ Combine = Literal["any", "all", "vote"]
 class Watch:
     """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
 
-    Clients are flagged from round ``start_round`` on.
+    Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
+    warden is equipped with one that has what it needs.
     """
 
     signal: Signal
@@ -32,14 +33,22 @@ class Watch:
     rule: Rule = field(default_factory=lambda: make("rule", "gesd"))
     start_round: int = 2
     name: str = ""
+    optional: bool = False
 
     def __init__(
-        self, signal: Any, history: Any = "raw", rule: Any = "gesd", start_round: int = 2, name: str = ""
+        self,
+        signal: Any,
+        history: Any = "raw",
+        rule: Any = "gesd",
+        start_round: int = 2,
+        name: str = "",
+        optional: bool = False,
     ) -> None:
         for key, value in (("signal", signal), ("history", history), ("rule", rule)):
             object.__setattr__(self, key, component(key, value))
         object.__setattr__(self, "start_round", start_round)
         object.__setattr__(self, "name", name or describe(self.signal)["name"])
+        object.__setattr__(self, "optional", optional)
 
 
 @dataclass(frozen=True)
@@ -167,8 +176,9 @@ class Warden:
         """``remeasure`` measures again without the clients just flagged, so that they do not pull the centre."""
         if combine not in ("any", "all", "vote"):
             raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
-        self.watches = tuple(watches)
-        names = [w.name for w in self.watches]
+        self.watches = tuple(w for w in watches if not w.optional)
+        self.waiting = tuple(w for w in watches if w.optional)
+        names = [w.name for w in watches]
         if len(set(names)) < len(names):
             raise ConfigError(f"every watch needs a name of its own; got {', '.join(names)}: set name")
         self.policy: Policy = component("policy", policy)
@@ -176,12 +186,7 @@ class Warden:
         self.combine: Combine = combine
         self.admission = admission or Admission()
         self.remeasure = remeasure
-        self.memory = Memory(
-            tuple(w.history.init() for w in self.watches),
-            (0,) * len(self.watches),
-            self.policy.init(),
-            self.aggregator.init(),
-        )
+        self.memory = self._blank()
 
     @classmethod
     def preset(cls, name: str, **options: Any) -> Warden:
@@ -196,10 +201,32 @@ class Warden:
         return tuple(self.memory.excluded)
 
     def equip(self, server: Server) -> Warden:
-        """Give the signals and the aggregator what they need of the server; returns this warden."""
-        self.watches = tuple(replace(w, signal=equip(w.signal, server)) for w in self.watches)
+        """Give signals and aggregator what they need of the server, before the first round; returns this warden.
+
+        Optional watches for which the server has nothing are left out.
+        """
+        ready = []
+        for watch in self.waiting:
+            try:
+                ready.append(replace(watch, signal=equip(watch.signal, server), optional=False))
+            except ConfigError:
+                continue
+        self.watches = (*(replace(w, signal=equip(w.signal, server)) for w in self.watches), *ready)
+        self.waiting = ()
         self.aggregator = equip(self.aggregator, server)
+        self.memory = self._blank()
         return self
+
+    def include(self, names: Collection[str]) -> Warden:
+        """Take in the optional watches of these names without a server, to judge recorded signals; returns itself."""
+        known = tuple(replace(w, optional=False) for w in self.waiting if w.name in names)
+        self.watches, self.waiting = (*self.watches, *known), ()
+        self.memory = self._blank()
+        return self
+
+    def _blank(self) -> Memory:
+        histories = tuple(w.history.init() for w in self.watches)
+        return Memory(histories, (0,) * len(histories), self.policy.init(), self.aggregator.init())
 
     def asks(self, client_id: str) -> bool:
         """Whether this client should be asked for an update in the next round."""

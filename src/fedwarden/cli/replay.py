@@ -41,14 +41,15 @@ def command(
         records = ledger.records(found.id)
     if not records:
         raise ConfigError(f"run {found.id} has no recorded rounds to replay")
-    recorded = _recorded_guard(found)
+    seen = {w.name for record in records for w in record.watches}
+    recorded = _recorded_guard(found).include(seen)
     if not recorded.watches:
         raise ConfigError(
             f"run {found.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
             "watches, and with guard.policy=observe to exclude nobody"
         )
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
-    warden = alter(Warden.preset(preset) if preset else recorded, [*parts, *(settings or ())])
+    warden = alter(Warden.preset(preset).include(seen) if preset else recorded, [*parts, *(settings or ())])
     rounds = replay(records, warden, find_sources(recorded.watches, warden.watches))
     changes, truth = compare(records, rounds), truth_of(found)
     if as_json:

@@ -92,11 +92,11 @@ def component(kind: str, spec: Any) -> Any:
 
 
 def describe(instance: Any) -> dict[str, Any]:
-    """The table that :func:`component` would build this instance from."""
+    """The table that :func:`component` would build this instance from; what a server lent it is no option."""
     for kind, table in _entries.items():
         for name, factory in table.items():
             if type(instance) is factory and dataclasses.is_dataclass(instance):
-                fields = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance)}
+                fields = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance) if f.compare}
                 return {"kind": kind, "name": name, **fields}
     return {"kind": "custom", "name": type(instance).__qualname__}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self, get_args
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..core.errors import ConfigError
 from ..core.forward import at_home, at_once, each_model, still
 from ..core.registry import register
+from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
 from ..core.updates import Updates
 from .affinity import Method, affinity
@@ -60,6 +61,17 @@ def hierarchical(deltas: NDArray[np.float64], gamma: float) -> NDArray[np.float6
     """
     before = np.cumsum(deltas, axis=-1) - deltas
     return np.asarray((deltas * np.exp(-gamma * before)).sum(axis=-1), dtype=np.float64)
+
+
+def log_ratio(values: Scores, trusted: Mask) -> Scores:
+    """The logarithm of each value over the median of the trusted ones; what is not a number stays so.
+
+    >>> log_ratio(np.array([1.0, 2.0, 4.0]), np.ones(3, bool)).round(4).tolist()
+    [-0.6931, 0.0, 0.6931]
+    """
+    floor = max(float(np.nanmedian(values[trusted])), np.finfo(np.float64).tiny) * 1e-6
+    logs = np.log(np.maximum(values, floor))
+    return np.asarray(logs - np.nanmedian(logs[trusted]), dtype=np.float64)
 
 
 def model_affinities(model: nn.Module, probe: Tensor) -> list[Tensor]:
@@ -123,13 +135,15 @@ def client_deltas(
 class Divergence:
     """Divergence of each client's activation patterns from the global model's, on samples that the server holds.
 
-    The probe is the first ``probe`` samples of the server's, so these should be in random order.
+    The probe is the first ``probe`` samples of the server's, so these should be in random order. ``relative`` gives the
+    logarithm of a client's divergence over the median one, on one scale for every model and round.
     """
 
     gamma: float = 1.0
     affinity: Kind = "absolute"
     probe: int = 128
-    server: Server | None = None
+    relative: bool = False
+    server: Server | None = field(default=None, compare=False)
 
     words: ClassVar[str] = "its representations moved"
 
@@ -146,6 +160,10 @@ class Divergence:
         return equipped
 
     def __call__(self, cohort: Cohort) -> Reading:
+        reading = self._reading(cohort)
+        return Reading(log_ratio(reading.values, cohort.reference), reading.parts) if self.relative else reading
+
+    def _reading(self, cohort: Cohort) -> Reading:
         known = self._read.get(cohort.updates)
         if known is None or known[0] is not cohort.params:
             known = self._read[cohort.updates] = cohort.params, self._measure(cohort)

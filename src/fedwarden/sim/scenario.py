@@ -155,7 +155,7 @@ class GuardConfig(Strict):
     def build(self, known: frozenset[str] | None = None) -> Warden:
         base = Warden.preset(self.preset, **self.options)
         return Warden(
-            watches=base.watches if self.watches is None else [w.build() for w in self.watches],
+            watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
             policy=base.policy if self.policy is None else self.policy.make("policy"),
             aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
             combine=self.combine or base.combine,
