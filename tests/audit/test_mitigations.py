@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from fedwarden.audit.information import remove_own
 from fedwarden.audit.mitigations import (
@@ -15,6 +17,7 @@ from fedwarden.audit.mitigations import (
     blend,
     clip,
     clip_and_noise,
+    epsilon,
     new_share,
     recommend,
     smooth,
@@ -100,3 +103,28 @@ def test_the_recommendation_keeps_to_the_budget():
 def test_what_makes_no_sense_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("noise", "rounds", "delta"), [(1.0, 1, 1e-5), (0.5, 20, 1e-6), (0.03, 20, 1e-5), (1.0, 1, 0.1)]
+)
+def test_epsilon_is_the_root_of_the_exact_condition(noise, rounds, delta):
+    found, s = epsilon(noise, rounds, delta), noise / math.sqrt(rounds)
+    p, q = norm.logcdf(0.5 / s - found * s), norm.logcdf(-0.5 / s - found * s)
+    assert math.exp(p) - math.exp(found + q) == pytest.approx(delta, rel=1e-4)
+
+
+def test_epsilon_against_a_numerical_integral():
+    """delta = integral of max(0, p - e^eps q) for two unit Gaussians one sensitivity apart."""
+    e = epsilon(2.0, 1, 1e-3)
+    x = np.linspace(-40, 40, 400_001)
+    gap = norm.pdf(x, 1, 2.0) - np.exp(e) * norm.pdf(x, 0, 2.0)
+    assert np.trapezoid(np.maximum(gap, 0), x) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_epsilon_at_the_ends():
+    assert epsilon(0.0, 3) == math.inf
+    assert epsilon(1e6, 1, 0.5) == 0.0
+    assert epsilon(1.0, 4) == pytest.approx(epsilon(0.5, 1))  # four updates are one of half the multiplier
+    with pytest.raises(ValueError, match=r"delta in \(0, 1\); got 1.0, 1 and 2"):
+        epsilon(1.0, 1, 2)

@@ -9,8 +9,8 @@ import pytest
 
 from fedwarden.core.config import parse
 from fedwarden.experiments.audit import SETTINGS, branches, centralised, federated, run, scalability
+from fedwarden.experiments.audits import AUDITS
 from fedwarden.experiments.leakage import (
-    AUDITS,
     departure,
     draw_rounds,
     draw_severities,

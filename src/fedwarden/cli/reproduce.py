@@ -9,8 +9,9 @@ import typer
 
 from ..core.errors import ConfigError, nearest
 from ..experiments.audit import SETTINGS
+from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
-from ..experiments.leakage import AUDITS
+from ..experiments.pictures import drawing
 from ..experiments.study import collect, results, results_file
 from ..sim.pool import default_workers
 from ..store.ledger import home
@@ -26,7 +27,14 @@ def command(
     processes: Annotated[int | None, typer.Option(min=1, help="Scenarios at a time; default: one per core.")] = None,
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda.")] = "cpu",
     data: Annotated[
-        str | None, typer.Option(help=f"Of an audit: {', '.join(SETTINGS)}; default: mnist.", show_default=False)
+        str | None,
+        typer.Option(
+            help=f"Of an audit: {', '.join(SETTINGS)}; default: mnist, and digits for the mitigations.",
+            show_default=False,
+        ),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option("--out", help="Where an audit's picture goes.", show_default=False)
     ] = None,
     workspace: Annotated[Path | None, typer.Option("--home", help="The workspace.")] = None,
 ) -> None:
@@ -35,19 +43,21 @@ def command(
     Every result is kept as it comes: a study that was cut off goes on where it was, and more seeds only add to it.
     """
     if study in AUDITS:
-        name = data or "mnist"
+        audit = AUDITS[study]
+        name = data or audit.data
         if name not in SETTINGS:
             raise ConfigError(f"there is no setting {name!r} of an audit; {nearest(name, SETTINGS)}")
-        audit = AUDITS[study]
         cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), audit.tables, f"{audit.runs}-{name}"
-        run = audit.run
+        run, picture = audit.run, audit.picture
     elif study in STUDIES:
-        if data is not None:
-            raise ConfigError(f"--data is for audits; the study {study!r} has its own data")
+        if data is not None or pictures is not None:
+            raise ConfigError(f"--data and --out are for audits; the study {study!r} has its own data and no picture")
         cells_of, tables = STUDIES[study]
-        cells, kept, run = cells_of(range(seeds), device), study, None
+        cells, kept, run, picture = cells_of(range(seeds), device), study, None, None
     else:
         raise ConfigError(f"there is no study {study!r}; {nearest(study, [*STUDIES, *AUDITS])}")
+    if pictures is not None:
+        drawing()  # say now, not after hours, that pictures cannot be drawn
     folder = workspace or home()
     with progress() as bar:
         task = bar.add_task(study, total=len(cells), status="")
@@ -57,4 +67,6 @@ def command(
     found = [r for r in results(folder, kept) if r["cell"] in wanted]
     for table in tables:
         print(table(found) + "\n")
+    if pictures is not None and picture is not None:
+        out.print(f"picture: {picture(found, pictures / f'audit-{kept}.svg', f'{study}, {len(found)} runs')}")
     out.print(f"{len(found)} runs; every one in {results_file(folder, kept)}")

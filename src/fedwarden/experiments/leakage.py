@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import numpy as np
 
 from ..audit.verdict import Leakage, leakage, sees, smallest_detected
 from ..core.stats import Scores
-from .audit import FRESH, STILL, Setting, centralised, federated, layers, ratio, run, scalability
+from .audit import FRESH, STILL, ratio
 from .pictures import curves
-from .study import Cell, Table, markdown
+from .study import markdown
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -184,25 +183,6 @@ def draw_rounds(results: Results, path: Path, title: str) -> Path:
         panels[name(key)] = lines
     curves(path, panels, title, "round", "value", strong=(shift,), share=False)
     return path
-
-
-@dataclass(frozen=True)
-class Audit:
-    """A study of leakage: its cells in a setting, its tables, and the name under which its runs are kept."""
-
-    cells: Callable[[Sequence[int], str, Setting], list[tuple[Cell, Table]]]
-    tables: tuple[Callable[[Results], str], ...]
-    runs: str
-    run: Callable[[Table], dict[str, Any]] = run
-
-
-AUDITS: Mapping[str, Audit] = {
-    "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised"),
-    "audit-layers": Audit(layers, (layer_table,), "layers"),
-    "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity"),
-    "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity"),
-    "audit-scalability": Audit(scalability, (fresh_by_clients, partial_by_clients), "scalability"),
-}
 
 
 def name(key: str) -> str:

@@ -1,0 +1,46 @@
+"""The audits by name: what each runs, prints and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .audit import Setting, centralised, federated, layers, run, scalability
+from .leakage import (
+    Results,
+    alarms_table,
+    draw_rounds,
+    draw_severities,
+    fresh_by_clients,
+    layer_table,
+    partial_by_clients,
+    seen_by_clients,
+)
+from .mitigation import advice, cells, draw, run_measured, table
+from .study import Cell, Table
+
+Draw = Callable[[Results, Path, str], Path]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A study of leakage: its cells in a setting, its tables and picture, and the name under which runs are kept."""
+
+    cells: Callable[[Sequence[int], str, Setting], list[tuple[Cell, Table]]]
+    tables: tuple[Callable[[Results], str], ...]
+    runs: str
+    picture: Draw | None = None
+    run: Callable[[Table], dict[str, Any]] = run
+    data: str = "mnist"
+
+
+AUDITS: Mapping[str, Audit] = {
+    "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised", draw_rounds),
+    "audit-layers": Audit(layers, (layer_table,), "layers"),
+    "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", draw_severities),
+    "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity"),
+    "audit-scalability": Audit(scalability, (fresh_by_clients, partial_by_clients), "scalability"),
+    "audit-mitigations": Audit(cells, (table, advice), "mitigations", draw, run_measured, "digits"),
+}
