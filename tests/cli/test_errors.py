@@ -28,7 +28,7 @@ def one_line(result, *parts):
         (["run"], ["scenario file", "--resume"]),
         (["run", "missing.toml"], ["missing.toml"]),
         (["runs"], ["no ledger"]),
-        (["show"], ["run", "fedwarden show --help"]),
+        (["show"], ["'RUN'", "fedwarden show --help"]),
         (["show", "7", "--ronud", "3"], ["--round"]),
         (["list", "rules"], ["'rule'"]),
         (["tune", "missing.toml"], ["missing.toml"]),

@@ -1,0 +1,111 @@
+"""A Flower run on disk: every round in the ledger, and a checkpoint from which a killed server continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
+
+from ..core.types import RoundRecord
+from ..sim.federation import checkpoint_path, versions
+from ..store import checkpoint
+from ..store.ledger import Ledger
+from .records import view
+
+ENGINE = "flower"
+CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays
+
+
+class Journal:
+    """One run of the ledger, open for appending; ``state`` is that of the last committed round, if it continues."""
+
+    def __init__(
+        self, home: Path | None, name: str, config: Mapping[str, Any], resume: bool = False, engine: str = ENGINE
+    ) -> None:
+        self.ledger = Ledger(home)
+        self.state: dict[str, Any] | None = None
+        mine = [r for r in self.ledger.runs() if r.engine == engine and r.name == name] if resume else []
+        unfinished = next((r for r in mine if r.state != "done"), None)
+        if unfinished is None:
+            own = {**versions(), "flwr": version("flwr")}
+            self.run = self.ledger.start(name, engine, config, own)
+        else:
+            self.run = unfinished.id
+            self.ledger.reopen(self.run, config)
+            self.state = self._newest()
+
+    def commit(self, record: RoundRecord, state: Mapping[str, Any]) -> None:
+        """Write a round: its checkpoint first, so that a committed round can always be continued from."""
+        checkpoint.save(self._path(record.round), dict(state))
+        self.ledger.append(self.run, record)
+        for path in self._path(0).parent.glob("round-*.safetensors"):
+            if int(path.stem.removeprefix("round-")) < record.round - 1:
+                path.unlink(missing_ok=True)
+
+    def amend(self, record: RoundRecord) -> None:
+        """Write the record of a committed round again, with what was learned of it since."""
+        self.ledger.append(self.run, record)
+
+    def close(self, state: str, summary: Mapping[str, Any] | None = None) -> None:
+        self.ledger.finish(self.run, state, summary)
+        self.ledger.close()
+
+    def _newest(self) -> dict[str, Any] | None:
+        for t in range(self.ledger.last_round(self.run), 0, -1):
+            if self._path(t).is_file():
+                found: dict[str, Any] = checkpoint.load(self._path(t))
+                return found
+        return None
+
+    def _path(self, round: int) -> Path:
+        return checkpoint_path(self.ledger.folder, self.run, round)
+
+
+def pack_arrays(record: ArrayRecord) -> dict[str, Any]:
+    """A record as names and tensors."""
+    return {"names": list(record), "arrays": [torch.from_numpy(view(a).copy()) for a in record.values()]}
+
+
+def unpack_arrays(packed: Mapping[str, Any]) -> ArrayRecord:
+    """The record again, bit for bit."""
+    pairs = zip(packed["names"], packed["arrays"], strict=True)
+    return ArrayRecord({name: Array(np.asarray(tensor.numpy())) for name, tensor in pairs})
+
+
+def server_state(strategy: Strategy) -> dict[str, Any]:
+    """The arrays that a strategy keeps between rounds, such as momenta, by attribute; wrapped strategies inside."""
+    state: dict[str, Any] = {}
+    for name, value in vars(strategy).items():
+        if isinstance(value, Strategy):
+            state[name] = {"strategy": server_state(value)}
+        elif isinstance(value, ArrayRecord):
+            state[name] = {"record": pack_arrays(value)}
+        elif isinstance(value, list) and value and all(isinstance(v, np.ndarray) for v in value):
+            state[name] = {"list": [torch.from_numpy(v.copy()) for v in value]}
+        elif isinstance(value, dict) and value and all(isinstance(v, np.ndarray) for v in value.values()):
+            state[name] = {"dict": {str(k): torch.from_numpy(v.copy()) for k, v in value.items()}}
+        elif name in CHANGING:
+            state[name] = {"number": float(value)}
+    return state
+
+
+def restore_server_state(strategy: Strategy, state: Mapping[str, Any]) -> None:
+    """Put back what :func:`server_state` took."""
+    for name, held in state.items():
+        ((kind, value),) = held.items()
+        if kind == "strategy":
+            restore_server_state(getattr(strategy, name), value)
+        elif kind == "record":
+            setattr(strategy, name, unpack_arrays(value))
+        elif kind == "list":
+            setattr(strategy, name, [tensor.numpy() for tensor in value])
+        elif kind == "dict":
+            setattr(strategy, name, {key: tensor.numpy() for key, tensor in value.items()})
+        else:
+            setattr(strategy, name, value)

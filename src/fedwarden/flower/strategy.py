@@ -1,0 +1,341 @@
+"""Any Flower strategy, guarded: what clients send is screened and judged before the strategy combines the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from ..core.registry import component
+from ..core.stats import Scores
+from ..core.types import Aggregate, Cohort, RoundRecord
+from ..warden import Warden
+from .inbox import Name, cohort_of, evaluations, match, open_letters, weigh
+from .journal import Journal, pack_arrays, restore_server_state, server_state, unpack_arrays
+from .records import BUFFERS, Template, Unfit, finite, scalars, short
+
+LOG = logging.getLogger("flwr")  # beside Flower's own lines
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Combines nothing: the weight of each client is the number of examples that the wrapped strategy shall see."""
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+        return state, Aggregate(torch.zeros(0), cohort.num_examples * weights)
+
+
+class Visible:
+    """A grid that shows some of its nodes only."""
+
+    def __init__(self, grid: Grid, shown: Callable[[list[int]], list[int]]) -> None:
+        self._grid, self._shown = grid, shown
+
+    def get_node_ids(self) -> list[int]:
+        return self._shown(list(self._grid.get_node_ids()))
+
+    def get_nodes(self) -> list[Any]:
+        shown = set(self.get_node_ids())
+        return [node for node in self._grid.get_nodes() if node.node_id in shown]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+
+class Guarded(Strategy):
+    """Wraps a strategy: ``Guarded(FedAvg())``; everything else stays as it was.
+
+    Each round the warden admits, scores and decides, and the wrapped strategy combines the replies that remain. A
+    client is its node's id. Rounds go to the ledger, and a run that was killed can be continued.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        warden: str | Warden = "auto",
+        aggregator: Any = None,
+        name: str = "",
+        home: str | Path | None = None,
+        resume: bool = False,
+        buffers: Sequence[str] = BUFFERS,
+        client_name: Name = str,
+    ) -> None:
+        """``warden`` is a preset's name or a warden; its aggregator is not used unless one is given here.
+
+        ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
+        ``resume`` continues the latest unfinished run of that name, if there is one. Arrays whose names end in one of
+        ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
+        """
+        self.strategy = strategy
+        self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
+        self.combines = aggregator is not None
+        self.warden.aggregator = component("aggregator", aggregator) if self.combines else Handover()
+        self.warden.memory = replace(self.warden.memory, aggregator=self.warden.aggregator.init())
+        self.name = name or type(strategy).__name__
+        self.home = None if home is None else Path(home)
+        self.resume, self.buffers, self.client_name = resume, tuple(buffers), client_name
+        self.template: Template | None = None
+        self.arrays = ArrayRecord()
+        self.sent: list[Message] = []
+        self.journal: Journal | None = None
+        self.record: RoundRecord | None = None
+        self.done = 0
+
+    def summary(self) -> None:
+        """Log the guard and the strategy it guards."""
+        LOG.info("\t├──> Guarded by %r", self.warden)
+        self.strategy.summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> Result:
+        """Run all rounds, or those that are left of a run that was cut off; as in every Flower strategy."""
+        self._meet(initial_arrays)
+        if self.template is None:
+            LOG.warning("fedwarden: the model has no floating-point arrays; its rounds are not guarded")
+            return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        self.journal = self._journal(num_rounds)
+        try:
+            arrays = self._continue(initial_arrays)
+            rest = max(0, num_rounds - self.done)
+            follow = None if evaluate_fn is None else self._following(evaluate_fn)
+            result = super().start(grid, arrays, rest, timeout, train_config, evaluate_config, follow)
+        except BaseException as error:
+            self.journal.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            raise
+        self.journal.close("done", self._told())
+        return self._shifted(result, arrays)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The wrapped strategy's messages, to nodes that the warden asks."""
+        t = server_round + self.done
+        self._meet(arrays)
+        if self.template is None:
+            return self.strategy.configure_train(t, arrays, config, grid)
+        self.arrays = arrays
+        self.sent = self._ask(self.strategy.configure_train, t, arrays, config, grid, self.warden.asks)
+        return self.sent
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Screen, judge, and let the wrapped strategy combine what remains."""
+        t = server_round + self.done
+        if self.template is None:
+            return self.strategy.aggregate_train(t, replies)
+        found, lost = match(self.sent, replies, self.client_name)
+        letters, refused = open_letters(found, self.template, self._weight_key)
+        known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
+        outcome = self.warden.step(cohort_of(letters, self.template, params, t), [*lost, *refused])
+        counts, record = outcome.record.weights, outcome.record
+        kept = [letter.message for letter, count in zip(letters, counts.tolist(), strict=True) if count > 0]
+        arrays: ArrayRecord | None
+        if self.combines:
+            arrays = self.template.unflatten(params + outcome.update.float(), self.arrays)
+            metrics = self._own_metrics(kept)
+        else:
+            loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
+            weigh(kept, counts[counts > 0], self._weight_key, loss_key, self.warden.admission.count_ratio)
+            arrays, metrics, note = self._delegate(t, kept)
+            total = counts.sum()
+            record = replace(record, weights=counts / total if total > 0 and not note else np.zeros(len(counts)))
+            record = replace(record, notes=(*record.notes, *([note] if note else [])))
+        self._tell(record, known)
+        own = _counts(record)
+        record = replace(record, metrics={**scalars(metrics, "train/"), **own})
+        self._commit(record, self.arrays if arrays is None else arrays)
+        return arrays, MetricRecord({**(metrics or {}), **own})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The wrapped strategy's messages, to nodes in good standing."""
+        t = server_round + self.done
+        if self.template is None:
+            return self.strategy.configure_evaluate(t, arrays, config, grid)
+        excluded = set(self.warden.excluded)
+        self.sent = self._ask(self.strategy.configure_evaluate, t, arrays, config, grid, lambda c: c not in excluded)
+        return self.sent
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The wrapped strategy's average of the evaluations that can be read."""
+        t = server_round + self.done
+        if self.template is None:
+            return self.strategy.aggregate_evaluate(t, replies)
+        found, refused = match(self.sent, replies, self.client_name)
+        kept, unfit = evaluations(found, self._weight_key, self.warden.admission)
+        notes = [f"evaluation of client {r.client_id} left out: {r.reason}" for r in [*refused, *unfit]]
+        try:
+            metrics = self.strategy.aggregate_evaluate(t, kept)
+        except Exception as error:  # nothing that a client sends may end the run
+            metrics, notes = None, [*notes, f"the evaluations could not be combined: {short(str(error))}"]
+        self._amend(scalars(metrics, "evaluate/"), notes)
+        return metrics
+
+    def _meet(self, arrays: ArrayRecord) -> None:
+        """Learn the form of the model from the first arrays seen; none where nothing in it can be measured."""
+        if self.template is None:
+            try:
+                template = Template.of(arrays, self.buffers)
+            except Unfit:
+                return
+            self.template = template if template.measured else None
+
+    def _ask(
+        self,
+        configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], Iterable[Message]],
+        t: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        asks: Callable[[str], bool],
+    ) -> list[Message]:
+        """The messages to nodes that are asked; a strategy that waits for more nodes than these is shown others too."""
+        core = innermost(self.strategy)
+        floor = max((int(getattr(core, f"min_{k}_nodes", 0)) for k in ("train", "evaluate", "available")), default=0)
+
+        def shown(nodes: list[int]) -> list[int]:
+            mine = [node for node in nodes if asks(self.client_name(node))]
+            others = [node for node in nodes if not asks(self.client_name(node))]
+            return mine + others[: max(0, floor - len(mine))]
+
+        messages = configure(t, arrays, config, cast(Grid, Visible(grid, shown)))
+        return [m for m in messages if asks(self.client_name(m.metadata.dst_node_id))]
+
+    def _delegate(
+        self, t: int, messages: Sequence[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None, str | None]:
+        """What the wrapped strategy makes of the replies, and a note where it makes nothing of them."""
+        try:
+            arrays, metrics = self.strategy.aggregate_train(t, list(messages))
+        except Exception as error:  # nothing that a client sends may end the run
+            reason = short(str(error)) or type(error).__name__
+            return None, None, f"the strategy could not combine {len(messages)} replies ({reason}); the model is kept"
+        if arrays is not None and not finite(arrays):
+            return None, metrics, "the strategy's model was not finite; the model is kept"
+        if arrays is None and messages:
+            return None, metrics, f"the strategy made no model of {len(messages)} replies; the model is kept"
+        return arrays, metrics, None
+
+    def _own_metrics(self, messages: Sequence[Message]) -> MetricRecord | None:
+        """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""
+        average = getattr(innermost(self.strategy), "train_metrics_aggr_fn", None)
+        if average is None or not messages:
+            return None
+        return cast(MetricRecord, average([m.content for m in messages], self._weight_key))
+
+    @property
+    def _weight_key(self) -> str:
+        return str(getattr(innermost(self.strategy), "weighted_by_key", "num-examples"))
+
+    def _journal(self, rounds: int) -> Journal:
+        config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
+        return Journal(self.home, self.name, config, self.resume)
+
+    def _continue(self, initial: ArrayRecord) -> ArrayRecord:
+        """The arrays to go on from: those of the last committed round, else the initial ones."""
+        assert self.journal is not None
+        state = self.journal.state
+        if state is None:
+            return initial
+        self.done = int(state["round"])
+        self.warden.load_state_dict(state["warden"])
+        restore_server_state(self.strategy, state["server"])
+        LOG.info("fedwarden: run %d continues after round %d", self.journal.run, self.done)
+        return unpack_arrays(state["model"])
+
+    def _commit(self, record: RoundRecord, arrays: ArrayRecord) -> None:
+        self.record = record
+        if self.journal is not None:
+            state = {
+                "round": record.round,
+                "model": pack_arrays(arrays),
+                "warden": self.warden.state_dict(),
+                "server": server_state(self.strategy),
+            }
+            self.journal.commit(record, state)
+
+    def _amend(self, metrics: Mapping[str, float], notes: Sequence[str]) -> None:
+        """Add what evaluation says to the round's record."""
+        for note in notes:
+            LOG.warning("fedwarden: %s", note)
+        if self.record is not None and (metrics or notes):
+            new = {**self.record.metrics, **metrics}
+            self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
+            if self.journal is not None:
+                self.journal.amend(self.record)
+
+    def _following(self, evaluate: EvaluateFn) -> EvaluateFn:
+        """The central evaluation, with the run's own count of rounds; its metrics go to the ledger too."""
+
+        def follow(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            metrics = evaluate(server_round + self.done, arrays)
+            if server_round:
+                self._amend(scalars(metrics), ())
+            return metrics
+
+        return follow
+
+    def _shifted(self, result: Result, arrays: ArrayRecord) -> Result:
+        """A result with the run's own count of rounds, and the model even where no round changed it."""
+        for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
+            setattr(result, kind, {t + self.done: metrics for t, metrics in getattr(result, kind).items()})
+        if not result.arrays:
+            result.arrays = arrays
+        return result
+
+    def _tell(self, record: RoundRecord, known: set[str]) -> None:
+        """Log who is left out and why."""
+        for rejection in record.rejected:
+            LOG.warning("fedwarden: reply of client %s rejected: %s", rejection.client_id, rejection.reason)
+        for client in sorted(set(record.excluded) - known):
+            names = [w.name for w in record.watches if w.flagged[record.client_ids.index(client)]]
+            LOG.warning("fedwarden: client %s is excluded, flagged by %s", client, ", ".join(names) or "no watch")
+        for note in record.notes:
+            LOG.warning("fedwarden: %s", note)
+
+    def _told(self) -> dict[str, Any]:
+        """The run in a few numbers."""
+        if self.record is None:
+            return {}
+        accuracy = self.record.metrics.get("accuracy")
+        return {"rounds": self.record.round, "accuracy": accuracy, "excluded": list(self.record.excluded)}
+
+
+def innermost(strategy: Strategy) -> Strategy:
+    """The strategy inside all wrappers, which reads the weights."""
+    inner = getattr(strategy, "strategy", None)
+    return innermost(inner) if isinstance(inner, Strategy) else strategy
+
+
+def _counts(record: RoundRecord) -> dict[str, float]:
+    """What the metrics of a round gain."""
+    return {
+        "fedwarden/replies": len(record.client_ids),
+        "fedwarden/rejected": len(record.rejected),
+        "fedwarden/flagged": int(record.flagged.sum()),
+        "fedwarden/excluded": len(record.excluded),
+        "fedwarden/combined": int((record.weights > 0).sum()),
+    }

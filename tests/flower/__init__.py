@@ -1,0 +1,1 @@
+"""Tests of the Flower integration; a package, since they share a grid."""

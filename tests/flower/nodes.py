@@ -1,0 +1,160 @@
+"""Flower without Ray: a grid whose nodes are functions, and replies good and bad."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+SUPERLINK = 1
+Node = Callable[[Message], list[Message]]
+
+
+class LocalGrid(Grid):
+    """Answers at once: each node is a function from a message to replies."""
+
+    def __init__(self, nodes: dict[int, Node]) -> None:
+        self.nodes, self.numbers, self.asked = nodes, count(1), []
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids):
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout=None) -> list[Message]:
+        replies = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = f"m{next(self.numbers)}"
+            self.asked.append((message.metadata.message_type, message.metadata.dst_node_id))
+            replies += self.nodes[message.metadata.dst_node_id](message)
+        return replies
+
+
+def model(seed: int = 0) -> ArrayRecord:
+    """Three layers: a matrix, a vector, and a scalar."""
+    rng = np.random.default_rng(seed)
+    shapes = {"fc.weight": (4, 3), "fc.bias": (4,), "scale": ()}
+    return ArrayRecord({k: Array(np.asarray(rng.normal(size=s), np.float32)) for k, s in shapes.items()})
+
+
+def state(record: ArrayRecord) -> dict[str, np.ndarray]:
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def content(arrays: dict[str, np.ndarray], metrics: dict | None = None) -> RecordDict:
+    record = ArrayRecord({k: v if isinstance(v, Array) else Array(np.asarray(v)) for k, v in arrays.items()})
+    given = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1} if metrics is None else metrics
+    return RecordDict({"arrays": record, "metrics": MetricRecord(given)})
+
+
+def trained(message: Message, node: int) -> dict[str, np.ndarray]:
+    """Honest training: every node takes the same step, with noise of its own."""
+    rng = np.random.default_rng([node, int(message.content["config"]["server-round"])])
+    arrays = state(message.content["arrays"])
+    return {k: np.asarray(v - 0.1 + 0.02 * rng.normal(size=v.shape), np.float32) for k, v in arrays.items()}
+
+
+def evaluated(message: Message) -> list[Message]:
+    return [Message(RecordDict({"metrics": MetricRecord({"num-examples": 10, "acc": 0.5})}), reply_to=message)]
+
+
+def honest(node: int) -> Node:
+    def answer(message: Message) -> list[Message]:
+        if message.metadata.message_type == "evaluate":
+            return evaluated(message)
+        return [Message(content(trained(message, node)), reply_to=message)]
+
+    return answer
+
+
+def claiming(shape: tuple[int, ...]) -> Array:
+    """An array whose header claims a shape that its bytes do not hold."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return Array("float32", shape, "numpy.ndarray", buffer.getvalue() + bytes(64))
+
+
+def _arrays(change: Callable[[dict], dict]):
+    return lambda message, node: [Message(content(change(trained(message, node))), reply_to=message)]
+
+
+def _metrics(**given):
+    metrics = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1}
+    metrics |= {key.replace("_examples", "-examples"): value for key, value in given.items()}
+    new = {key: value for key, value in metrics.items() if value is not None}
+    return lambda message, node: [Message(content(trained(message, node), new), reply_to=message)]
+
+
+def _dead(message: Message, node: int) -> list[Message]:
+    reply = Message(Error(3, "node is offline"), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = SUPERLINK
+    return [reply]
+
+
+def _twice(message: Message, node: int) -> list[Message]:
+    late = {k: v + 1e3 for k, v in trained(message, node).items()}
+    return [Message(content(trained(message, node)), reply_to=message), Message(content(late), reply_to=message)]
+
+
+def _not_numpy(arrays: dict) -> dict:
+    good = Array(arrays["fc.bias"])
+    return {**arrays, "fc.bias": Array(good.dtype, good.shape, "pickle", good.data)}
+
+
+# what one bad node answers; the flag says whether its update is used after all
+BAD_REPLIES: dict[str, tuple[Callable[[Message, int], list[Message]], bool]] = {
+    "nan": (_arrays(lambda a: {**a, "fc.bias": a["fc.bias"] * np.nan}), False),
+    "inf": (_arrays(lambda a: {**a, "scale": np.float32(np.inf)}), False),
+    "wrong shape": (_arrays(lambda a: {**a, "fc.weight": a["fc.weight"].T}), False),
+    "shape (1,)": (_arrays(lambda a: {**a, "fc.bias": a["fc.bias"][:1]}), False),
+    "extra array": (_arrays(lambda a: {**a, "more": np.ones(3)}), False),
+    "missing array": (_arrays(lambda a: {k: v for k, v in a.items() if k != "scale"}), False),
+    "no arrays": (_arrays(lambda a: {}), False),
+    "integers": (_arrays(lambda a: {**a, "fc.bias": np.full(4, 10**6)}), False),
+    "strings": (_arrays(lambda a: {**a, "fc.bias": np.array(["a", "b", "c", "d"])}), False),
+    "complex": (_arrays(lambda a: {**a, "fc.bias": a["fc.bias"] + 1j}), False),
+    "not an array": (_arrays(_not_numpy), False),
+    "rubbish": (_arrays(lambda a: {**a, "fc.bias": Array("float32", (4,), "numpy.ndarray", b"rubbish")}), False),
+    "a terabyte": (_arrays(lambda a: {**a, "fc.bias": claiming((1 << 38,))}), False),
+    "large": (_arrays(lambda a: {**a, "fc.bias": np.zeros(1 << 20, np.float32)}), False),
+    "another order": (_arrays(lambda a: dict(reversed(a.items()))), True),
+    "count -1e9": (_metrics(num_examples=-1e9), False),
+    "count 0": (_metrics(num_examples=0), False),
+    "count nan": (_metrics(num_examples=float("nan")), False),
+    "count a list": (_metrics(num_examples=[10, 10]), False),
+    "no count": (_metrics(num_examples=None), False),
+    "another metric": (_metrics(more=1.0), False),
+    "loss nan": (_metrics(train_loss=float("nan")), False),
+    "an exception": (lambda message, node: [Message(Error(0, "boom\n" * 999), reply_to=message)], False),
+    "dead": (_dead, False),
+    "silent": (lambda message, node: [], False),
+    "empty": (lambda message, node: [Message(RecordDict(), reply_to=message)], False),
+    "twice": (_twice, True),
+}
+
+
+def bad(kind: str, node: int) -> Node:
+    reply = BAD_REPLIES[kind][0]
+
+    def answer(message: Message) -> list[Message]:
+        return evaluated(message) if message.metadata.message_type == "evaluate" else reply(message, node)
+
+    return answer

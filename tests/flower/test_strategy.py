@@ -1,0 +1,265 @@
+"""One bad node of eight changes nothing: every strategy against every bad reply, without Ray."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import strategy as flower
+
+import fedwarden as fw
+from fedwarden.flower import Guarded
+from fedwarden.store.ledger import Ledger
+
+from .nodes import BAD_REPLIES, LocalGrid, bad, content, honest, model, state, trained
+
+N, BAD = 8, 104
+NODES = range(100, 100 + N)
+PRIVATE = {"noise_multiplier": 1e-9, "num_sampled_clients": N}
+BASES = {
+    "FedAvg": lambda: flower.FedAvg(),
+    "FedAvgM": lambda: flower.FedAvgM(server_momentum=0.9),
+    "FedProx": lambda: flower.FedProx(proximal_mu=0.1),
+    "FedAdam": lambda: flower.FedAdam(),
+    "FedAdagrad": lambda: flower.FedAdagrad(),
+    "FedYogi": lambda: flower.FedYogi(),
+    "QFedAvg": lambda: flower.QFedAvg(client_learning_rate=0.1),
+    "FedMedian": lambda: flower.FedMedian(),
+    "FedTrimmedAvg": lambda: flower.FedTrimmedAvg(),
+    "Krum": lambda: flower.Krum(num_malicious_nodes=1),
+    "MultiKrum": lambda: flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=5),
+    "Bulyan": lambda: flower.Bulyan(num_malicious_nodes=1),
+    "DP server fixed": lambda: flower.DifferentialPrivacyServerSideFixedClipping(
+        flower.FedAvg(), clipping_norm=1.0, **PRIVATE
+    ),
+    "DP client fixed": lambda: flower.DifferentialPrivacyClientSideFixedClipping(
+        flower.FedAvg(), clipping_norm=1.0, **PRIVATE
+    ),
+    "DP server adaptive": lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(
+        flower.FedAvg(), clipped_count_stddev=1e-6, **PRIVATE
+    ),
+    "DP client adaptive": lambda: flower.DifferentialPrivacyClientSideAdaptiveClipping(
+        flower.FedAvg(), clipped_count_stddev=1e-6, **PRIVATE
+    ),
+}
+
+
+def play(strategy, nodes, rounds=2):
+    random.seed(0)  # Flower samples nodes with it
+    grid = LocalGrid(nodes)
+    return grid, strategy.start(grid, model(), num_rounds=rounds)
+
+
+def first_message():
+    return Message(RecordDict({"arrays": model(), "config": ConfigRecord({"server-round": 1})}), 1, "train")
+
+
+def close(a, b):
+    assert list(a) == list(b)
+    for name, value in state(b).items():
+        np.testing.assert_allclose(state(a)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def one_round(strategy, nodes):
+    """A single round without the ledger, quick enough for a grid of cases."""
+    random.seed(0)
+    grid, arrays = LocalGrid(nodes), model()
+    replies = grid.send_and_receive(strategy.configure_train(1, arrays, ConfigRecord(), grid))
+    return strategy.aggregate_train(1, replies)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_one_bad_node_changes_nothing(base):
+    alone = {}
+    for used in (True, False):  # the strategy by itself on honest nodes, with and without the last
+        crowd = {node: honest(node) for node in NODES if used or node != BAD}
+        alone[used] = one_round(BASES[base](), crowd)[0]
+    for kind, (_, used) in BAD_REPLIES.items():
+        crowd = {node: bad(kind, node) if node == BAD else honest(node) for node in NODES}
+        guarded = Guarded(BASES[base]())
+        arrays, metrics = one_round(guarded, crowd)
+        close(arrays, alone[used])
+        assert metrics["fedwarden/combined"] == (N if used else N - 1), kind
+        assert {r.client_id for r in guarded.record.rejected} == (set() if kind == "another order" else {str(BAD)})
+
+
+def test_the_unguarded_strategy_fails_where_the_guarded_one_does_not():
+    crowd = {node: bad("shape (1,)", node) if node == BAD else honest(node) for node in NODES}
+    _, alone = play(flower.FedAvg(), crowd)
+    _, guarded = play(Guarded(flower.FedAvg()), crowd)
+    fair = play(flower.FedAvg(), {node: honest(node) for node in NODES if node != BAD})[1]
+    close(guarded.arrays, fair.arrays)
+    assert np.abs(state(alone.arrays)["fc.bias"] - state(fair.arrays)["fc.bias"]).max() > 0.01
+
+
+def test_a_huge_count_weighs_no_more_than_ten_median_ones():
+    """Seven claim 10 examples and one 1e9, which counts as 100: the mean is (10 * the sum of seven + 100 b) / 170."""
+
+    def greedy(message):
+        if message.metadata.message_type == "evaluate":
+            return honest(BAD)(message)
+        metrics = {"num-examples": 10**9, "train_loss": 0.5, "norm_bit": 1}
+        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
+
+    crowd = {node: greedy if node == BAD else honest(node) for node in NODES}
+    ask = first_message()
+    sent = {node: trained(ask, node)["fc.bias"] for node in NODES}
+    others = np.sum([v for node, v in sent.items() if node != BAD], axis=0)
+    _, result = play(Guarded(flower.FedAvg()), crowd, rounds=1)
+    np.testing.assert_allclose(state(result.arrays)["fc.bias"], (10 * others + 100 * sent[BAD]) / 170, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [1e12, 0.0, 1e-300])
+def test_a_claimed_loss_neither_owns_nor_stalls_q_fedavg(loss):
+    def liar(message):
+        if message.metadata.message_type == "evaluate":
+            return honest(BAD)(message)
+        metrics = {"num-examples": 10, "train_loss": loss, "norm_bit": 1}
+        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
+
+    crowd = {node: liar if node == BAD else honest(node) for node in NODES}
+    _, result = play(Guarded(flower.QFedAvg(client_learning_rate=0.1)), crowd, rounds=1)
+    step = state(result.arrays)["fc.bias"] - state(model())["fc.bias"]
+    assert (step < -0.05).all()
+    assert (step > -0.15).all()
+
+
+def poisoned(node):
+    def answer(message):
+        if message.metadata.message_type == "evaluate":
+            return honest(node)(message)
+        arrays = state(message.content["arrays"])
+        return [Message(content({k: np.asarray(v + 5, np.float32) for k, v in arrays.items()}), reply_to=message)]
+
+    return answer
+
+
+def test_a_poisoned_node_is_excluded_and_no_longer_asked():
+    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    guarded = Guarded(flower.FedAvg())
+    grid, result = play(guarded, crowd, rounds=3)
+    assert guarded.warden.excluded == (str(BAD),)
+    assert grid.asked.count(("train", BAD)) == 1
+    assert ("evaluate", BAD) not in grid.asked
+    assert grid.asked.count(("train", 100)) == 3
+    close(result.arrays, play(flower.FedAvg(), {n: c for n, c in crowd.items() if n != BAD}, rounds=3)[1].arrays)
+
+
+def test_a_node_on_parole_is_still_asked():
+    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    auto = fw.Warden.preset("auto")
+    warden = fw.Warden(auto.watches, {"name": "quarantine", "parole": 5}, remeasure=True)
+    grid, _ = play(Guarded(flower.FedAvg(), warden), crowd, rounds=3)
+    assert grid.asked.count(("train", BAD)) == 3
+
+
+def test_a_strategy_that_wants_all_nodes_does_not_wait_for_an_excluded_one():
+    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    base = flower.FedAvg(min_train_nodes=N, min_evaluate_nodes=N, min_available_nodes=N)
+    grid, result = play(Guarded(base), crowd, rounds=3)
+    assert len(result.train_metrics_clientapp) == 3
+    assert grid.asked.count(("train", BAD)) == 1
+
+
+def test_down_weighting_acts_through_the_count():
+    """The model is the mean under the recorded weights, in which the poisoned node has little."""
+    watch = fw.Watch("centroid_distance", "raw", {"name": "k_sigma", "k": 1e9}, start_round=1)
+    warden = fw.Warden([watch], {"name": "down_weight", "limit": 3.0})
+    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    guarded = Guarded(flower.FedAvg(), warden)
+    _, result = play(guarded, crowd, rounds=1)
+    weights = dict(zip(guarded.record.client_ids, guarded.record.weights.tolist(), strict=True))
+    assert 0 < weights[str(BAD)] < 0.03
+    ask = first_message()
+    start = state(model())["fc.bias"]
+    expected = sum(w * (start + 5 if int(c) == BAD else trained(ask, int(c))["fc.bias"]) for c, w in weights.items())
+    np.testing.assert_allclose(state(result.arrays)["fc.bias"], expected, rtol=1e-5)
+
+
+def test_an_aggregator_of_fedwarden_in_place_of_the_strategy():
+    guarded = Guarded(flower.FedAvg(), "none", aggregator="median")
+    _, result = play(guarded, {node: honest(node) for node in NODES}, rounds=1)
+    ask = first_message()
+    expected = np.median([trained(ask, node)["fc.weight"] for node in NODES], axis=0)
+    np.testing.assert_allclose(state(result.arrays)["fc.weight"], expected, atol=1e-6)
+    assert state(result.arrays)["scale"].dtype == np.float32
+    assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(0.5)
+
+
+def test_bad_evaluations_are_left_out():
+    def liar(value):
+        def answer(message):
+            if message.metadata.message_type != "evaluate":
+                return honest(BAD)(message)
+            return [Message(RecordDict({"metrics": MetricRecord(value)}), reply_to=message)]
+
+        return answer
+
+    for value in ({"num-examples": -5, "acc": 1.0}, {"num-examples": 10, "acc": float("nan")}, {"acc": 1.0}, {}):
+        crowd = {node: liar(value) if node == BAD else honest(node) for node in NODES}
+        guarded = Guarded(flower.FedAvg())
+        _, result = play(guarded, crowd, rounds=1)
+        assert result.evaluate_metrics_clientapp[1]["acc"] == pytest.approx(0.5)
+        assert any(str(BAD) in note for note in guarded.record.notes)
+
+
+def test_every_round_is_in_the_ledger():
+    crowd = {node: bad("nan", node) if node == BAD else honest(node) for node in NODES}
+
+    def evaluate(t, arrays):
+        return MetricRecord({"accuracy": 0.1 * t})
+
+    random.seed(0)
+    Guarded(flower.FedAvg(), name="mine").start(LocalGrid(crowd), model(), 3, evaluate_fn=evaluate)
+    with Ledger() as ledger:
+        run = ledger.run("mine")
+        records = ledger.records(run.id)
+    assert (run.engine, run.state, run.rounds) == ("flower", "done", 3)
+    assert [r.metrics["accuracy"] for r in records] == pytest.approx([0.1, 0.2, 0.3])
+    assert records[0].metrics["evaluate/acc"] == pytest.approx(0.5)
+    assert all(r.rejected[0].client_id == str(BAD) for r in records)
+
+
+def test_a_model_without_floating_point_arrays_passes_through_untouched():
+    trees = np.frombuffer(b"{}", np.uint8)
+
+    def booster(message):
+        if message.metadata.message_type == "evaluate":
+            return honest(0)(message)
+        return [Message(content({"0": trees}, {"num-examples": 1}), reply_to=message)]
+
+    seen = []
+
+    class Bytes(flower.FedXgbCyclic):
+        def aggregate_train(self, server_round, replies):
+            seen.append(replies)
+            return super().aggregate_train(server_round, replies)
+
+    guarded = Guarded(Bytes())
+    result = guarded.start(LocalGrid({1: booster, 2: booster}), ArrayRecord({"0": Array(trees.copy())}), 2)
+    assert result.arrays["0"].numpy().tobytes() == b"{}"
+    assert len(seen) == 2
+    assert "fedwarden/replies" not in result.train_metrics_clientapp[1]
+
+
+def test_batch_norm_counters_become_floats_on_the_way_and_are_still_admitted():
+    """Flower averages integers into floats, so the model's counter changes its kind after the first round."""
+    start = ArrayRecord({"w": Array(np.zeros(5, np.float32)), "bn.num_batches_tracked": Array(np.array(0))})
+
+    def node(number):
+        def answer(message):
+            if message.metadata.message_type == "evaluate":
+                return honest(0)(message)
+            rng = np.random.default_rng(number)
+            t = int(message.content["config"]["server-round"])
+            arrays = {"w": rng.normal(size=5).astype(np.float32), "bn.num_batches_tracked": np.array(7 * t)}
+            return [Message(content(arrays), reply_to=message)]
+
+        return answer
+
+    guarded = Guarded(flower.FedAvg())
+    result = guarded.start(LocalGrid({n: node(n) for n in range(2, 8)}), start, 3)
+    assert guarded.record.rejected == ()
+    assert result.arrays["bn.num_batches_tracked"].numpy() == pytest.approx(21)
