@@ -1,0 +1,149 @@
+"""Does the watch see a client whose data changed? Geometric divergence and the other signals, without exclusion.
+
+``watch``: one corrupted client among ten on Fashion-MNIST, and none at three degrees of heterogeneity; the settings of
+arXiv 2605.22266 where it gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from ..sim.federation import simulate
+from ..sim.scenario import load_scenario
+from .pictures import curves
+from .study import Cell, Table, interval, markdown, select
+
+CLIENTS, ROUNDS = 10, 20
+ALPHAS = (100.0, 1.0, 0.1)
+CORRUPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "noise": {"name": "feature_noise", "snr": 0.0},
+    "rotation": {"name": "rotation", "angle": 90.0},
+    "blur": {"name": "blur", "sigma": 3.0},
+    "mixture": {"name": "corruption", "snr": 0.0, "angle": 90.0, "sigma": 3.0},
+}
+WATCHES = ("divergence", "relative_distance", "direction", "update_norm", "probe_loss", "ensemble")
+LATE = ROUNDS // 3  # rounds after the first third
+
+Array = NDArray[np.float64]
+
+
+def cells(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table]]:
+    """Nobody corrupted at every heterogeneity, and client 0 corrupted at Dirichlet 1."""
+    cases = [("none", alpha) for alpha in ALPHAS] + [(name, 1.0) for name in CORRUPTIONS]
+    found: list[tuple[Cell, Table]] = []
+    for (corruption, alpha), seed in product(cases, seeds):
+        table = {
+            "seed": seed,
+            "rounds": ROUNDS,
+            "checkpoint_every": ROUNDS,
+            "data": {
+                "dataset": "fashion_mnist", "clients": CLIENTS, "reserve": 128,
+                "partition": {"name": "dirichlet", "alpha": alpha},
+            },
+            "model": {"name": "mlp", "hidden": [128, 128]},
+            "train": {"lr": 0.01, "momentum": 0.9, "batch_size": 64, "workers": 1, "group": 10, "device": device},
+            "attacks": [{**CORRUPTIONS[corruption], "count": 1}] if corruption != "none" else [],
+            "guard": {"preset": "watch"},
+        }  # fmt: skip
+        found.append(({"corruption": corruption, "alpha": alpha, "seed": seed}, table))
+    return found
+
+
+def run(table: Table) -> dict[str, Any]:
+    """Every watch's signals, scores and flags by round, and the accuracy."""
+    torch.set_num_threads(1)
+    with TemporaryDirectory(prefix="fedwarden-") as folder:
+        records = simulate(load_scenario(table), Path(folder)).records
+    found: dict[str, Any] = {"accuracy": [r.metrics["accuracy"] for r in records]}
+    for name in WATCHES:
+        seen = [next(w for w in r.watches if w.name == name) for r in records]
+        found[name] = {
+            "signal": [[round(v, 6) for v in w.signal.tolist()] for w in seen],
+            "score": [[round(v, 6) for v in w.scores.tolist()] for w in seen],
+            "flagged": [w.flagged.astype(int).tolist() for w in seen],
+        }
+    return found
+
+
+def late(result: Mapping[str, Any], watch: str, what: str = "score") -> Array:
+    """(rounds, clients) after the first third."""
+    return np.asarray(result[watch][what], dtype=np.float64)[LATE:]
+
+
+def rank_one(result: Mapping[str, Any], watch: str) -> float:
+    """The share of late rounds in which client 0 has the highest score."""
+    return float(np.mean(late(result, watch).argmax(axis=1) == 0))
+
+
+def auroc(results: Sequence[Mapping[str, Any]], watch: str) -> float:
+    """Client 0 against the others, over late rounds of all seeds."""
+    scores = np.concatenate([late(r, watch) for r in results])
+    return float(roc_auc_score(np.tile(np.arange(CLIENTS) == 0, len(scores)), scores.ravel()))
+
+
+def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Per corruption and watch: robust z of the corrupted client, how often it ranks first and is flagged, AUROC."""
+    rows = []
+    for corruption, watch in product(CORRUPTIONS, WATCHES):
+        found = select(results, {"corruption": corruption})
+        if found:
+            score = "score" if watch == "ensemble" else "z"
+            rows.append(
+                [
+                    corruption, watch, f"{score} {np.mean([late(r, watch)[:, 0].mean() for r in found]):.1f}",
+                    interval([rank_one(r, watch) for r in found]), f"{auroc(found, watch):.3f}",
+                    f"{np.mean([late(r, watch, 'flagged')[:, 0].mean() for r in found]):.2f}",
+                    f"{np.mean([late(r, watch, 'flagged')[:, 1:].mean() for r in found]):.3f}",
+                ]
+            )  # fmt: skip
+    header = (
+        "corruption", "watch", "corrupted client", "ranks first", "AUROC", "flagged", "honest client-rounds flagged",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def calm_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Nobody corrupted: mean divergence and how often an honest client is flagged, by heterogeneity."""
+    rows = []
+    for alpha in ALPHAS:
+        found = select(results, {"corruption": "none", "alpha": alpha})
+        if found:
+            flags = [f"{np.mean([late(r, w, 'flagged').mean() for r in found]):.3f}" for w in WATCHES]
+            level = interval([float(late(r, "divergence", "signal").mean()) for r in found])
+            rows.append([f"{alpha:g}", level, interval([r["accuracy"][-1] for r in found]), *flags])
+    return markdown(("Dirichlet", "mean divergence", "accuracy", *(f"flagged by {w}" for w in WATCHES)), rows)
+
+
+def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """The paper's two figures: divergence by heterogeneity, and the corrupted client among the others."""
+    first, second = folder / "watch-heterogeneity.svg", folder / "watch-corruption.svg"
+    panels: dict[str, dict[str, dict[float, list[float]]]] = {}
+    for alpha in ALPHAS:
+        found = select(results, {"corruption": "none", "alpha": alpha})[:1]
+        panels[f"Dirichlet {alpha:g}"] = {
+            f"client {i}": {float(t + 1): [v] for t, v in enumerate(np.asarray(r["divergence"]["signal"])[:, i])}
+            for r in found
+            for i in range(CLIENTS)
+        }
+    curves(first, panels, "Divergence of each client from the global model", "round", "divergence")
+    panels = {}
+    for corruption in CORRUPTIONS:
+        found = select(results, {"corruption": corruption})[:1]
+        panels[corruption] = {
+            ("corrupted" if i == 0 else f"client {i}"): {
+                float(t + 1): [v] for t, v in enumerate(np.asarray(r["divergence"]["signal"])[:, i])
+            }
+            for r in found
+            for i in range(CLIENTS)
+        }
+    curves(second, panels, "One corrupted client among ten", "round", "divergence", strong=("corrupted",))
+    return [first, second]
