@@ -20,6 +20,7 @@ from .records import view
 
 ENGINE = "flower"
 CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays
+NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
 
 
 class Journal:
@@ -69,7 +70,7 @@ class Journal:
 
 def pack_arrays(record: ArrayRecord) -> dict[str, Any]:
     """A record as names and tensors."""
-    return {"names": list(record), "arrays": [torch.from_numpy(view(a).copy()) for a in record.values()]}
+    return {"names": list(record), "arrays": [_tensor(view(a)) for a in record.values()]}
 
 
 def unpack_arrays(packed: Mapping[str, Any]) -> ArrayRecord:
@@ -86,10 +87,10 @@ def server_state(strategy: Strategy) -> dict[str, Any]:
             state[name] = {"strategy": server_state(value)}
         elif isinstance(value, ArrayRecord):
             state[name] = {"record": pack_arrays(value)}
-        elif isinstance(value, list) and value and all(isinstance(v, np.ndarray) for v in value):
-            state[name] = {"list": [torch.from_numpy(v.copy()) for v in value]}
-        elif isinstance(value, dict) and value and all(isinstance(v, np.ndarray) for v in value.values()):
-            state[name] = {"dict": {str(k): torch.from_numpy(v.copy()) for k, v in value.items()}}
+        elif isinstance(value, list) and value and all(isinstance(v, NUMBERS) for v in value):
+            state[name] = {"list": [_tensor(v) for v in value]}
+        elif isinstance(value, dict) and value and all(isinstance(v, NUMBERS) for v in value.values()):
+            state[name] = {"dict": {str(k): _tensor(v) for k, v in value.items()}}
         elif name in CHANGING:
             state[name] = {"number": float(value)}
     return state
@@ -109,3 +110,7 @@ def restore_server_state(strategy: Strategy, state: Mapping[str, Any]) -> None:
             setattr(strategy, name, {key: tensor.numpy() for key, tensor in value.items()})
         else:
             setattr(strategy, name, value)
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))

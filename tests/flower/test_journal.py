@@ -1,0 +1,122 @@
+"""A server that is killed and started again goes on from the last committed round, as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from flwr.serverapp import strategy as flower
+
+from fedwarden.flower import Guarded
+from fedwarden.store.ledger import Ledger
+
+from .nodes import LocalGrid, content, honest, model, state
+
+NODES = range(100, 108)
+DRIFTER = 103
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing below may catch it and tidy up."""
+
+
+def drifting(message):
+    """A node that attacks a little: it takes some rounds of evidence to find it."""
+    if message.metadata.message_type == "evaluate":
+        return honest(DRIFTER)(message)
+    rng = np.random.default_rng(int(message.content["config"]["server-round"]))
+    arrays = state(message.content["arrays"])
+    moved = {k: np.asarray(v + 0.02 + 0.02 * rng.normal(size=v.shape), np.float32) for k, v in arrays.items()}
+    return [Message(content(moved), reply_to=message)]
+
+
+class FragileGrid(LocalGrid):
+    """Dies when the messages of one round are sent."""
+
+    def __init__(self, nodes, dies_in):
+        super().__init__(nodes)
+        self.dies_in = dies_in
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if messages and messages[0].content["config"]["server-round"] == self.dies_in:
+            raise Killed
+        return super().send_and_receive(messages, timeout=timeout)
+
+
+def crowd():
+    return {node: drifting if node == DRIFTER else honest(node) for node in NODES}
+
+
+BASES = {
+    "FedAvg": flower.FedAvg,
+    "FedAvgM": lambda: flower.FedAvgM(server_momentum=0.9),
+    "FedAdam": flower.FedAdam,
+    "DP adaptive": lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(
+        flower.FedAvg(), noise_multiplier=1e-9, num_sampled_clients=8, clipped_count_stddev=1e-6
+    ),
+}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_resumed_run_ends_as_one_that_was_never_cut(base, tmp_path):
+    random.seed(0)
+    whole = Guarded(BASES[base](), name="whole", home=tmp_path)
+    expected = whole.start(LocalGrid(crowd()), model(), 6)
+
+    random.seed(0)
+    with pytest.raises(Killed):
+        Guarded(BASES[base](), name="cut", home=tmp_path).start(FragileGrid(crowd(), dies_in=4), model(), 6)
+    again = Guarded(BASES[base](), name="cut", home=tmp_path, resume=True)
+    grid = LocalGrid(crowd())
+    result = again.start(grid, model(seed=9), 6)
+
+    assert again.done == 3
+    assert sorted(result.train_metrics_clientapp) == [4, 5, 6]
+    for name, value in state(expected.arrays).items():
+        np.testing.assert_allclose(state(result.arrays)[name], value, rtol=1e-5, atol=1e-6)
+    with Ledger(tmp_path) as ledger:
+        first, second = (ledger.records(ledger.run(name).id) for name in ("whole", "cut"))
+        assert len(ledger.runs()) == 2
+        assert ledger.run("cut").state == "done"
+    for a, b in zip(first, second, strict=True):
+        assert a.round == b.round
+        assert a.excluded == b.excluded
+        scores = [dict(zip(r.client_ids, r.watches[0].scores.tolist(), strict=True)) for r in (a, b)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-3, abs=1e-5)
+
+
+def test_the_history_of_a_client_outlives_the_server(tmp_path):
+    """The drifter is excluded in a later round than the cut, on evidence from both sides of it."""
+    random.seed(0)
+    whole = Guarded(flower.FedAvg(), name="whole", home=tmp_path)
+    whole.start(LocalGrid(crowd()), model(), 8)
+    with Ledger(tmp_path) as ledger:
+        caught = next(r.round for r in ledger.records(1) if str(DRIFTER) in r.excluded)
+    assert caught > 1
+    with pytest.raises(Killed):
+        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=caught), model(), 8)
+    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
+    again.start(LocalGrid(crowd()), model(), caught)
+    assert again.warden.excluded == (str(DRIFTER),)
+
+
+def test_without_an_unfinished_run_a_new_one_is_started(tmp_path):
+    for resume in (False, True):
+        guarded = Guarded(flower.FedAvg(), home=tmp_path, resume=resume)
+        guarded.start(LocalGrid({n: honest(n) for n in NODES}), model(), 1)
+        assert guarded.done == 0
+    with Ledger(tmp_path) as ledger:
+        assert [r.state for r in ledger.runs()] == ["done", "done"]
+
+
+def test_a_finished_number_of_rounds_gives_the_model_back(tmp_path):
+    with pytest.raises(Killed):
+        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=3), model(), 6)
+    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
+    grid = LocalGrid(crowd())
+    result = again.start(grid, model(), 2)
+    assert grid.asked == []
+    assert set(state(result.arrays)) == set(state(model()))
