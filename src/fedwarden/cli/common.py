@@ -30,7 +30,8 @@ Settings = Annotated[
 ]
 RunNumber = Annotated[str, typer.Argument(help="A run's number, or its name for the latest of that name.")]
 
-ENGINE = "in-process"  # as the simulator signs its runs
+IN_PROCESS, ON_FLOWER = "in-process", "flower-simulation"
+SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configuration of both is a scenario
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -43,7 +44,7 @@ def emit(value: Mapping[str, Any]) -> None:
 
 def truth_of(run: Run) -> set[str] | None:
     """The attackers, where the run was a simulation; nobody knows otherwise."""
-    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine == ENGINE else None
+    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine in SIMULATORS else None
 
 
 def hint(*commands: str, folder: Path | None = None) -> None:

@@ -14,7 +14,7 @@ from ..sim.scenario import GuardConfig, load_scenario
 from ..store.digest import distinct_notes, note_kind
 from ..store.ledger import Ledger, Run
 from ..warden import Warden
-from .common import ENGINE, AsJson, Home, RunNumber, Settings, emit, out, table, truth_of
+from .common import SIMULATORS, AsJson, Home, RunNumber, Settings, emit, out, table, truth_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -71,7 +71,7 @@ def command(
 
 def _recorded_guard(run: Run) -> Warden:
     """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
-    if run.engine == ENGINE:
+    if run.engine in SIMULATORS:
         return load_scenario(run.config).guard.build()
     if "guard" not in run.config:
         raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Callable
+from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -19,9 +23,18 @@ from ..sim.scenario import Scenario, load_scenario
 from ..store.digest import note_kind
 from ..store.ledger import Ledger, Run
 from . import Interrupted
-from .common import ENGINE, AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
+from .common import ON_FLOWER, SIMULATORS, AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
 
 LATEST = "latest"
+OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class EngineName(StrEnum):
+    """Where the clients train."""
+
+    IN_PROCESS = "in-process"
+    FLOWER = "flower"
+
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -50,6 +63,9 @@ def run(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Train here, or on Flower's simulation engine; to the same end.")
+    ] = EngineName.IN_PROCESS,
     home: Home = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no warnings.")] = False,
@@ -67,11 +83,28 @@ def run(
         scenario = load_scenario(chosen.config, settings or ())
     if chosen and chosen.state == "done" and chosen.rounds >= scenario.rounds:
         return _already(chosen, home, as_json)
-    report = follow(scenario, home, chosen.id if chosen else None, quiet)
+    on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
+    report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower))
     return emit(report) if as_json else _report(report, home)
 
 
-def follow(scenario: Scenario, home: Path | None, resume: int | None = None, quiet: bool = False) -> dict[str, Any]:
+def simulator(on_flower: bool) -> Callable[..., Result]:
+    """What runs a scenario; Flower is imported only where it is asked for, and told not to call home."""
+    if not on_flower:
+        return simulate
+    for name, value in OFFLINE.items():
+        os.environ.setdefault(name, value)
+    found: Callable[..., Result] = import_module("fedwarden.flower.app").simulate_on_flower
+    return found
+
+
+def follow(
+    scenario: Scenario,
+    home: Path | None,
+    resume: int | None = None,
+    quiet: bool = False,
+    simulate: Callable[..., Result] = simulate,
+) -> dict[str, Any]:
     """Simulate with a progress bar and warnings; what is to be told of the run afterwards."""
     began = perf_counter()
     with progress(quiet) as bar:
@@ -143,10 +176,10 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
     with Ledger(home, create=False) as ledger:
         if which != LATEST:
             run = ledger.run(which)
-            if run.engine != ENGINE:
+            if run.engine not in SIMULATORS:
                 raise ConfigError(f"run {run.id} was recorded by {run.engine!r}; only simulations can be resumed")
             return run
-        mine = [r for r in ledger.runs() if r.engine == ENGINE and (scenario is None or r.name == scenario.name)]
+        mine = [r for r in ledger.runs() if r.engine in SIMULATORS and (scenario is None or r.name == scenario.name)]
         unfinished = [r for r in mine if r.state != "done" or (scenario is not None and r.rounds < scenario.rounds)]
         if unfinished or mine:
             return (unfinished or mine)[0]

@@ -14,7 +14,7 @@ from ..core.types import RoundRecord
 from ..sim.scenario import AttackConfig
 from ..store.digest import ClientDigest, digest, distinct_notes, note_kind, why
 from ..store.ledger import Ledger, Run
-from .common import ENGINE, AsJson, Home, RunNumber, emit, hint, number, out, table, truth_of
+from .common import SIMULATORS, AsJson, Home, RunNumber, emit, hint, number, out, table, truth_of
 
 COLUMNS = 12  # accuracies in a row
 
@@ -47,7 +47,7 @@ def show(
         _clients(records, digest(records), truth)
         _notes(records)
     commands = []
-    if found.state != "done" and found.engine == ENGINE:
+    if found.state != "done" and found.engine in SIMULATORS:
         commands.append(f"fedwarden run --resume {found.id}  # continue where it stopped")
     if any(r.watches for r in records):
         commands.append(f"fedwarden replay {found.id} --rule gesd  # what another rule would have decided")
@@ -66,7 +66,7 @@ def _head(run: Run, records: Sequence[RoundRecord], truth: set[str] | None) -> N
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
     config = run.config
-    if run.engine != ENGINE:
+    if run.engine not in SIMULATORS:
         return {"engine": run.engine}
     data, train, guard = config["data"], config["train"], config["guard"]
     usual = {name: field.default for name, field in AttackConfig.model_fields.items()}

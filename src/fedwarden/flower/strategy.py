@@ -81,6 +81,7 @@ class Guarded(Strategy):
         """
         self.strategy = strategy
         self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
+        self.preset = warden if isinstance(warden, str) else ""
         self.combines = aggregator is not None
         self.warden.aggregator = component("aggregator", aggregator) if self.combines else Handover()
         self.warden.memory = replace(self.warden.memory, aggregator=self.warden.aggregator.init())
@@ -252,7 +253,8 @@ class Guarded(Strategy):
 
     def _journal(self, rounds: int) -> Journal:
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
-        return Journal(self.home, self.name, config, self.resume)
+        guard = {"guard": {"preset": self.preset}} if self.preset else {}
+        return Journal(self.home, self.name, {**config, **guard}, self.resume)
 
     def _continue(self, initial: ArrayRecord) -> ArrayRecord:
         """The arrays to go on from: those of the last committed round, else the initial ones."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy
@@ -24,6 +25,7 @@ from ..core.updates import Updates
 from ..store import checkpoint
 from ..store.ledger import Ledger, Run
 from .adversary import Adversary, Round
+from .data import Dataset
 from .engine import Engine, choose_group, one_thread
 from .metrics import Detection, Truth, detection, evaluate, round_detection, rounds_to, watch_quality
 from .models import build_model
@@ -31,9 +33,19 @@ from .observers import Observer, Rewrite, Sight
 from .pool import Pool, default_workers
 from .scenario import Scenario
 from .trainer import LocalTraining
-from .world import World, build_world
+from .world import Rows, World, build_world
 
 OnRound = Callable[[RoundRecord], None]
+
+
+class Trainer(Protocol):
+    """Carries out the clients' part of a round."""
+
+    def train(self, params: Tensor, round: int, client_ids: Sequence[str], changed: Mapping[str, Rows], /) -> Tensor:
+        """The models of these clients, one row each; ``changed`` are rows that differ from those of the first round."""
+        ...
+
+
 SERVER = "server"  # the name under which the server trains on its own data
 
 
@@ -55,9 +67,10 @@ class Federation:
     update that a client sends, ``publisher`` that of the server. They are set before the rounds that they are to see.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, data: Dataset | None = None) -> None:
+        """``data`` is the scenario's data set, where it is loaded already."""
         self.scenario = scenario
-        self.world = build_world(scenario)
+        self.world = build_world(scenario, data)
         data, train = self.world.data, scenario.train
         self.device = find_device(train.device)
         self.recipe: dict[str, Any] = {
@@ -110,17 +123,18 @@ class Federation:
         self.previous = state["previous"].to(self.device) if "previous" in state else None
         self.warden.load_state_dict(state["warden"])
 
-    def play(self) -> Iterator[RoundRecord]:
-        """The rounds that are left."""
+    def play(self, trainer: Trainer | None = None) -> Iterator[RoundRecord]:
+        """The rounds that are left; another ``trainer`` may carry out the clients' part of them."""
         train = self.scenario.train
         workers = train.workers or default_workers()
-        with Pool(self.engine, self.recipe, workers, self.scenario.imports) as pool:
+        own = nullcontext(trainer) if trainer else Pool(self.engine, self.recipe, workers, self.scenario.imports)
+        with own as pool:
             while self.round < self.scenario.rounds:
                 with one_thread():
                     record = self._step(pool)
                 yield record
 
-    def _step(self, pool: Pool) -> RoundRecord:
+    def _step(self, pool: Trainer) -> RoundRecord:
         t = self.round + 1
         chosen = self._choose(t)
         models = pool.train(self.params, t, chosen, self.world.changed(t)).to(self.device)
@@ -215,18 +229,23 @@ def simulate(
     resume: str | int | None = None,
     on_round: OnRound | None = None,
     on_start: Callable[[int, Federation], None] | None = None,
+    engine: str = "in-process",
+    trainer: Trainer | None = None,
 ) -> Result:
-    """Run a scenario and record it; ``resume`` continues a run that was cut off, to the same end."""
+    """Run a scenario and record it; ``resume`` continues a run that was cut off, to the same end.
+
+    ``engine`` signs the run; its ``trainer``, if it has one, trains the clients.
+    """
     with Ledger(folder) as ledger:
         federation = Federation(scenario)
         if resume is None:
-            run = ledger.start(scenario.name, "in-process", scenario.model_dump(mode="json"), versions())
+            run = ledger.start(scenario.name, engine, scenario.model_dump(mode="json"), versions())
         else:
             run = _continue(ledger, ledger.run(resume), federation)
         if on_start:
             on_start(run, federation)
         try:
-            for record in federation.play():
+            for record in federation.play(trainer):
                 every = scenario.checkpoint_every
                 if record.round % every == 0 or record.round == scenario.rounds:
                     checkpoint.save(checkpoint_path(ledger.folder, run, record.round), federation.state_dict())
