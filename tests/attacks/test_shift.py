@@ -65,22 +65,29 @@ def test_options_outside_of_their_range(options):
 
 
 @given(st.integers(1, 60), st.floats(0, 1), st.integers(0, 10**6))
-def test_fresh_samples_keep_every_label(n, share, seed):
+def test_fresh_samples_are_as_many_as_asked_and_of_classes_that_were_there(n, share, seed):
     y = np.arange(n) % 3
-    pool = rng(seed).permutation(np.repeat(np.arange(4), 30))
+    pool = rng(seed).permutation(np.repeat(np.arange(4), 60))
     found = refresh(y, pool, share, rng(seed))
     new = found >= 0
     assert new.sum() == round(share * n)
-    assert np.array_equal(pool[found[new]], y[new])
+    assert set(pool[found[new]]) <= set(y)
     assert len(set(found[new].tolist())) == new.sum()
 
 
+def test_fresh_samples_keep_the_classes_shares_but_for_chance():
+    y, pool = np.repeat([0, 1], [75, 25]), np.tile([0, 1], 200)
+    shares = [np.mean(pool[refresh(y, pool, 1.0, rng(seed))] == 0) for seed in range(200)]
+    assert np.mean(shares) == pytest.approx(0.75, abs=0.015)  # five standard errors
+    assert np.std(shares) == pytest.approx(np.sqrt(0.75 * 0.25 / 100), rel=0.25)  # binomial, five standard errors
+
+
 def test_fresh_samples_are_those_of_the_pool():
-    own = Examples(torch.zeros(4, 2), np.array([0, 1, 1, 0]))
+    own = Examples(torch.zeros(4, 2), np.array([1, 1, 1, 1]))
     pool = Examples(torch.arange(1.0, 13.0).reshape(6, 2), np.array([1, 1, 0, 0, 1, 1]))
     x, y = make("attack", "fresh_samples").poison(own, pool, 2, rng())
     assert np.array_equal(y, own.y)
-    assert sorted(x[[0, 3], 0].tolist()) == [5.0, 7.0]  # both samples of class 0
+    assert sorted(x[:, 0].tolist()) == [1.0, 3.0, 9.0, 11.0]
     half = make("attack", "fresh_samples", exchange=0.5).poison(own, pool, 2, rng())
     assert int((half.x != 0).all(dim=1).sum()) == 2
 

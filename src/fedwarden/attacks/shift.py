@@ -65,19 +65,21 @@ class LabelShift:
 
 
 def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """For each label the position in the pool of what replaces it, or -1: a share of them, each by one of its class.
+    """For each label the position in the pool of what replaces it, or -1: a share of them, of the same distribution.
 
-        |{i: replaced}| = round(share n),   y' = y
+        |{i: replaced}| = round(share n),   y'_i = y_j,   j uniform on 1..n
 
-    The pool is drawn from without putting back.
+    So the classes keep their shares but for chance, as in a chunk that is drawn anew. The pool is drawn from without
+    putting back.
 
-    >>> refresh(np.array([0, 1]), np.array([1, 0, 5]), 1.0, np.random.default_rng(0)).tolist()
-    [1, 0]
+    >>> refresh(np.array([1, 1]), np.array([0, 1, 1]), 0.5, np.random.default_rng(0)).tolist().count(-1)
+    1
     """
     leaving = rng.permutation(len(y))[: round(share * len(y))]
+    drawn = rng.choice(y, len(leaving)) if len(leaving) else y[:0]
     out = np.full(len(y), -1)
-    for label in np.unique(y[leaving]):
-        places, stock = leaving[y[leaving] == label], rng.permutation(np.flatnonzero(pool == label))
+    for label in np.unique(drawn):
+        places, stock = leaving[drawn == label], rng.permutation(np.flatnonzero(pool == label))
         if len(stock) < len(places):
             raise ValueError(
                 f"needs {len(places)} samples of class {label} that no client holds; its part of the reserve has "
@@ -90,7 +92,7 @@ def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np
 @register("attack", "fresh_samples")
 @dataclass(frozen=True)
 class FreshSamples:
-    """New samples of the same classes, as many of each: what a shift is compared with, since it is none."""
+    """New samples of the same distribution of classes: what a shift is compared with, since it is none."""
 
     exchange: float = 1.0
 

@@ -14,6 +14,9 @@ import numpy as np
 from scipy.stats import mannwhitneyu, rankdata
 
 from ..core.stats import Scores
+from ..core.types import Observation
+
+BY_CLASS = ("mean_logits", "mean_softmax")  # answers by class: a vector, measured in units of its past changes
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,19 @@ class Leakage:
     high: float
     p: float
     tpr: float
+
+
+def magnitude(observation: Observation) -> float:
+    """How far an observation lies from what was expected, either way.
+
+        |value - expected| / |expected|,   and of answers by class the score, in deviations of their past changes
+
+    Brunner and Montuoro, arXiv 2409.13875, for the relative one.
+
+    >>> magnitude(Observation(11, "weights", "cosine", "", 0.25, 0.5, -3.0, 0.1, False))
+    0.5
+    """
+    return observation.score if observation.metric in BY_CLASS else abs(observation.relative)
 
 
 def auroc(shifted: Scores, null: Scores) -> float:

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 
 from ..core.config import parse
+from ..sim.planned import FRESH as FRESH
+from ..sim.planned import STILL as STILL
 from ..sim.rehearsal import Branch, Gaze, Measures, rehearse
 from ..sim.scenario import AttackConfig, load_scenario
 from .study import Cell, Table
 
-STILL, FRESH = "no change", "fresh swap"
 SEVERITIES = (0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
 FEDERATIONS = ((2, 1), (3, 1), (5, 1), (10, 3))  # clients, and how many of them change
 RESERVE = 2.3  # samples in store for each one that may be exchanged: enough of the rarer kind
@@ -85,7 +86,8 @@ def ratio(even: float) -> str:
 def branches(start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True) -> dict[str, Any]:
     """No change, an unshifted fresh swap, and for each severity the shift by fresh samples and by as few as it takes.
 
-    The null of the latter is an unshifted swap of as many samples.
+    The null of the latter is an unshifted swap of as many samples. All swaps draw the classes of either kind as the
+    reserve has them, so that a shift and its null differ by the ratio of even to odd alone.
 
     >>> [name for name in branches(11, [1], [0.7])]
     ['no change', 'fresh swap', 'fresh 70-30', 'partial 70-30', 'partial swap 70-30']
@@ -94,12 +96,12 @@ def branches(start: int, clients: Sequence[int], severities: Sequence[float], pa
     def change(name: str, **options: Any) -> list[dict[str, Any]]:
         return [{"name": name, "clients": list(clients), "start": start, **options}]
 
-    found: dict[str, Any] = {STILL: [], FRESH: change("fresh_samples")}
+    found: dict[str, Any] = {STILL: [], FRESH: change("label_shift", even=0.5)}
     for even in severities:
         found[f"fresh {ratio(even)}"] = change("label_shift", even=even)
         if partial:
             found[f"partial {ratio(even)}"] = change("label_shift", even=even, exchange=0.0)
-            found[f"partial swap {ratio(even)}"] = change("fresh_samples", exchange=even - 0.5)
+            found[f"partial swap {ratio(even)}"] = change("label_shift", even=0.5, exchange=even - 0.5)
     return found
 
 

@@ -9,27 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from ..audit.verdict import Leakage, leakage, sees, smallest_detected
+from ..audit.verdict import BY_CLASS, Leakage, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
+from ..core.types import Observation
 from .audit import FRESH, STILL, ratio
 from .pictures import curves
 from .study import markdown
 
 Results = Sequence[Mapping[str, Any]]
 
-VECTORS = ("outputs/mean_logits/", "outputs/mean_softmax/")  # they have a direction: scored in units of the past
-
 
 def departure(key: str, reading: Sequence[float]) -> float:
-    """How far one reading lies from what was expected: relative, as published; answers by class in past deviations.
+    """How far one reading lies from what was expected.
 
     >>> departure("weights/cosine/", [11, 0.25, 0.5, -3.0, 0.1, 0.0])
     0.5
     """
-    _, value, expected, score, _, _ = reading
-    if key in VECTORS:
-        return float(score)
-    return abs(value - expected) / abs(expected) if expected else math.nan
+    source, metric, layer = key.split("/")
+    t, value, expected, score, p, alarm = reading
+    return magnitude(Observation(int(t), source, metric, layer, value, expected, score, p, bool(alarm)))
 
 
 def scores(results: Results, branch: str, key: str) -> Scores:
@@ -163,7 +161,7 @@ def draw_severities(results: Results, path: Path, title: str) -> Path:
             found = {e: verdicts(results, key, f"{kind} {ratio(e)}", [against[e]])[against[e]].auroc for e in tried}
             lines[name(key)] = {e: [a] for e, a in found.items()}
         panels[f"against an unshifted {null}"] = lines
-    loud = [name(key) for key in VECTORS]
+    loud = [name(f"outputs/{metric}/") for metric in BY_CLASS]
     curves(path, panels, title, "share of even classes after the change", "AUROC", strong=loud)
     return path
 

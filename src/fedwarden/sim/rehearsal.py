@@ -13,9 +13,11 @@ from functools import partial
 
 from ..audit.auditor import Auditor
 from ..core.types import Observation
+from .data import Dataset
 from .federation import Federation
 from .observers import Rewrite, Sight, own_samples
 from .scenario import AttackConfig, Scenario
+from .world import load_data
 
 Changes = Sequence[AttackConfig]
 OnRound = Callable[[str, int], None]
@@ -64,16 +66,16 @@ def rehearse(
     A branch is a list of attacks on the data, none of them before ``start``, in addition to those of the scenario.
     ``tests`` are the test samples that the accuracy is measured on, all by default.
     """
-    trunk = _stage(scenario, gaze, measures or Measures(), tests)
+    data = load_data(scenario)
+    trunk = _stage(scenario, data, gaze, measures or Measures(), tests)
     before = trunk.play(start - 1, "", on_round)
     state, minds = trunk.federation.state_dict(), {c: a.state_dict() for c, a in trunk.auditors.items()}
     found = {}
     for name, changes in branches.items():
         if early := [c.name for c in changes if any(c.strength(t) for t in range(1, start))]:
             raise ValueError(f"a change starts in round {start} or later; {early[0]!r} starts before")
-        branch = _stage(
-            scenario.model_copy(update={"attacks": (*scenario.attacks, *changes)}), gaze, trunk.measures(), tests
-        )
+        altered = scenario.model_copy(update={"attacks": (*scenario.attacks, *changes)})
+        branch = _stage(altered, data, gaze, trunk.measures(), tests)
         branch.federation.load_state_dict(state)
         for client, auditor in branch.auditors.items():
             auditor.load_state_dict(minds[client])
@@ -104,8 +106,8 @@ class _Stage:
         return deepcopy(Measures(self.federation.senders, self.federation.publisher))
 
 
-def _stage(scenario: Scenario, gaze: Gaze, measures: Measures, tests: int | None) -> _Stage:
-    federation = Federation(scenario)
+def _stage(scenario: Scenario, data: Dataset, gaze: Gaze, measures: Measures, tests: int | None) -> _Stage:
+    federation = Federation(scenario, data)
     auditors: dict[str, Auditor] = {}
     seen: dict[str, list[Observation]] = {}
     for client in gaze.observers:

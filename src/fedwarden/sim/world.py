@@ -85,13 +85,14 @@ class World:
         return {**self.held_out, **moved}
 
 
-def build_world(scenario: Scenario) -> World:
+def build_world(scenario: Scenario, data: Dataset | None = None) -> World:
     """Load, divide, poison, and hold back the validation part of each client.
 
-    Clients may share rows, so an attacker gets copies of its own.
+    Clients may share rows, so an attacker gets copies of its own. ``data`` is the data set where it is loaded already.
     """
     c = scenario.data
-    data: Dataset = make("dataset", c.dataset.name, **{"folder": c.folder, **c.dataset.options})
+    if data is None:
+        data = load_data(scenario)
     if c.limit is not None and c.limit < len(data.y_train):
         data = restrict(data, np.sort(numpy_rng(scenario.seed, "limit").permutation(len(data.y_train))[: c.limit]))
     reserve = numpy_rng(scenario.seed, "reserve").permutation(len(data.y_train))[: c.reserve]
@@ -118,6 +119,13 @@ def build_world(scenario: Scenario) -> World:
             rows[str(i)], held_out[str(i)] = p.rows(1)[kept], p.rows(1)[held]
     x, y = (xs[0], ys[0]) if len(xs) == 1 else (torch.cat(xs), torch.cat(ys))
     return World(data, x, y, rows, held_out, reserve, poisoned)
+
+
+def load_data(scenario: Scenario) -> Dataset:
+    """The whole data set of a scenario."""
+    c = scenario.data
+    data: Dataset = make("dataset", c.dataset.name, **{"folder": c.folder, **c.dataset.options})
+    return data
 
 
 def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:

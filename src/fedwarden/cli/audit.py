@@ -1,0 +1,143 @@
+"""``fedwarden audit``: what the others would see of a planned change of one's data."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+
+from ..sim.planned import CHANGE, FRESH, PARTIAL, STILL, Answer, Plan, Source, answer, as_table, load_plan
+from .common import AsJson, Settings, emit, err, hint, out, percent, progress, table
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def audit(
+    file: Annotated[
+        Path, typer.Argument(help="A scenario with a table [audit], as in examples/audit.toml.", show_default=False)
+    ],
+    settings: Settings = None,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Simulate a planned change of one client's data and say what the other clients could tell of it.
+
+    Every other client looks at the shared model round after round, as it could in earnest. The change is compared with
+    no change at all and with fresh samples of the same distribution, over several seeds: only what tells it from both
+    shows the change itself. Nothing is recorded and nothing leaves this machine.
+    """
+    plan = load_plan(file, settings or ())
+    found = _follow(plan, quiet)
+    sentences = words(found)
+    if as_json:
+        return emit({**as_table(found), "answer": sentences})
+    for sentence in sentences:
+        out.print(sentence, markup=False, soft_wrap=True)
+    out.print()
+    out.print(_sources(found))
+    if not plan.audit.ramp and found.clients(("the shift", "new samples")):
+        later = max(plan.scenario.rounds, plan.audit.start + 6)
+        again = f"fedwarden audit {shlex.quote(str(file))} --set audit.ramp=4 --set rounds={later}"
+        hint(f"{again}  # the same change, spread over five rounds")
+    return None
+
+
+def words(found: Answer) -> list[str]:
+    """The answer in sentences: what would show, to how many, from which round on, how surely."""
+    plan = found.plan
+    many, seeds = len(plan.observers), plan.audit.seeds
+    options = ", ".join(f"{k} = {v}" for k, v in plan.audit.change.options.items())
+    head = (
+        f"Planned: {plan.audit.change.name}{f' ({options})' if options else ''} changes {percent(found.exchanged)} of "
+        f"client {plan.audit.client}'s samples from round {plan.audit.start} on; {many} others look on; {seeds} seeds."
+    )
+    shift, anything = found.clients(("the shift",)), found.clients(("the shift", "new samples"))
+    lines = [head]
+    if shift:
+        lines.append(
+            f"The change itself would show to {len(shift)} of {many} clients, from round {found.first()} on, most "
+            f"surely in {_surest(found, FRESH)} against fresh samples of the same distribution."
+        )
+        lines += _classes(found)
+    else:
+        lines.append(
+            f"The change itself would not show to any of {many} clients: no source tells it from fresh samples."
+        )
+    if anything:
+        lines.append(
+            f"That your data are new would show to {len(anything)} of {many} clients, most surely in "
+            f"{_surest(found, STILL)} against no change."
+        )
+    else:
+        lines.append("Nor would it show that your data are new.")
+    if len(shift) < many:
+        lines.append(f"Not shown does not mean hidden: {seeds} seeds can only tell what is plain in most of them.")
+    before, after = found.accuracy[STILL], found.accuracy[CHANGE]
+    lines.append(
+        f"Clean accuracy after {plan.scenario.rounds} rounds: {percent(before)} without it, {percent(after)} with it."
+    )
+    return lines
+
+
+def _surest(found: Answer, null: str) -> str:
+    """The source with the highest median AUROC over the observers, with that of its median observer."""
+
+    def middle(source: Source) -> float:
+        return median(v[null].auroc for v in source.verdicts.values())
+
+    best = max(found.sources, key=middle)
+    return f"{_name(best)}: AUROC {_auroc(best, null)}"
+
+
+def _classes(found: Answer) -> list[str]:
+    """The classes that the answers name."""
+    named = max((s for s in found.sources if s.moved), key=lambda s: len(s.moved), default=None)
+    if named is None:
+        return []
+    up, down = ([c for c, z in named.moved.items() if (z > 0) == way] for way in (True, False))
+    parts = [f"{word} for {', '.join(sorted(cs, key=int))}" for word, cs in (("higher", up), ("lower", down)) if cs]
+    return [f"It names the classes that moved: answers are {' and '.join(parts)}."]
+
+
+def _sources(found: Answer) -> object:
+    """One row per source, those that tell the change best first."""
+    nulls = [n for n in (STILL, FRESH, PARTIAL) if n in next(iter(found.sources[0].verdicts.values()))]
+    many = len(found.plan.observers)
+    shown = table("source", *(f"AUROC against\n{n}" for n in nulls), "clients that\nsee the change", "from\nround")
+    for s in sorted(found.sources, key=lambda s: -median(v[FRESH].auroc for v in s.verdicts.values())):
+        sighted = sum(v == "the shift" for v in s.sees.values())
+        first = min((t for t in s.first.values() if t is not None), default=None)
+        shown.add_row(
+            _name(s), *(_auroc(s, n) for n in nulls), f"{sighted} of {many}", "-" if first is None else str(first)
+        )
+    return shown
+
+
+def _auroc(source: Source, null: str) -> str:
+    """The AUROC of the median observer, with its interval."""
+    found = sorted((v[null] for v in source.verdicts.values()), key=lambda v: v.auroc)[len(source.verdicts) // 2]
+    return "{} ({} to {})".format(*(f"{x:.2f}".removeprefix("0") for x in (found.auroc, found.low, found.high)))
+
+
+def _name(source: Source) -> str:
+    return f"{source.source}, {source.metric.replace('_', ' ')}"
+
+
+def _follow(plan: Plan, quiet: bool) -> Answer:
+    """Rehearse with a progress bar."""
+    total = plan.audit.seeds
+    with progress(quiet) as bar:
+        task = bar.add_task("audit", total=total, status="")
+        told: set[int] = set()
+
+        def on_round(number: int, branch: str, t: int) -> None:
+            bar.update(task, completed=number, status=f"{branch or 'before the change'}, round {t}")
+            if bar.disable and not quiet and number not in told:  # a log file
+                told.add(number)
+                err.print(f"audit: seed {number + 1} of {total}", markup=False)
+
+        return answer(plan, on_round)
