@@ -1,7 +1,7 @@
 """Every defence against every attack: clean accuracy over share of attackers and heterogeneity.
 
 Rules that ask for a number of attackers are told the true one, or the most they tolerate where that is less; the guards
-(``pid-made``, ``auto``) and the other rules are told nothing.
+(``pid-made``, ``auto``) and the other rules are told nothing. Of the server's data only FLTrust makes use.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def cells(seeds: Sequence[int], data: str = "digits", rounds: int = 30) -> list[
             "rounds": rounds,
             "checkpoint_every": rounds,
             "data": {
-                **setting["data"], "clients": CLIENTS, "reserve": 100,
+                **setting["data"], "clients": CLIENTS, "reserve": 100, "probe": 0,
                 "partition": {"name": "dirichlet", "alpha": alpha},
             },
             "model": setting["model"],

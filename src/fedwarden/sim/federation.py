@@ -111,6 +111,8 @@ class Federation:
             return out[0] - params
 
         probe = rows[: self.scenario.data.probe]
+        if not len(probe):
+            return Server(self.model, root=root)
         return Server(self.model, world.x[probe].to(self.device), world.y[probe].to(self.device), root)
 
     def state_dict(self) -> dict[str, Any]:

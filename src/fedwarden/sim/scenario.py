@@ -44,7 +44,7 @@ class DataConfig(Strict):
     """Which data, and who holds it.
 
     ``limit`` takes that many random training samples instead of all; ``reserve`` of them go to no client but to the
-    server, which watches on the first ``probe`` and trains on all of those. ``validation`` is the part each client
+    server, which watches on the first ``probe``, if any, and trains on all of those. ``validation`` is the part each client
     keeps back to evaluate on.
     """
 
@@ -55,7 +55,7 @@ class DataConfig(Strict):
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
-    probe: int = Field(128, ge=1)
+    probe: int = Field(128, ge=0)
 
 
 class TrainConfig(Strict):
