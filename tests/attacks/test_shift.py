@@ -76,10 +76,11 @@ def test_fresh_samples_are_as_many_as_asked_and_of_classes_that_were_there(n, sh
 
 
 def test_fresh_samples_keep_the_classes_shares_but_for_chance():
-    y, pool = np.repeat([0, 1], [75, 25]), np.tile([0, 1], 200)
+    y, pool = np.repeat([0, 1], [75, 25]), np.tile([0, 1], 100)
     shares = [np.mean(pool[refresh(y, pool, 1.0, rng(seed))] == 0) for seed in range(200)]
     assert np.mean(shares) == pytest.approx(0.75, abs=0.015)  # five standard errors
-    assert np.std(shares) == pytest.approx(np.sqrt(0.75 * 0.25 / 100), rel=0.25)  # binomial, five standard errors
+    apart = np.sqrt(0.75 * 0.25 * (1 / 100 + 1 / 101))  # of two draws of 100, one of them known
+    assert np.std(shares) == pytest.approx(apart, rel=0.25)  # five standard errors
 
 
 def test_fresh_samples_are_those_of_the_pool():

@@ -67,16 +67,18 @@ class LabelShift:
 def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
     """For each label the position in the pool of what replaces it, or -1: a share of them, of the same distribution.
 
-        |{i: replaced}| = round(share n),   y'_i = y_j,   j uniform on 1..n
+        |{i: replaced}| = round(share n),   y'_i ~ Categorical(p),   p ~ Dirichlet(n_1, .., n_C)
 
-    So the classes keep their shares but for chance, as in a chunk that is drawn anew. The pool is drawn from without
-    putting back.
+    n_c counts the labels there are: p is what they say of the distribution they come from (Rubin, The Bayesian
+    Bootstrap, 1981), so that old and new labels differ by as much as two draws from one distribution do. The pool is
+    drawn from without putting back.
 
     >>> refresh(np.array([1, 1]), np.array([0, 1, 1]), 0.5, np.random.default_rng(0)).tolist().count(-1)
     1
     """
     leaving = rng.permutation(len(y))[: round(share * len(y))]
-    drawn = rng.choice(y, len(leaving)) if len(leaving) else y[:0]
+    classes, counts = np.unique(y, return_counts=True)
+    drawn = rng.choice(classes, len(leaving), p=rng.dirichlet(counts))
     out = np.full(len(y), -1)
     for label in np.unique(drawn):
         places, stock = leaving[drawn == label], rng.permutation(np.flatnonzero(pool == label))
