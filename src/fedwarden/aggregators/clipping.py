@@ -38,7 +38,7 @@ def shrink(lengths: Scores, limit: float) -> Scores:
     >>> shrink(np.array([0.0, 1.0, 4.0]), 2.0).tolist()
     [1.0, 1.0, 0.5]
     """
-    return np.asarray(np.minimum(1.0, limit / np.maximum(lengths, np.finfo(np.float64).tiny)), dtype=np.float64)
+    return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
 
 
 def centred_weights(products: NDArray[np.float64], limit: float | None, steps: int) -> Scores:
@@ -73,6 +73,8 @@ def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, ste
     >>> centered_clipping(rows, torch.zeros(1), limit=2.0, steps=1).update.round(decimals=4).tolist()
     [1.6667]
     """
+    if steps < 1 or (limit is not None and not limit >= 0):
+        raise ValueError(f"centred clipping needs a limit of at least 0 and a step or more; got {limit} and {steps}")
     n = len(updates)
     products = np.zeros((n + 1, n + 1))
     products[:n, :n] = updates.inner_products()

@@ -23,7 +23,8 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
         u = sum_i T_i (||r|| / ||x_i||) x_i / sum_i T_i,   T_i = max(0, cos(x_i, r))
 
     Cao et al., FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping (2021), equations 2 to 4. Where no
-    update points the server's way, the result is zero and the model stays.
+    update points the server's way, the result is zero and the model stays. Differs from the paper: counters and running
+    statistics are not brought to another length, which could make a variance negative.
 
     >>> rows = Updates.of(np.array([[2.0, 0.0], [0.0, -3.0], [-1.0, 0.0]]))
     >>> fltrust(rows, torch.tensor([1.0, 0.0])).update.tolist()
@@ -36,7 +37,10 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
     if not length > 0 or not np.isfinite(length):
         raise ValueError(f"fltrust needs a root update of finite length above 0; got {length}")
     trust = np.maximum(updates.dots(root) / (lengths * length), 0.0)
-    return Aggregate(updates.weighted_sum(trust * length / lengths / max(trust.sum(), np.finfo(np.float64).tiny)))
+    keep = np.flatnonzero(trust)
+    kept, share = updates.select(keep), torch.as_tensor(trust[keep] / trust.sum())
+    plain, scaled = (w.to(kept.device, kept.dtype) for w in (share, share * length / torch.as_tensor(lengths[keep])))
+    return Aggregate(kept.columns(lambda block: scaled @ block, unmeasured=lambda block: plain @ block))
 
 
 @register("aggregator", "fltrust")

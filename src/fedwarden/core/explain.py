@@ -33,6 +33,8 @@ def explain(record: RoundRecord) -> dict[str, str]:
 
 def _words(watch: WatchRecord, i: int) -> str:
     height = _height(watch.signal, i)
+    if np.isnan(height):
+        return f"its {watch.name} is not a number"
     text = f"{watch.words} ({watch.name} {abs(height):.0f} MADs {'above' if height >= 0 else 'below'} the median)"
     if abs(height) < PLAIN:
         text = f"{watch.words} ({watch.name}: evidence gathered over rounds)"

@@ -36,8 +36,9 @@ def farthest(parts: Mapping[str, Scores]) -> Scores:
 class Ensemble:
     """The largest of several signals, each in units of what is worth a word.
 
-    Those that need a server are left out where it has nothing for them. ``members`` are pairs of a signal and its unit: half as far again as the median for distances and divergences, 0.2
-    for cosines. A median client has 0; 1 is worth a word.
+    Those that need a server are left out where it has nothing for them. ``members`` are pairs of a signal and its unit:
+    half as far again as the median for distances and divergences, 0.2 for cosines. A median client has 0; 1 is worth a
+    word.
     """
 
     members: tuple[tuple[Any, float], ...] = field(default=EFFECTS)
@@ -60,5 +61,8 @@ class Ensemble:
                 continue
             reading = member(cohort)
             values = reading.values if isinstance(reading, Reading) else reading
-            parts[describe(member)["name"]] = values / unit
+            name = describe(member)["name"]
+            parts[name if name not in parts else f"{name} {len(parts) + 1}"] = values / unit
+        if not parts:
+            raise ValueError("ensemble needs a signal that it can measure; give members, or a server to Warden.equip")
         return Reading(farthest(parts), parts)

@@ -19,7 +19,7 @@ def length_ratio(lengths: Scores, median: float) -> Scores:
     [0.6931, 0.0, 0.6931]
     """
     floor = max(median, np.finfo(np.float64).tiny) * 1e-6
-    return np.asarray(np.abs(np.log(np.maximum(lengths, floor) / max(median, floor))), dtype=np.float64)
+    return np.asarray(np.abs(np.log(np.maximum(lengths, floor)) - np.log(max(median, floor))), dtype=np.float64)
 
 
 @register("signal", "update_norm")
