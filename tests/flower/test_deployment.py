@@ -15,7 +15,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not all(map(shutil.which, ("openssl", "ssh-keygen", "bash"))), reason="needs openssl and ssh-keygen")
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("openssl", "ssh-keygen", "bash"))), reason="needs openssl and ssh-keygen"
+)
 def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
     script = EXAMPLES / "deployment" / "deploy.py"
     command = [sys.executable, str(script), "--folder", str(tmp_path), "--rounds", "4", "--timeout", "480"]

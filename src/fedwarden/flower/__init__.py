@@ -15,11 +15,12 @@ if find_spec("flwr") is None:
     raise MissingExtra("fedwarden.flower needs Flower, which is not installed: pip install 'fedwarden[flower]'")
 
 if TYPE_CHECKING:
+    from .mods import audit_mod
     from .strategy import Guarded
 
-__all__ = ["Guarded"]
+__all__ = ["Guarded", "audit_mod"]
 
-_HOMES = {"Guarded": "strategy"}
+_HOMES = {"Guarded": "strategy", "audit_mod": "mods"}
 
 
 def __getattr__(name: str) -> Any:
