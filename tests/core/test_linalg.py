@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 
-from fedwarden.core.linalg import distances_to, geometric_median
+from fedwarden.core.linalg import cosines, distances_to, geometric_median, squared_distances
 
 
 def centred(x):
@@ -76,3 +77,37 @@ def test_a_majority_at_one_point_is_the_median():
     x = np.array([[0.0, 0.0]] * 4 + [[5.0, 1.0], [3.0, -2.0]])
     weights = geometric_median(gram_of(x), np.full(6, 1 / 6))
     np.testing.assert_allclose(weights @ x, [0.0, 0.0], atol=1e-4)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
+def test_squared_distances_about_any_point(seed, n, d):
+    rng = np.random.default_rng(seed)
+    x, origin = rng.normal(size=(n, d)), rng.normal(size=d)
+    squares = squared_distances((x - origin) @ (x - origin).T)
+    np.testing.assert_allclose(squares, cdist(x, x, "sqeuclidean"), atol=1e-9)
+    assert (squares >= 0).all()
+
+
+def test_no_distance_is_negative_where_rows_agree():
+    """Rounding leaves G_ii + G_jj - 2 G_ij below 0 for some pairs of equal rows."""
+    x = np.random.default_rng(0).normal(size=(1, 50)) * np.ones((6, 1)) * 1e3
+    gram = x @ x.T + 1e-6 * np.random.default_rng(1).normal(size=(6, 6))
+    assert (np.diag(gram)[:, None] + np.diag(gram) - gram - gram.T < 0).any()
+    assert (squared_distances(gram) >= 0).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
+def test_cosines_are_those_of_scipy(seed, n, d):
+    x = np.random.default_rng(seed).normal(size=(n, d)) * 10.0 ** np.random.default_rng(seed).integers(
+        -6, 6, size=(n, 1)
+    )
+    np.testing.assert_allclose(cosines(x @ x.T), 1 - cdist(x, x, "cosine"), atol=1e-9)
+
+
+def test_a_row_of_zeros_has_no_direction_and_no_cosine_exceeds_one():
+    x = np.array([[0.0, 0.0], [3.0, 4.0], [-6.0, -8.0], [0.1, 0.1]])
+    found = cosines(x @ x.T)
+    assert found[0].tolist() == found[:, 0].tolist() == [0.0] * 4
+    assert found[1, 2] == pytest.approx(-1.0)
+    assert np.abs(found).max() <= 1.0
+    assert cosines(np.array([[1.0, 1.1], [1.1, 1.0]])).tolist() == [[1.0, 1.0], [1.0, 1.0]]
