@@ -23,7 +23,7 @@ from ..core.stats import Scores
 from ..core.types import Observation
 from .rehearsal import Branch, Gaze, rehearse
 from .scenario import AttackConfig, Component, Part, Scenario, load_scenario
-from .world import build_world
+from .world import build_world, load_data
 
 STILL, FRESH, PARTIAL, CHANGE = "no change", "fresh swap", "partial swap", "the change"
 MOVED = 2.0  # deviations from which on a class is named
@@ -139,16 +139,20 @@ def answer(plan: Plan, on_round: OnRound | None = None) -> Answer:
     branches = {STILL: [], CHANGE: [plan.change(plan.audit.change)], FRESH: [_fresh(plan, 1.0)]}
     if share < 1:
         branches[PARTIAL] = [_fresh(plan, share)]
+    data = load_data(plan.scenario)
+    scenarios = [plan.scenario.model_copy(update={"seed": plan.scenario.seed + i}) for i in range(plan.audit.seeds)]
+    for scenario in scenarios:  # what the reserve cannot give is said now, not after minutes
+        for changes in branches.values():
+            build_world(scenario.model_copy(update={"attacks": (*scenario.attacks, *changes)}), data)
     gaze = Gaze(plan.observers, plan.audit.probe, window=plan.audit.window, alpha=plan.audit.alpha)
     runs: list[dict[str, Branch]] = []
-    for number in range(plan.audit.seeds):
-        scenario = plan.scenario.model_copy(update={"seed": plan.scenario.seed + number})
+    for number, scenario in enumerate(scenarios):
 
         def tell(branch: str, t: int, number: int = number) -> None:
             if on_round:
                 on_round(number, branch, t)
 
-        runs.append(rehearse(scenario, plan.audit.start, branches, gaze, on_round=tell)[1])
+        runs.append(rehearse(scenario, plan.audit.start, branches, gaze, on_round=tell, data=data)[1])
     last = {name: float(np.mean([r[name].accuracy[plan.scenario.rounds] for r in runs])) for name in (STILL, CHANGE)}
     return Answer(plan, share, tuple(judge(runs, plan)), last)
 

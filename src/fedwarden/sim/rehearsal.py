@@ -60,13 +60,16 @@ def rehearse(
     measures: Measures | None = None,
     tests: int | None = None,
     on_round: OnRound | None = None,
+    data: Dataset | None = None,
 ) -> tuple[Branch, dict[str, Branch]]:
     """The rounds before ``start``, and from there to the scenario's end each of the branches, by name.
 
     A branch is a list of attacks on the data, none of them before ``start``, in addition to those of the scenario.
-    ``tests`` are the test samples that the accuracy is measured on, all by default.
+    ``tests`` are the test samples that the accuracy is measured on, all by default; ``data`` is the scenario's data
+    set, where it is loaded already.
     """
-    data = load_data(scenario)
+    if data is None:
+        data = load_data(scenario)
     trunk = _stage(scenario, data, gaze, measures or Measures(), tests)
     before = trunk.play(start - 1, "", on_round)
     state, minds = trunk.federation.state_dict(), {c: a.state_dict() for c, a in trunk.auditors.items()}

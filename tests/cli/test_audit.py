@@ -1,0 +1,90 @@
+"""The command ``audit``: an answer in words, as JSON, and one line for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedwarden.audit.verdict import Leakage
+from fedwarden.cli.audit import words
+from fedwarden.sim.planned import CHANGE, FRESH, STILL, Answer, Source, load_plan
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
+SURE, UNSURE = Leakage(0.98, 0.93, 1.0, 1e-4, 1.0), Leakage(0.6, 0.4, 0.8, 0.3, 0.1)
+QUICK = ["--set", "rounds=7", "--set", "audit.start=6", "--set", "audit.seeds=4", "--set", "data.clients=2"]
+QUICK += ["--set", "audit.client=1", "--set", "train.epochs=1", "--set", "train.group=1"]
+QUICK += ["--set", "data.partition.size=60", "--set", "audit.probe=16", "--set", "model.hidden=[8]"]
+
+
+def answer_of(sight, against, moved=None):
+    plan = load_plan(EXAMPLE)
+    verdicts = dict.fromkeys(plan.observers, against)
+    first = dict.fromkeys(plan.observers, 11 if sight == "the shift" else None)
+    source = Source("outputs", "mean_logits", verdicts, dict.fromkeys(plan.observers, sight), first, moved or {})
+    return Answer(plan, 1.0, (source,), {STILL: 0.92, CHANGE: 0.91})
+
+
+def test_a_change_that_shows_is_told_with_clients_round_and_classes():
+    found = words(answer_of("the shift", {STILL: SURE, FRESH: SURE}, {"2": 4.0, "0": 3.0, "7": -2.5}))
+    assert "label_shift (even = 0.8) changes 100.0 % of client 3's samples from round 11 on; 3 others" in found[0]
+    assert "The change itself would show to 3 of 3 clients, from round 11 on" in found[1]
+    assert "outputs, mean logits: AUROC .98 (.93 to 1.00)" in found[1]
+    assert found[2] == "It names the classes that moved: answers are higher for 0, 2 and lower for 7."
+    assert found[-1] == "Clean accuracy after 13 rounds: 92.0 % without it, 91.0 % with it."
+    assert not any("Not shown" in line for line in found)
+
+
+def test_new_samples_alone_are_not_called_the_change():
+    found = words(answer_of("new samples", {STILL: SURE, FRESH: UNSURE}))
+    assert "would not show to any of 3 clients: no source tells it from fresh samples" in found[1]
+    assert "That your data are new would show to 3 of 3 clients" in found[2]
+    assert "Not shown does not mean hidden: 10 seeds" in found[3]
+
+
+def test_nothing_to_see():
+    assert "Nor would it show that your data are new." in words(answer_of("nothing", {STILL: UNSURE, FRESH: UNSURE}))
+
+
+def test_the_example_is_answered_in_words_and_a_table(call):
+    code, out, err = call("audit", EXAMPLE, *QUICK)
+    assert code == 0
+    assert "from round 6 on; 1 others look on; 4 seeds." in out
+    assert "outputs, mean logits" in out
+    assert "audit: seed 4 of 4" in err
+
+
+def test_as_json(call_json):
+    found = call_json("audit", EXAMPLE, *QUICK, "-q")
+    assert found["observers"] == ["0"]
+    assert found["change"] == {"name": "label_shift", "even": 0.8}
+    assert {"no change", "fresh swap"} <= set(found["sources"][0]["against"]["0"])
+    assert found["answer"][0].startswith("Planned: label_shift")
+
+
+@pytest.mark.parametrize(
+    ("setting", "part"),
+    [
+        ("audit.strat=3", "'start'"),
+        ("audit.client=9", "there are 4 clients"),
+        ("audit.change=alie", "does not change data"),
+        ("data.reserve=10", "data.reserve"),
+    ],
+)
+def test_what_is_wrong_is_one_line(call, setting, part):
+    code, out, err = call("audit", EXAMPLE, "--set", setting, "-q")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert part in err
+    assert err.count("\n") == 1
+
+
+def test_studies_take_their_own_data_only(call):
+    for args, part in (
+        (["audit-sensitivity", "--data", "mnits"], "'mnist'"),
+        (["detection", "--data", "mnist"], "--data and --out are for audits"),
+        (["audit-sensitivty"], "'audit-sensitivity'"),
+    ):
+        code, _, err = call("reproduce", *args)
+        assert code == 2
+        assert part in err
