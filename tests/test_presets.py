@@ -6,9 +6,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
+from fedwarden.core.layout import Layout
 
 D = 200
 
@@ -218,3 +221,138 @@ def test_options_of_a_preset():
         fw.Warden.preset("auto", alfa=0.1)
     with pytest.raises(ConfigError, match="no preset 'atuo'; did you mean 'auto'"):
         fw.Warden.preset("atuo")
+
+
+def small_server(probe=True, labels=True):
+    """A network of one hidden layer, and samples of the server's own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    x = torch.randn(40, 6)
+    return fw.Server(model, x if probe else None, model(x).argmax(1) if labels else None)
+
+
+def small_round(server, t, n=8, on=(), scale=0.05):
+    """Honest clients move a little; those turned on have every hidden unit active, whatever they see."""
+    layout = Layout.of(server.model)
+    params = layout.flatten(server.model.state_dict())
+    torch.manual_seed(t)
+    rows = scale * (torch.randn(n, layout.d) + torch.randn(layout.d))
+    for i in on:
+        rows[i, 6 * 16 : 7 * 16] = 4.0
+    return fw.Cohort(t, names_of(n), fw.Updates.of(rows), np.full(n, 10.0), params)
+
+
+def watches_of(warden):
+    return [w.name for w in warden.watches]
+
+
+PLAIN = ["evidence", "direction", "gross", "twins"]
+
+
+def test_auto_watches_representations_where_the_server_has_a_probe():
+    bare, poor, full = (fw.Warden.preset("auto") for _ in range(3))
+    poor.equip(small_server(probe=False))
+    full.equip(small_server())
+    assert [watches_of(w) for w in (bare, poor, full)] == [PLAIN, PLAIN, [*PLAIN, "representations"]]
+    server = small_server()
+    for warden in (bare, poor, full):
+        record = warden.step(small_round(server, 1)).record
+        assert [w.name for w in record.watches] == watches_of(warden)
+    assert record.watches[-1].words == "its representations moved"
+    assert list(record.watches[-1].parts) != []
+
+
+def test_auto_without_a_probe_decides_as_if_there_were_no_such_watch():
+    """The same clients with and without a server that has nothing: bit for bit."""
+    rng = np.random.default_rng(0)
+    rounds = [rng.normal(size=(8, 50)) * np.where(np.arange(8) == 2, 6.0, 1.0)[:, None] for _ in range(5)]
+    bare, equipped = fw.Warden.preset("auto"), fw.Warden.preset("auto").equip(fw.Server())
+    for a, b in zip(*(play(w, 8, lambda t: rounds[t - 1], 5) for w in (bare, equipped)), strict=True):
+        np.testing.assert_array_equal(a.weights, b.weights)
+        assert a.excluded == b.excluded
+    assert bare.excluded == ("c02",)
+
+
+def test_auto_with_a_probe_gathers_evidence_of_moved_representations():
+    server = small_server()
+    warden = fw.Warden.preset("auto").equip(server)
+    for t in range(1, 7):
+        record = warden.step(small_round(server, t, on=[3])).record
+        moved = next(w for w in record.watches if w.name == "representations")
+        assert moved.signal.argmax() == 3
+    assert moved.flagged[3]
+    assert moved.flagged.sum() == 1
+    assert warden.excluded == ("c03",)
+
+
+def test_auto_with_a_probe_leaves_honest_clients_alone():
+    server = small_server()
+    warden = fw.Warden.preset("auto").equip(server)
+    for t in range(1, 16):
+        assert warden.step(small_round(server, t)).record.weights.min() > 0
+    assert warden.excluded == ()
+
+
+@pytest.mark.parametrize(
+    ("probe", "labels", "more"),
+    [(True, True, {"divergence", "probe_loss"}), (True, False, {"divergence"}), (False, False, set())],
+)
+def test_watch_measures_what_the_server_can(probe, labels, more):
+    server = small_server(probe, labels)
+    warden = fw.Warden.preset("watch").equip(server)
+    base = {"relative_distance", "direction", "update_norm", "ensemble"}
+    assert set(watches_of(warden)) == base | more
+    record = warden.step(small_round(server, 1)).record
+    parts = {w.name: set(w.parts) for w in record.watches}["ensemble"]
+    assert parts == {"relative_distance", "direction"} | ({"divergence"} if probe else set())
+    assert set(watches_of(fw.Warden.preset("watch"))) == base
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_watch_flags_and_never_changes_a_weight(weighted):
+    server, seen = small_server(), set()
+    warden = fw.Warden.preset("watch", weighted=weighted).equip(server)
+    for t in range(1, 8):
+        cohort = small_round(server, t, on=[3])
+        counts = np.linspace(10, 30, 8)
+        cohort = fw.Cohort(t, cohort.client_ids, cohort.updates, counts, cohort.params)
+        outcome = warden.step(cohort)
+        want = counts / counts.sum() if weighted else np.full(8, 1 / 8)
+        np.testing.assert_allclose(outcome.weights, want)
+        rows = torch.cat([block for _, _, block in cohort.updates.blocks()], dim=1)
+        np.testing.assert_allclose(outcome.update, want @ rows.double().numpy(), atol=1e-6)
+        seen |= {w.name for w in outcome.record.watches if w.flagged[3]}
+        assert warden.excluded == outcome.record.excluded == ()
+        assert all(warden.asks(c) for c in cohort.client_ids)
+    assert {"divergence", "relative_distance", "probe_loss", "ensemble"} <= seen
+
+
+def test_the_limit_of_watch_is_in_robust_deviations():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(9, 300))
+    x[4] *= 1.6
+    flags = {}
+    for limit in (2.0, 1e9):
+        record = play(fw.Warden.preset("watch", limit=limit), 9, lambda t: x, rounds=1)[0]
+        flags[limit] = {w.name: np.flatnonzero(w.flagged).tolist() for w in record.watches}
+        for w in record.watches:
+            if w.name != "ensemble":
+                np.testing.assert_allclose(w.scores, fw.robust_z(w.signal), rtol=1e-9)
+                assert w.threshold == limit
+    assert 4 in flags[2.0]["update_norm"]
+    assert not any(flags[1e9].values())
+
+
+def test_the_ensemble_speaks_from_the_third_round_and_is_averaged():
+    rng = np.random.default_rng(0)
+
+    def rows(t):
+        x = rng.normal(size=(9, 300))
+        x[4] *= 4
+        return x
+
+    records = play(fw.Warden.preset("watch"), 9, rows, rounds=4)
+    ensembles = [next(w for w in r.watches if w.name == "ensemble") for r in records]
+    assert [bool(w.flagged[4]) for w in ensembles] == [False, False, True, True]
+    assert all(w.threshold == pytest.approx(1.0 + np.median(w.scores)) for w in ensembles)
+    assert ensembles[1].scores[4] != ensembles[1].signal[4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -386,3 +386,104 @@ def test_no_client_owns_the_model_by_its_count(cohort_of):
     outcome = warden.step(cohort_of(x, counts=[1e9, 10, 10, 10, 10]))
     assert outcome.weights.max() <= 0.3 + 1e-9
     assert outcome.weights.sum() == pytest.approx(1.0)
+
+
+def hungry(needs):
+    """A signal that takes something from the server, and says which server it has."""
+
+    @dataclass(frozen=True)
+    class Hungry:
+        server: fw.Server | None = field(default=None, compare=False)
+
+        def equip(self, server):
+            if getattr(server, needs) is None:
+                raise ConfigError(f"this signal needs {needs}")
+            return replace(self, server=server)
+
+        def __call__(self, cohort):
+            assert self.server is not None
+            return getattr(self.server, needs)[: len(cohort)].double().numpy()
+
+    return Hungry()
+
+
+PROBE = torch.tensor([0.0, 0.1, 0.0, 0.1, 0.0, 50.0])
+
+
+def calm_watch():
+    return Watch(NEVER, rule=ROBUST, start_round=1, name="calm")
+
+
+def optional_watch(needs="probe", name="fed"):
+    return Watch(hungry(needs), rule=ROBUST, start_round=1, name=name, optional=True)
+
+
+def test_an_optional_watch_waits_for_its_server(cohort_of):
+    warden = Warden([calm_watch(), optional_watch()], "exclude")
+    assert ([w.name for w in warden.watches], [w.name for w in warden.waiting]) == (["calm"], ["fed"])
+    outcome = warden.step(cohort_of(honest(6)))
+    assert [w.name for w in outcome.record.watches] == ["calm"]
+    assert flagged(outcome) == []
+    assert warden.equip(fw.Server(probe=PROBE)) is warden
+    assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "fed"], ())
+    assert not any(w.optional for w in warden.watches)
+    outcome = warden.step(cohort_of(honest(6)))
+    assert [w.name for w in outcome.record.watches] == ["calm", "fed"]
+    assert flagged(outcome) == ["f"]
+    assert outcome.weights[5] == 0
+
+
+def test_an_optional_watch_for_which_the_server_has_nothing_is_left_out(cohort_of):
+    both = Warden([optional_watch(), optional_watch("labels", "labelled")], "exclude").equip(fw.Server(probe=PROBE))
+    assert ([w.name for w in both.watches], both.waiting) == (["fed"], ())
+    none = Warden([calm_watch(), optional_watch()], "exclude").equip(fw.Server())
+    assert flagged(none.step(cohort_of(honest(6)))) == []
+    assert [w.name for w in none.watches] == ["calm"]
+
+
+def test_a_watch_that_is_not_optional_must_have_what_it_needs():
+    needy = Warden([Watch(hungry("labels"), rule=ROBUST, name="labelled")])
+    with pytest.raises(ConfigError, match="this signal needs labels"):
+        needy.equip(fw.Server(probe=PROBE))
+    assert [w.name for w in needy.equip(fw.Server(labels=PROBE)).watches] == ["labelled"]
+
+
+def test_a_warden_is_equipped_before_its_first_round(cohort_of):
+    """What it remembered belongs to other watches, so that it begins again."""
+    warden = Warden([watch(history="pid"), optional_watch()], "quarantine")
+    warden.step(cohort_of(with_outliers(6)))
+    assert warden.excluded == ("d",)
+    warden.equip(fw.Server(probe=PROBE))
+    assert warden.excluded == ()
+    assert (len(warden.memory.histories), warden.memory.tests) == (2, (0, 0))
+
+
+def test_the_names_of_optional_watches_are_their_own_too():
+    with pytest.raises(ConfigError, match="every watch needs a name of its own; got same, same"):
+        Warden([watch(name="same"), optional_watch(name="same")])
+
+
+def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
+    warden = Warden([calm_watch(), optional_watch(), optional_watch("labels", "labelled")], "exclude")
+    assert warden.include(["labelled", "unknown"]) is warden
+    assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
+    assert len(warden.memory.histories) == 2
+    recorded = [np.zeros(6), PROBE.double().numpy()]
+    judged = decide(
+        warden.memory, warden.watches, warden.policy, "any", False, 1, tuple("abcdef"), lambda trusted: recorded
+    )
+    assert judged.flagged.tolist() == [False] * 5 + [True]
+
+
+def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watch(cohort_of):
+    def build():
+        return Warden([calm_watch(), optional_watch()], "quarantine")
+
+    live, replayed = build().equip(fw.Server(probe=PROBE)), build().include(["fed"])
+    record = live.step(cohort_of(honest(6))).record
+    judged = decide(
+        replayed.memory, replayed.watches, replayed.policy, "any", False, 1, record.client_ids,
+        lambda trusted: [w.signal for w in record.watches],
+    )  # fmt: skip
+    assert judged.flagged.tolist() == record.flagged.tolist()
+    assert tuple(judged.memory.excluded) == record.excluded == ("f",)
