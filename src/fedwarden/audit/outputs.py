@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import log_softmax, softmax, stdtr
-from scipy.stats import ks_2samp
 
 from ..core.stats import Scores
 
@@ -112,8 +111,14 @@ def ks(before: Matrix, after: Matrix) -> float:
     >>> ks(np.log([[0.9, 0.1], [0.2, 0.8]]), np.log([[0.9, 0.1], [0.9, 0.1]]))
     0.5
     """
-    p, q = softmax(before, axis=1), softmax(after, axis=1)
-    return max(float(ks_2samp(x, y, method="asymp").statistic) for x, y in zip(p.T, q.T, strict=True))
+    p, q = np.sort(softmax(before, axis=1), axis=0), np.sort(softmax(after, axis=1), axis=0)
+
+    def gap(x: Scores, y: Scores) -> float:  # both sorted; ks_2samp spends most of its time on what is not asked here
+        places = np.concatenate([x, y])
+        below = [np.searchsorted(values, places, side="right") / len(values) for values in (x, y)]
+        return float(np.abs(below[0] - below[1]).max())
+
+    return max(gap(x, y) for x, y in zip(p.T, q.T, strict=True))
 
 
 def mmd(before: Matrix, after: Matrix) -> float:
