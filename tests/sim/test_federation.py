@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedwarden.aggregators.trust import FLTrust
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.federation import Federation, checkpoint_path, simulate, summarise
 from fedwarden.sim.metrics import detection, evaluate
 from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.trainer import Shard, train_sequential
 from fedwarden.sim.world import build_world
 from fedwarden.store.checkpoint import CheckpointError
 from fedwarden.store.ledger import Ledger
@@ -589,3 +591,104 @@ def test_a_run_of_before_a_key_was_known_is_resumed(tmp_path):
     db.commit()
     db.close()
     assert [r.round for r in simulate(scenario_of(), tmp_path, resume=1).records] == [1, 2, 3]
+
+
+def server_of(federation):
+    """What the federation gave to the watches of its warden."""
+    return next(w.signal.server for w in federation.warden.watches if w.name == "divergence")
+
+
+@pytest.mark.parametrize(("reserve", "probe", "size"), [(60, 20, 20), (60, 128, 60), (200, 128, 128)])
+def test_the_probe_is_of_samples_that_no_client_holds(reserve, probe, size):
+    federation = Federation(
+        scenario_of(data={"reserve": reserve, "probe": probe}, guard={"preset": "watch", "options": {}})
+    )
+    world, server = federation.world, server_of(federation)
+    assert torch.equal(server.probe, world.x[world.reserve[:probe]])
+    assert torch.equal(server.labels, world.y[world.reserve[:probe]])
+    assert len(server.probe) == size
+    assert server.model is federation.model
+    held = {bytes(world.x[r].numpy()) for rows in world.rows.values() for r in rows}
+    assert sum(bytes(x.numpy()) in held for x in server.probe) <= 1  # two digits of the set may be alike
+
+
+def test_the_root_is_trained_on_the_reserve_alone_from_the_model_of_the_round():
+    scenario = scenario_of(data={"reserve": 80}, guard={"preset": "none", "options": {}, "aggregator": "fltrust"})
+    federation = Federation(scenario)
+    root, engine, world = federation.warden.aggregator.root, federation.engine, federation.world
+    shard = Shard("server", world.x, world.y, world.reserve)
+    for t, params in ((1, federation.params), (3, federation.params * 0.5)):
+        want = torch.empty(1, len(params))
+        train_sequential(engine.model, engine.layout, params, [shard], engine.training, t, scenario.seed, want)
+        assert torch.equal(root(params, t), want[0] - params)
+    assert not torch.equal(root(federation.params, 1), root(federation.params, 2))  # other batches in another round
+
+
+def test_fltrust_needs_a_reserve(tmp_path):
+    guard = {"preset": "none", "options": {}, "aggregator": "fltrust"}
+    with pytest.raises(
+        ConfigError, match=r"fltrust needs a server with data of its own: in a scenario, set data\.reserve"
+    ):
+        Federation(scenario_of(guard=guard))
+    result = simulate(scenario_of(guard=guard, data={"reserve": 100}), tmp_path)
+    assert not any("kept" in note for record in result.records for note in record.notes)
+    losses = [record.metrics["loss"] for record in result.records]
+    assert losses == sorted(losses, reverse=True)  # it learns
+
+
+def test_without_a_reserve_nobody_watches_representations():
+    names = {}
+    for reserve in (0, 50):
+        federation = Federation(scenario_of(data={"reserve": reserve}, guard={"preset": "auto", "options": {}}))
+        record = next(federation.play())
+        names[reserve] = [w.name for w in record.watches]
+    assert names[50] == [*names[0], "representations"]
+
+
+def test_training_the_root_moves_no_model_and_no_generator(tmp_path):
+    """A server with data that nobody asks for changes no bit of a run on the same clients."""
+    scenario = scenario_of(data={"reserve": 80}, guard={"preset": "none", "options": {}})
+    plain, asked = Federation(scenario), Federation(scenario)
+    root = FLTrust().equip(asked._server()).root
+    for _ in range(2):
+        a = next(plain.play())
+        root(asked.params, asked.round + 1)
+        b = next(asked.play())
+        assert torch.equal(plain.params, asked.params)
+        assert a.metrics == b.metrics
+
+
+def test_a_guard_with_a_server_is_resumed_to_the_same_bits(tmp_path):
+    scenario = scenario_of(
+        data={"reserve": 60}, guard={"preset": "auto", "options": {}, "aggregator": "centered_clipping"}
+    )
+    whole = simulate(scenario, tmp_path / "whole")
+
+    def stop(record):
+        if record.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(scenario, tmp_path / "cut", on_round=stop)
+    again = simulate(scenario, tmp_path / "cut", resume=1)
+    assert torch.equal(again.params, whole.params)
+    assert ledger_rows(tmp_path / "cut") == ledger_rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("data", "hidden", "text"),
+    [
+        ({"reserve": 50}, [], "divergence: no rectified unit found"),
+        ({"reserve": 1}, [8], "divergence: a probe needs at least 2 samples to compare; got 1"),
+        ({"reserve": 50, "probe": 0}, [8], "divergence needs a server with a model and a probe"),
+    ],
+)
+def test_where_representations_cannot_be_watched_the_presets_do_without(data, hidden, text):
+    model = {"name": "mlp", "hidden": hidden}
+    for preset in ("auto", "watch"):
+        federation = Federation(scenario_of(data=data, model=model, guard={"preset": preset, "options": {}}))
+        record = next(federation.play())
+        assert not {"representations", "divergence"} & {w.name for w in record.watches}
+    own = {"preset": "none", "options": {}, "watches": [{"signal": "divergence"}]}
+    with pytest.raises(ConfigError, match=text):
+        Federation(scenario_of(data=data, model=model, guard=own))

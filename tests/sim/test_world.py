@@ -192,3 +192,44 @@ def test_a_reserve_that_is_too_small():
 def test_images_that_are_none():
     with pytest.raises(ConfigError, match="attack 'token_replacement' on client 0: needs token ids"):
         world_of(clients=4, attacks=[{"name": "token_replacement", "count": 1}])
+
+
+def test_a_limit_takes_random_samples_of_the_training_data():
+    whole, small, other = world_of(clients=4), world_of(clients=4, limit=200), world_of(clients=4, seed=1, limit=200)
+    assert len(small.data.y_train) == sum(map(len, small.rows.values())) == 200
+    assert torch.equal(small.data.x_test, whole.data.x_test)
+    known = {bytes(x.numpy()): int(y) for x, y in zip(whole.x, whole.y, strict=True)}
+    assert all(known[bytes(x.numpy())] == y for x, y in zip(small.x, small.y, strict=True))
+    assert torch.equal(world_of(clients=4, limit=200).x, small.x)
+    assert not torch.equal(other.x, small.x)
+    assert not torch.equal(small.x, whole.x[:200])  # random, not the first
+
+
+@pytest.mark.parametrize("limit", [1437, 99_999])
+def test_a_limit_that_is_none(limit):
+    assert torch.equal(world_of(clients=4, limit=limit).x, world_of(clients=4).x)
+
+
+def test_the_reserve_is_a_part_of_the_limit():
+    world = world_of(clients=4, limit=200, reserve=60)
+    held = np.concatenate(list(world.rows.values()))
+    assert sorted([*held, *world.reserve]) == list(range(200))
+    assert len(world.reserve) == 60
+
+
+def test_clients_that_a_data_set_comes_with_keep_their_rows_within_a_limit(overlapping):
+    data, rows, x, _ = overlapping
+    world = world_of(**data, limit=25)
+    images = {bytes(image): i for i, image in enumerate((x / 255).astype(np.float32)[:, None])}
+    kept = {images[bytes(image.numpy())] for image in world.data.x_train}
+    assert len(kept) == 25
+    for client, mine in world.rows.items():
+        assert {images[bytes(world.x[r].numpy())] for r in mine} == kept & set(rows[int(client)].tolist())
+
+
+def test_what_is_poisoned_leaves_the_reserve_clean():
+    attacks = [{"name": "label_flip", "count": 4}]
+    world, clean = world_of(clients=4, reserve=100, attacks=attacks), world_of(clients=4, reserve=100)
+    assert np.array_equal(world.reserve, clean.reserve)
+    assert torch.equal(world.x[world.reserve], clean.data.x_train[clean.reserve])
+    assert torch.equal(world.y[world.reserve], clean.data.y_train[clean.reserve])

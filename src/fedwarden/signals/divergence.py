@@ -156,7 +156,10 @@ class Divergence:
                 "divergence needs a server with a model and a probe; synthetic_probe makes one from nothing"
             )
         equipped = replace(self, server=server)
-        _ = equipped._layers  # a model that cannot be watched is told of before the first round
+        try:
+            _ = equipped._layers  # a model that cannot be watched is told of before the first round
+        except ValueError as error:
+            raise ConfigError(f"divergence: {error}") from error
         return equipped
 
     def __call__(self, cohort: Cohort) -> Reading:
