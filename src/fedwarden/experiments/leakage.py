@@ -128,26 +128,27 @@ def layer_table(results: Results) -> str:
     return markdown(["source", "metric", "layer", "against no change", "against a fresh swap"], rows)
 
 
-def by_clients(results: Results, table: Callable[[Results], str]) -> str:
+def by_clients(results: Results, what: str, table: Callable[[Results], str]) -> str:
     """A table for each number of clients."""
     sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in results})
     parts = []
     for n, m in sizes:
         part = [r for r in results if r["cell"]["n"] == n]
-        parts.append(f"#### {n} clients, {m} of them change; {len(part)} seeds\n\n{table(part)}")
+        who = "one model" if n == 1 else f"{n} clients, {m} of which change{'s' * (m == 1)}"
+        parts.append(f"#### {what}: {who}, {len(part)} seeds\n\n{table(part)}")
     return "\n\n".join(parts)
 
 
 def fresh_by_clients(results: Results) -> str:
-    return by_clients(results, fresh_table)
+    return by_clients(results, "All samples exchanged", fresh_table)
 
 
 def partial_by_clients(results: Results) -> str:
-    return by_clients(results, partial_table)
+    return by_clients(results, "As few samples exchanged as it takes", partial_table)
 
 
 def seen_by_clients(results: Results) -> str:
-    return by_clients(results, sight_table)
+    return by_clients(results, "What is seen", sight_table)
 
 
 def draw_severities(results: Results, path: Path, title: str) -> Path:
@@ -167,8 +168,8 @@ def draw_severities(results: Results, path: Path, title: str) -> Path:
 
 
 def draw_rounds(results: Results, path: Path, title: str) -> Path:
-    """Each published source over the rounds, shifted and beside its nulls: the change shows, whatever it is."""
-    keys = [k for k in sources(results) if k.split("/")[0] in ("weights", "representations", "gradients")]
+    """Some sources over the rounds, shifted and beside the nulls."""
+    keys = [k for k in sources(results) if k in ("weights/procrustes/", "gradients/cosine/", "outputs/mean_logits/")]
     shift = f"fresh {ratio(severities(results)[-1])}"
     panels = {}
     for key in keys:
