@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, nearest
 from ..experiments import defences
 from ..experiments.pictures import drawing
 from ..experiments.study import collect, results, results_file
@@ -37,24 +37,26 @@ def command(
     """
     if data not in defences.SETTINGS:
         raise ConfigError(f"there are settings for {', '.join(defences.SETTINGS)}; got {data!r}")
+    for kind, given, known in (
+        ("defence", defence, defences.DEFENCES),
+        ("attack", attack, ("none", *defences.ATTACKS)),
+    ):
+        for name in given or ():
+            if name not in known:
+                raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
     drawing()  # say now, not after hours, that pictures cannot be drawn
     wanted = [
         (cell, table)
         for cell, table in defences.cells(range(seeds), data, rounds)
         if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attack)
     ]
-    if not wanted:
-        raise ConfigError(
-            f"no cell has that; attacks: none, {', '.join(defences.ATTACKS)}; defences: {', '.join(defences.DEFENCES)}"
-        )
     name = f"{what}-{data}-{rounds}"
     place = workspace or home()
     with progress() as bar:
         task = bar.add_task(name, total=len(wanted), status="")
         for done in collect(name, wanted, place, processes or default_workers()):
             bar.update(task, completed=done, status=f"{done} of {len(wanted)}")
-    keys = [dict(cell) for cell, _ in wanted]
-    found = [r for r in results(place, name) if r["cell"] in keys]
+    found = results(place, name, wanted)
     target = folder or place / "bench" / name
     target.mkdir(parents=True, exist_ok=True)
     (target / "defences.md").write_text(defences.page(found) + "\n")

@@ -106,16 +106,18 @@ def cells(seeds: Sequence[int], data: str = "digits", rounds: int = 30) -> list[
 def best_cells(results: Sequence[Mapping[str, Any]], defence: str = "auto") -> list[tuple[str, float, float, float]]:
     """Per attack, share and heterogeneity: how far the defence's mean accuracy lies below the best one's."""
     gaps = []
-    for attack, share, alpha in _cases(results):
-        means = {d: float(np.mean(v)) for d, v in _accuracies(results, attack, share, alpha).items()}
+    for case, found in _cases(results).items():
+        means = {d: float(np.mean(v)) for d, v in found.items()}
         if defence in means:
-            gaps.append((attack, share, alpha, max(means.values()) - means[defence]))
+            gaps.append((*case, max(means.values()) - means[defence]))
     return gaps
 
 
 def verdict(results: Sequence[Mapping[str, Any]], defence: str = "auto") -> str:
     """In how many cells the defence is best or within one point of the best, and where it is not."""
     gaps = best_cells(results, defence)
+    if not gaps:
+        return f"`{defence}` was not run."
     missed = [g for g in gaps if g[3] > POINT]
     share = 1 - len(missed) / len(gaps)
     head = f"`{defence}` is best or within one point of the best in {len(gaps) - len(missed)} of {len(gaps)} cells "
@@ -131,7 +133,7 @@ def ranking(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for defence in DEFENCES:
         gaps = [g[3] for g in best_cells(results, defence)]
-        means = [float(np.mean(v[defence])) for c in _cases(results) if defence in (v := _accuracies(results, *c))]
+        means = [float(np.mean(found[defence])) for found in _cases(results).values() if defence in found]
         if gaps:
             within = float(np.mean(np.array(gaps) <= POINT))
             rows.append((within, [defence, f"{100 * within:.0f} %", _points(np.mean(means)), _points(min(means))]))
@@ -142,7 +144,8 @@ def ranking(results: Sequence[Mapping[str, Any]]) -> str:
 def table(results: Sequence[Mapping[str, Any]], attack: str) -> str:
     """Clean accuracy of every defence against one attack, in points, with 95 % intervals over seeds."""
     places = [("none", 0.0, alpha) for alpha in ALPHAS] if attack == "none" else list(product([attack], SHARES, ALPHAS))
-    found = [_accuracies(results, *place) for place in places]
+    cases = _cases(results)
+    found = [cases.get(place, {}) for place in places]
     best = [max((float(np.mean(v)) for v in column.values()), default=0.0) for column in found]
     rows = []
     for defence in DEFENCES:
@@ -171,8 +174,19 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
     """Everything as Markdown."""
     present = [a for a in ["none", *ATTACKS] if select(results, {"attack": a})]
     parts = [verdict(results), ranking(results), detections(results)]
-    parts += [f"### {'No attack' if a == 'none' else a}\n\n{table(results, a)}" for a in present]
+    for a in present:
+        title, picture = ("No attack", "") if a == "none" else (a, f"\n\n![{a}]({picture_name(a)})")
+        parts.append(f"### {title}\n\n{table(results, a)}{picture}")
     return "\n\n".join(parts)
+
+
+def picture_name(attack: str) -> str:
+    """The file of an attack's picture.
+
+    >>> picture_name("half of the labels")
+    'half-of-the-labels.svg'
+    """
+    return f"{attack.lower().replace(' ', '-')}.svg"
 
 
 def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
@@ -181,7 +195,7 @@ def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     for attack in ATTACKS:
         if select(results, {"attack": attack}):
             panels = {f"Dirichlet {alpha:g}": _lines(results, attack, alpha) for alpha in ALPHAS}
-            path = folder / f"{attack.lower().replace(' ', '-')}.svg"
+            path = folder / picture_name(attack)
             curves(path, panels, attack, "share of attackers", "clean accuracy", strong=("auto",))
             paths.append(path)
     return paths
@@ -189,27 +203,22 @@ def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
 
 def _lines(results: Sequence[Mapping[str, Any]], attack: str, alpha: float) -> dict[str, dict[float, list[float]]]:
     lines: dict[str, dict[float, list[float]]] = {}
+    cases = _cases(results)
     for share in (0.0, *SHARES):
-        for defence, values in _accuracies(results, attack if share else "none", share, alpha).items():
+        for defence, values in cases.get((attack if share else "none", share, alpha), {}).items():
             lines.setdefault(defence, {})[share] = values
     return {d: line for d, line in lines.items() if len(line) > 1}
 
 
-def _cases(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
-    keys = {(r["cell"]["attack"], r["cell"]["share"], r["cell"]["alpha"]) for r in results}
-    order = ["none", *ATTACKS]
-    return sorted(keys, key=lambda k: (order.index(k[0]), k[1], -k[2]))
-
-
-def _accuracies(
-    results: Sequence[Mapping[str, Any]], attack: str, share: float, alpha: float
-) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+def _cases(results: Sequence[Mapping[str, Any]]) -> dict[tuple[str, float, float], dict[str, list[float]]]:
+    """The accuracies of every defence by attack, share and heterogeneity."""
+    found: dict[tuple[str, float, float], dict[str, list[float]]] = {}
     for r in results:
         c = r["cell"]
-        if (c["attack"], c["share"], c["alpha"]) == (attack, share, alpha):
-            found.setdefault(c["defence"], []).append(float(r["result"]["late_accuracy"]))
-    return found
+        case = found.setdefault((c["attack"], c["share"], c["alpha"]), {})
+        case.setdefault(c["defence"], []).append(float(r["result"]["late_accuracy"]))
+    order = ["none", *ATTACKS]
+    return dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], -item[0][2])))
 
 
 def _by_gap(gap: tuple[str, float, float, float]) -> float:

@@ -23,7 +23,9 @@ def drawing() -> Any:
         raise MissingExtra(
             "pictures need matplotlib, which is not installed; install it with: pip install 'fedwarden[figures]'"
         )
-    import_module("matplotlib").use("svg")
+    matplotlib = import_module("matplotlib")
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedwarden"})  # small, and the same every time
     return import_module("matplotlib.pyplot")
 
 

@@ -54,8 +54,8 @@ def collect(
     """
     path = results_file(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = {json.dumps(r["cell"], sort_keys=True) for r in results(folder, name)}
-    todo = [(cell, table) for cell, table in cells if json.dumps(dict(cell), sort_keys=True) not in known]
+    known = {_key(r["cell"]) for r in results(folder, name)}
+    todo = [(cell, table) for cell, table in cells if _key(cell) not in known]
     done = len(cells) - len(todo)
     yield done
     context = multiprocessing.get_context("spawn")
@@ -70,8 +70,8 @@ def collect(
             yield done
 
 
-def results(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What a study has found so far."""
+def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None = None) -> list[dict[str, Any]]:
+    """What a study has found so far, of these cells where some are given."""
     path = results_file(folder, name)
     found = []
     for line in path.read_text().splitlines() if path.is_file() else ():
@@ -79,7 +79,14 @@ def results(folder: Path, name: str) -> list[dict[str, Any]]:
             found.append(json.loads(line))
         except ValueError:  # cut off while it was written: that cell is run again
             continue
-    return found
+    if cells is None:
+        return found
+    wanted = {_key(cell) for cell, _ in cells}
+    return [r for r in found if _key(r["cell"]) in wanted]
+
+
+def _key(cell: Cell) -> str:
+    return json.dumps(dict(cell), sort_keys=True)
 
 
 def results_file(folder: Path, name: str) -> Path:

@@ -103,10 +103,10 @@ class Federation:
         rows, world = self.world.reserve, self.world
         if not len(rows):
             return Server(self.model)
-        own = replace(self.engine, rows={SERVER: rows}, group=0)
+        own, device = replace(self.engine, rows={SERVER: rows}, group=0), self.device  # no cycle through self
 
         def root(params: Tensor, round: int) -> Tensor:
-            out = torch.empty(1, len(params), device=self.device)
+            out = torch.empty(1, len(params), device=device)
             own.train(params, round, [SERVER], out)
             return out[0] - params
 

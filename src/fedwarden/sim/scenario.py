@@ -44,8 +44,8 @@ class DataConfig(Strict):
     """Which data, and who holds it.
 
     ``limit`` takes that many random training samples instead of all; ``reserve`` of them go to no client but to the
-    server, which watches on the first ``probe``, if any, and trains on all of those. ``validation`` is the part each client
-    keeps back to evaluate on.
+    server, which watches on the first ``probe``, if any, and trains on all of those. ``validation`` is the part each
+    client keeps back to evaluate on.
     """
 
     dataset: Part = Component(name="digits")
