@@ -45,20 +45,23 @@ def curves(
     plt = drawing()
     figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.4), sharey=share, squeeze=False)
     colours = plt.get_cmap("tab20").colors
+    names, legend = list(dict.fromkeys(label for lines in panels.values() for label in lines)), {}
     for axis, (name, lines) in zip(axes[0], panels.items(), strict=True):
-        for i, (label, line) in enumerate(lines.items()):
+        for label, line in lines.items():
             places = sorted(line)
             middle, half = zip(*(mean_interval(line[p]) for p in places), strict=True)
             loud = label in strong
-            axis.errorbar(
-                places, middle, half, label=label, capsize=2, color=STRONG if loud else colours[i % len(colours)],
+            colour = STRONG if loud else colours[names.index(label) % len(colours)]  # of a name the same in all panels
+            legend[label] = axis.errorbar(
+                places, middle, half, label=label, capsize=2, color=colour,
                 linewidth=2.4 if loud else 1.0, zorder=3 if loud else 2, alpha=1.0 if loud else 0.75,
             )  # fmt: skip
         axis.set(title=name, xlabel=x)
         axis.grid(color=FAINT, alpha=0.25)
     axes[0, 0].set_ylabel(y)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    figure.legend(
+        [legend[name] for name in names], names, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8
+    )
     figure.suptitle(title)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)

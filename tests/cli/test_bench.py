@@ -1,0 +1,123 @@
+"""``fedwarden bench``: what it runs, what it does not run again, and what it writes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedwarden.cli import bench
+from fedwarden.core.errors import MissingExtra
+from fedwarden.experiments import defences
+from fedwarden.experiments.study import results, results_file
+
+ASKED = ("bench", "defences", "--seeds", 1, "--rounds", 2, "--processes", 1)
+TWO = ("--attack", "sign flip", "--defence", "auto", "--defence", "FedAvg")
+
+
+def keep(folder, rounds=2):
+    """Results of the whole grid as if it had been run; ``auto`` does best."""
+    made = []
+    for cell, _ in defences.cells([0], "digits", rounds):
+        late = 0.9 if cell["defence"] == "auto" else 0.5
+        found = {"late_accuracy": late, "attackers": round(20 * cell["share"]), "caught": 0, "wronged": 0}
+        made.append(json.dumps({"cell": cell, "result": found}))
+    path = results_file(folder, f"defences-digits-{rounds}")
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(made) + "\n")
+    return path
+
+
+def test_nobody_attacks_for_real(call_json, workspace):
+    told = call_json(*ASKED, "--attack", "none", "--defence", "FedAvg")
+    assert (told["runs"], told["pictures"]) == (2, [])  # two degrees of heterogeneity
+    path = results_file(workspace, "defences-digits-2")
+    before = path.read_bytes()
+    assert call_json(*ASKED, "--attack", "none", "--defence", "FedAvg") == told
+    assert path.read_bytes() == before
+    assert all(0 < r["result"]["late_accuracy"] <= 1 for r in results(workspace, "defences-digits-2"))
+
+
+@pytest.mark.slow
+def test_a_small_grid_runs_once(call, call_json, workspace):
+    """Two rounds of twelve cells, for real, in a process of its own; a second call runs nothing."""
+    told = call_json(*ASKED, *TWO)
+    assert told["runs"] == 12  # three shares, two degrees of heterogeneity, two defences
+    path = results_file(workspace, "defences-digits-2")
+    before = path.read_bytes()
+    found = results(workspace, "defences-digits-2")
+    assert len(found) == 12
+    assert all(0 <= r["result"]["late_accuracy"] <= 1 for r in found)
+    assert {r["result"]["attackers"] for r in found} == {2, 5, 8}
+    page = workspace / "bench" / "defences-digits-2" / "defences.md"
+    assert told["page"] == str(page)
+    assert page.read_text().rstrip("\n") == defences.page(found)
+    assert told["pictures"] == [str(page.with_name("sign-flip.svg"))]
+    assert "<svg" in page.with_name("sign-flip.svg").read_text()
+    code, out, _ = call(*ASKED, *TWO)
+    assert code == 0
+    assert path.read_bytes() == before
+    assert defences.verdict(found) in out
+    assert "12 runs; page and 1 pictures" in " ".join(out.split())
+
+
+def test_only_what_was_asked_for_is_told(call, workspace, tmp_path):
+    path = keep(workspace)
+    before = path.read_bytes()
+    code, out, _ = call(*ASKED, *TWO, "--out", tmp_path / "pages")
+    assert code == 0
+    assert "`auto` is best or within one point of the best in 6 of 6 cells (100 %)." in out
+    assert "Krum" not in out
+    assert sorted(p.name for p in (tmp_path / "pages").iterdir()) == ["defences.md", "sign-flip.svg"]
+    assert path.read_bytes() == before  # everything was there
+
+
+def test_several_attacks_and_none(call_json, workspace):
+    keep(workspace)
+    told = call_json(*ASKED, "--attack", "none", "--attack", "IPM", "--defence", "auto")
+    assert told["runs"] == 2 + 6
+    assert [p.rsplit("/", 1)[1] for p in told["pictures"]] == ["ipm.svg"]
+
+
+def test_other_rounds_are_another_study(workspace):
+    keep(workspace, rounds=2)
+    assert results(workspace, "defences-digits-3") == []
+
+
+def test_a_grid_without_auto_has_no_verdict_on_it(call, workspace):
+    keep(workspace)
+    code, out, _ = call(*ASKED, "--attack", "IPM", "--defence", "Krum")
+    assert code == 0
+    assert "`auto` was not run." in out
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["bench", "attacks"], ["'attacks'", "'defences'"]),
+        (["bench", "--data", "cifar"], ["there are settings for digits, mnist", "'cifar'"]),
+        (["bench", "--defence", "krum"], ["there is no defence 'krum'; did you mean 'Krum'?"]),
+        (["bench", "--attack", "IPM", "--attack", "sign filp"], ["no attack 'sign filp'; did you mean 'sign flip'?"]),
+        (["bench", "--seeds", "0"], ["--seeds"]),
+        (["bench", "--rounds", "0"], ["--rounds"]),
+        (["bench", "--processes", "0"], ["--processes"]),
+        (["bench", "--defense", "auto"], ["--defence"]),
+    ],
+)
+def test_bad_calls(call, args, parts, workspace):
+    code, out, err = call(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert all(part in err for part in parts)
+    assert not workspace.exists()
+
+
+def test_without_matplotlib_nothing_is_run(call, workspace, monkeypatch):
+    def missing():
+        raise MissingExtra("pictures need matplotlib")
+
+    monkeypatch.setattr(bench, "drawing", missing)
+    code, _, err = call(*ASKED, *TWO)
+    assert (code, err) == (2, "error: pictures need matplotlib\n")
+    assert not workspace.exists()
