@@ -65,8 +65,9 @@ def open_letters(
         except Unfit as error:
             refused.append(Rejection(client, str(error)))
             continue
-        for array in template.names:  # some strategies read arrays by position
-            record[array] = record.pop(array)
+        if tuple(record) != template.names:  # some strategies read arrays by position
+            for array in template.names:
+                record[array] = record.pop(array)
         letters.append(letter)
     odd = odd_ones([letter.message for letter in letters])
     refused += [Rejection(letters[i].client_id, reason) for i, reason in odd.items()]

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
+LARGEST_HEADER = 10_000  # bytes; as NumPy itself allows
 LONGEST = 200  # characters of a client's own words that are kept
 
 
@@ -32,20 +34,28 @@ def view(array: Array) -> NDArray[Any]:
     """
     if array.stype != "numpy.ndarray":
         raise Unfit(f"is serialised as {short(array.stype)!r}; expected 'numpy.ndarray'")
-    file = BytesIO(array.data)  # shares the bytes
-    try:
-        version = npy.read_magic(file)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, fortran, dtype = read(file)
-    except (ValueError, KeyError) as error:
-        raise Unfit("cannot be read as a NumPy array") from error
-    size, held = math.prod(shape) * dtype.itemsize, len(array.data) - file.tell()
+    wide = 4 if array.data[6:8] == b"\x02\x00" else 2  # bytes that hold the header's length
+    start = 8 + wide + int.from_bytes(array.data[8 : 8 + wide], "little")
+    shape, fortran, dtype = header(array.data[: min(start, LARGEST_HEADER)])
+    size, held = math.prod(shape) * dtype.itemsize, len(array.data) - start
     if dtype.kind not in "fiub" or dtype.itemsize > 8:
         raise Unfit(f"has dtype {dtype}; expected real numbers")
     if size != held or min(shape, default=0) < 0:
         raise Unfit(f"holds {held} bytes; its shape {shape} needs {size}")
-    flat = np.frombuffer(array.data, dtype, offset=file.tell())
+    flat = np.frombuffer(array.data, dtype, offset=start)
     return flat.reshape(shape, order="F" if fortran else "C")
+
+
+@lru_cache(maxsize=4096)
+def header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and dtype from the head of a serialised array; the same for every client, so read once."""
+    file = BytesIO(head)
+    try:
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
+        shape, fortran, dtype = read(file)
+    except (ValueError, KeyError) as error:
+        raise Unfit("cannot be read as a NumPy array") from error
+    return tuple(shape), bool(fortran), dtype
 
 
 @dataclass(frozen=True)
