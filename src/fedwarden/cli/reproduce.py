@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..core.errors import ConfigError, nearest
+from ..experiments import watch
 from ..experiments.audit import SETTINGS
 from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
@@ -17,12 +20,15 @@ from ..sim.pool import default_workers
 from ..store.ledger import home
 from .common import out, progress
 
+WATCH = "watch"
+NAMES = (*STUDIES, WATCH, *AUDITS)
+
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command(name="reproduce")
 def command(
-    study: Annotated[str, typer.Argument(help=f"One of: {', '.join([*STUDIES, *AUDITS])}.", show_default=False)],
+    study: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.", show_default=False)],
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions of every cell, from seed 0 on.")] = 3,
     processes: Annotated[int | None, typer.Option(min=1, help="Scenarios at a time; default: one per core.")] = None,
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda.")] = "cpu",
@@ -34,7 +40,8 @@ def command(
         ),
     ] = None,
     pictures: Annotated[
-        Path | None, typer.Option("--out", help="Where an audit's picture goes.", show_default=False)
+        Path | None,
+        typer.Option("--out", help="Where the pictures of an audit or of the watch go.", show_default=False),
     ] = None,
     workspace: Annotated[Path | None, typer.Option("--home", help="The workspace.")] = None,
 ) -> None:
@@ -42,20 +49,28 @@ def command(
 
     Every result is kept as it comes: a study that was cut off goes on where it was, and more seeds only add to it.
     """
+    run: Callable[..., dict[str, Any]] | None
+    draw: Callable[..., list[Path]] | None
     if study in AUDITS:
         audit = AUDITS[study]
         name = data or audit.data
         if name not in SETTINGS:
             raise ConfigError(f"there is no setting {name!r} of an audit; {nearest(name, SETTINGS)}")
         cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), audit.tables, f"{audit.runs}-{name}"
-        run, picture = audit.run, audit.picture
+        picture = audit.picture
+        run, draw = audit.run, picture and partial(_audit_picture, picture, f"audit-{kept}.svg", study)
+    elif study == WATCH:
+        if data is not None:
+            raise ConfigError("--data is for audits; the watch is studied on Fashion-MNIST")
+        cells, tables, kept = watch.cells(range(seeds), device), (watch.detection_table, watch.calm_table), study
+        run, draw = watch.run, watch.draw
     elif study in STUDIES:
         if data is not None or pictures is not None:
             raise ConfigError(f"--data and --out are for audits; the study {study!r} has its own data and no picture")
         cells_of, tables = STUDIES[study]
-        cells, kept, run, picture = cells_of(range(seeds), device), study, None, None
+        cells, kept, run, draw = cells_of(range(seeds), device), study, None, None
     else:
-        raise ConfigError(f"there is no study {study!r}; {nearest(study, [*STUDIES, *AUDITS])}")
+        raise ConfigError(f"there is no study {study!r}; {nearest(study, NAMES)}")
     if pictures is not None:
         drawing()  # say now, not after hours, that pictures cannot be drawn
     folder = workspace or home()
@@ -63,10 +78,13 @@ def command(
         task = bar.add_task(study, total=len(cells), status="")
         for done in collect(kept, cells, folder, processes or default_workers(), run):
             bar.update(task, completed=done, status=f"{done} of {len(cells)}")
-    wanted = [dict(cell) for cell, _ in cells]
-    found = [r for r in results(folder, kept) if r["cell"] in wanted]
+    found = results(folder, kept, cells)
     for table in tables:
         print(table(found) + "\n")
-    if pictures is not None and picture is not None:
-        out.print(f"picture: {picture(found, pictures / f'audit-{kept}.svg', f'{study}, {len(found)} runs')}")
+    if pictures is not None and draw is not None:
+        out.print(f"pictures: {', '.join(map(str, draw(found, pictures)))}")
     out.print(f"{len(found)} runs; every one in {results_file(folder, kept)}")
+
+
+def _audit_picture(picture: Any, name: str, study: str, found: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    return [picture(found, folder / name, f"{study}, {len(found)} runs")]

@@ -52,10 +52,14 @@ def curves(
             middle, half = zip(*(mean_interval(line[p]) for p in places), strict=True)
             loud = label in strong
             colour = STRONG if loud else colours[names.index(label) % len(colours)]  # of a name the same in all panels
-            legend[label] = axis.errorbar(
-                places, middle, half, label=label, capsize=2, color=colour,
-                linewidth=2.4 if loud else 1.0, zorder=3 if loud else 2, alpha=1.0 if loud else 0.75,
-            )  # fmt: skip
+            look = {
+                "label": label, "color": colour, "linewidth": 2.4 if loud else 1.0, "zorder": 3 if loud else 2,
+                "alpha": 1.0 if loud else 0.75,
+            }  # fmt: skip
+            if any(half):
+                legend[label] = axis.errorbar(places, middle, half, capsize=2, **look)
+            else:
+                (legend[label],) = axis.plot(places, middle, **look)
         axis.set(title=name, xlabel=x)
         axis.grid(color=FAINT, alpha=0.25)
     axes[0, 0].set_ylabel(y)
