@@ -18,12 +18,13 @@ import numpy as np
 from torch import Tensor
 
 from ..audit.mitigations import Measured, add_noise, clip_and_noise, epsilon, recommend, smooth
+from ..audit.verdict import auroc as separation
 from ..audit.verdict import leakage
 from ..core.seeds import torch_rng
 from ..core.stats import Scores
 from ..sim.rehearsal import Gaze, Measures
 from .audit import FRESH, STILL, Setting, branches, ratio, run
-from .leakage import auroc, departure
+from .leakage import auroc, departure, name
 from .pictures import curves
 from .study import Cell, Table, confidence, markdown
 
@@ -133,10 +134,13 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             how[0] += f", epsilon {epsilon(value, 20):,.0f}"
         by_shift = leakage(_scores(found, SHIFT, SHAPE), {FRESH: _scores(found, FRESH, SHAPE)}, _rng())[FRESH]
         by_new = leakage(_scores(found, FRESH, WEIGHT), {STILL: _scores(found, STILL, WEIGHT)}, _rng())[STILL]
-        lost = _lost(results, found)
-        rows.append([kind, *how, auroc(by_shift), auroc(by_new), confidence(_accuracy(found)), f"{100 * lost:.1f}"])
+        lost, (highest, source) = _lost(results, found), _best(found)
+        best = f"{highest:.2f} ({name(source)})"
+        rows.append(
+            [kind, *how, auroc(by_shift), best, auroc(by_new), confidence(_accuracy(found)), f"{100 * lost:.1f}"]
+        )
     header = (
-        "measure", "strength", "shift against fresh swap (mean logits)",
+        "measure", "strength", "shift against fresh swap (mean logits)", "the same, best of all sources",
         "fresh swap against no change (weights, procrustes)", "accuracy", "points lost",
     )  # fmt: skip
     return markdown(header, rows)
@@ -145,7 +149,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 def advice(results: Sequence[Mapping[str, Any]]) -> str:
     """The measure under which the shift shows least, for some budgets of accuracy."""
     found = [
-        Measured(kind if kind not in UNITS else f"{kind}, {value:g} {UNITS[kind]}", _auroc(f), _lost(results, f))
+        Measured(kind if kind not in UNITS else f"{kind}, {value:g} {UNITS[kind]}", _best(f)[0], _lost(results, f))
         for kind, value, f in _measured(results)
     ]
     rows = []
@@ -159,7 +163,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
     """Leakage over accuracy lost, a line per kind of measure."""
     lines: dict[str, dict[float, list[float]]] = {}
     for kind, _, found in _measured(results):
-        lines.setdefault(kind, {})[100 * _lost(results, found)] = [_auroc(found)]
+        lines.setdefault(kind, {})[100 * _lost(results, found)] = [_best(found)[0]]
     curves(
         path, {"shift against an unshifted swap": lines}, title, "points of accuracy lost", "AUROC", strong=("none",)
     )
@@ -181,8 +185,11 @@ def _scores(found: Sequence[Mapping[str, Any]], branch: str, key: str) -> Scores
     return np.array([f[branch]["departure"][key] for f in found], dtype=np.float64)
 
 
-def _auroc(found: Sequence[Mapping[str, Any]]) -> float:
-    return leakage(_scores(found, SHIFT, SHAPE), {FRESH: _scores(found, FRESH, SHAPE)}, _rng())[FRESH].auroc
+def _best(found: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
+    """The source that tells the shift from a fresh swap best, as an attacker would pick it, and its AUROC."""
+    scored = {key: (_scores(found, SHIFT, key), _scores(found, FRESH, key)) for key in found[0][SHIFT]["departure"]}
+    finite = {key: pair for key, pair in scored.items() if np.isfinite(np.concatenate(pair)).all()}
+    return max((separation(*pair), key) for key, pair in finite.items())
 
 
 def _accuracy(found: Sequence[Mapping[str, Any]]) -> list[float]:
