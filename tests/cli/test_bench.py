@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fedwarden.cli import bench
 from fedwarden.core.errors import MissingExtra
-from fedwarden.experiments import defences
+from fedwarden.experiments import defences, study
 from fedwarden.experiments.study import results, results_file
 
 ASKED = ("bench", "defences", "--seeds", 1, "--rounds", 2, "--processes", 1)
@@ -28,7 +29,9 @@ def keep(folder, rounds=2):
     return path
 
 
-def test_nobody_attacks_for_real(call_json, workspace):
+def test_a_grid_that_is_done_is_not_run_again(call_json, workspace, monkeypatch):
+    """Real runs, in a thread: the slow test below has processes."""
+    monkeypatch.setattr(study, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
     told = call_json(*ASKED, "--attack", "none", "--defence", "FedAvg")
     assert (told["runs"], told["pictures"]) == (2, [])  # two degrees of heterogeneity
     path = results_file(workspace, "defences-digits-2")
