@@ -11,6 +11,7 @@ from fedwarden.core.config import parse
 from fedwarden.experiments.audit import SETTINGS, branches, centralised, federated, run, scalability
 from fedwarden.experiments.audits import AUDITS
 from fedwarden.experiments.leakage import (
+    clients_table,
     departure,
     draw_rounds,
     draw_severities,
@@ -67,6 +68,13 @@ def test_tables_tell_who_sees_the_shift_and_who_only_sees_new_samples():
     assert fresh["weights, cosine"][0] == "**1** (1 to 1)"
     assert fresh["weights, cosine"][-1] == "-"
     assert rows(partial_table(found))["outputs, mean logits"] == ["**1** (1 to 1)"] * 3
+
+
+def test_every_number_of_clients_has_its_columns():
+    more = [{**r, "cell": {"n": 10, "m": 3, "seed": r["cell"]["seed"]}} for r in planted()]
+    lines = clients_table([*planted(), *more], "partial").splitlines()
+    assert lines[0].split(" | ")[1:3] == ["1 of 2 clients, 70-30", "1 of 2 clients, 90-10"]
+    assert rows("\n".join(lines))["outputs, mean logits"] == ["**1** (1 to 1)"] * 4
 
 
 def test_scores_come_in_the_order_of_the_seeds():

@@ -14,8 +14,10 @@ from .leakage import (
     draw_rounds,
     draw_severities,
     fresh_by_clients,
+    fresh_clients,
     layer_table,
     partial_by_clients,
+    partial_clients,
     seen_by_clients,
 )
 from .mitigation import advice, cells, draw, run_measured, table
@@ -41,6 +43,6 @@ AUDITS: Mapping[str, Audit] = {
     "audit-layers": Audit(layers, (layer_table,), "layers"),
     "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", draw_severities),
     "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity"),
-    "audit-scalability": Audit(scalability, (fresh_by_clients, partial_by_clients), "scalability"),
+    "audit-scalability": Audit(scalability, (fresh_clients, partial_clients), "scalability"),
     "audit-mitigations": Audit(cells, (table, advice), "mitigations", draw, run_measured, "digits"),
 }

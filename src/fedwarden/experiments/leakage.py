@@ -139,6 +139,33 @@ def by_clients(results: Results, what: str, table: Callable[[Results], str]) -> 
     return "\n\n".join(parts)
 
 
+def clients_table(results: Results, kind: str) -> str:
+    """AUROC of each source against the null of a kind of swap, for every number of clients and severity."""
+    sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in results})
+    parts = {n: [r for r in results if r["cell"]["n"] == n] for n, _ in sizes}
+    tried = severities(results)
+    keys = [k for k in sources(results) if all(k in sources(part) for part in parts.values())]
+    rows = []
+    for key in keys:
+        cells = []
+        for part in parts.values():
+            for even in tried:
+                null = FRESH if kind == "fresh" else f"partial swap {ratio(even)}"
+                cells.append(auroc(verdicts(part, key, f"{kind} {ratio(even)}", [null])[null]))
+        rows.append([name(key), *cells])
+    heads = [f"{m} of {n} clients, {ratio(even)}" for n, m in sizes for even in tried]
+    return markdown(["source", *heads], rows)
+
+
+def fresh_clients(results: Results) -> str:
+    return "#### All samples exchanged, against an unshifted fresh swap\n\n" + clients_table(results, "fresh")
+
+
+def partial_clients(results: Results) -> str:
+    head = "#### As few samples exchanged as it takes, against an unshifted swap of as many\n\n"
+    return head + clients_table(results, "partial")
+
+
 def fresh_by_clients(results: Results) -> str:
     return by_clients(results, "All samples exchanged", fresh_table)
 
