@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedwarden.flower import Guarded
+from fedwarden.flower import Guarded, app
 from fedwarden.sim.data import folders
+from fedwarden.sim.federation import Federation, simulate
+from fedwarden.sim.pool import Pool, default_workers
+from fedwarden.sim.scenario import load_scenario
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from flower import test_strategy as grid
@@ -103,34 +107,52 @@ guard = {{preset = "none"}}
 """
 
 
+class Timed:
+    """A trainer that notes how long each round's training takes, messages included."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer, self.times = trainer, list[float]()
+
+    def train(self, *args: Any) -> Any:
+        start = perf_counter()
+        models = self.trainer.train(*args)
+        self.times.append(perf_counter() - start)
+        return models
+
+
+def child(engine: str, scene: str) -> None:
+    """Run a scenario and print the seconds that the clients' part of each round took."""
+    scenario, timed = load_scenario(Path(scene)), list[Timed]()
+
+    def watch(trainer: Any) -> Timed:
+        timed.append(Timed(trainer))
+        return timed[0]
+
+    if engine == "flower":
+        real = app.GridTrainer
+        app.GridTrainer = lambda *args: watch(real(*args))  # type: ignore[assignment, misc]
+        app.simulate_on_flower(scenario)
+    else:
+        federation = Federation(scenario)
+        with Pool(federation.engine, federation.recipe, default_workers()) as pool:
+            simulate(scenario, trainer=watch(pool))
+    print(json.dumps(timed[0].times))
+
+
 def engine_row(title: str, scene: str, clients: int, rounds: int, bar: float | None) -> list[Any]:
-    """The same scenario on both engines, from the command line; the first round of each is left out of the medians."""
+    """The same scenario on both engines, in processes of their own; the first round of each is left out."""
     say(f"engines: {title}, {clients} clients")
     times: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as place:
         folder = Path(place)
         (folder / "scene.toml").write_text(scene.format(rounds=rounds, clients=clients, samples=500 * clients))
         for engine in ("in-process", "flower"):
-            home = folder / engine
-            command = [
-                sys.executable,
-                "-m",
-                "fedwarden",
-                "run",
-                str(folder / "scene.toml"),
-                "--engine",
-                engine,
-                "--quiet",
-            ]
-            whole = seconds(
-                lambda command=command, home=home: subprocess.run(
-                    [*command, "--home", str(home)], env={**os.environ, **OFFLINE}, check=True, timeout=1800,
-                    stdout=subprocess.DEVNULL,
-                )
-            )  # fmt: skip
-            with sqlite3.connect(home / "ledger.sqlite") as ledger:
-                ends = [row[0] for row in ledger.execute("SELECT finished FROM round ORDER BY round")]
-            times[engine] = median(np.diff(ends).tolist()), whole
+            env = {**os.environ, **OFFLINE, "FEDWARDEN_HOME": str(folder / engine), "PYTHONWARNINGS": "ignore"}
+            command = [sys.executable, __file__, "--child", engine, str(folder / "scene.toml")]
+            start = perf_counter()
+            done = subprocess.run(command, env=env, check=True, timeout=1800, stdout=subprocess.PIPE, text=True)
+            whole = perf_counter() - start
+            times[engine] = median(json.loads(done.stdout.splitlines()[-1])[1:]), whole
     (a, whole_a), (b, whole_b) = times["in-process"], times["flower"]
     met = at_least(b / a, bar, " times")
     return [title, clients, f"{1000 * b:.0f}", f"{1000 * a:.0f}", f"{b / a:.1f}", f"{whole_b / whole_a:.1f}", met]
@@ -143,7 +165,12 @@ def engine_table(counts: tuple[int, ...], rounds: int) -> None:
     if any((place / "femnist_digits_iid.npz").is_file() for place in folders()) and len(counts) > 1:
         rows.append(engine_row("PID-MADE CNN, FEMNIST digits", CNN, 20, rounds, None))
     header = ("scenario", "clients", "Flower, ms a round", "in process, ms a round", "ratio", "ratio, whole run", "bar")
-    show("The same scenario on both engines", header, rows, f"{rounds} rounds, evaluation and ledger included.")
+    show(
+        "The same scenario on both engines",
+        header,
+        rows,
+        f"{rounds} rounds; a round is the clients' part of it, messages included, the first left out.",
+    )
 
 
 def fate(strategy: Any, kind: str, fair: tuple[ArrayRecord, ArrayRecord]) -> str:
@@ -199,10 +226,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--child", nargs=2, metavar=("ENGINE", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update(OFFLINE)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    if options.child:
+        return child(*options.child)
     if options.table:
         return bad_reply_table()
     print(f"{machine()}\n")

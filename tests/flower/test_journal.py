@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import Message
 from flwr.serverapp import strategy as flower
+from flwr.supercore.task_identity import TaskIdentity
 
 from fedwarden.flower import Guarded
 from fedwarden.store.ledger import Ledger
@@ -35,14 +41,17 @@ def drifting(message):
 class FragileGrid(LocalGrid):
     """Dies when the messages of one round are sent."""
 
-    def __init__(self, nodes, dies_in):
+    def __init__(self, nodes, dies_in, how=None):
         super().__init__(nodes)
-        self.dies_in = dies_in
+        self.dies_in, self.how = dies_in, how or self.stop
+
+    def stop(self):
+        raise Killed
 
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
         if messages and messages[0].content["config"]["server-round"] == self.dies_in:
-            raise Killed
+            self.how()
         return super().send_and_receive(messages, timeout=timeout)
 
 
@@ -120,3 +129,25 @@ def test_a_finished_number_of_rounds_gives_the_model_back(tmp_path):
     result = again.start(grid, model(), 2)
     assert grid.asked == []
     assert set(state(result.arrays)) == set(state(model()))
+
+
+def suicide(home):
+    """A server that is killed with -9 in its fourth round."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+    grid = FragileGrid(crowd(), dies_in=4, how=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    Guarded(flower.FedAvg(), home=home).start(grid, model(), 6)
+
+
+def test_a_server_killed_with_9_goes_on(tmp_path):
+    tests = Path(__file__).resolve().parents[1]
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from flower.test_journal import suicide; suicide(sys.argv[2])"
+    done = subprocess.run([sys.executable, "-c", code, str(tests), str(tmp_path)], capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with Ledger(tmp_path) as ledger:
+        assert (ledger.run().state, ledger.run().rounds) == ("running", 3)
+    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
+    again.start(LocalGrid(crowd()), model(), 6)
+    with Ledger(tmp_path) as ledger:
+        (run,) = ledger.runs()
+    assert (run.state, run.rounds, again.done) == ("done", 6, 3)

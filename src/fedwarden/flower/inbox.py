@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import Message
 from numpy.typing import NDArray
 from torch import Tensor
@@ -76,7 +78,9 @@ def open_letters(
 
 def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, round: int) -> Cohort:
     """The cohort of a round; its rows are the bytes that arrived."""
-    rows = [letter.layers for letter in letters]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
+        rows = [[torch.from_numpy(a) if a.dtype.isnative else a for a in letter.layers] for letter in letters]
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
     return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
