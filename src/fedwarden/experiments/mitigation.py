@@ -162,8 +162,9 @@ def advice(results: Sequence[Mapping[str, Any]]) -> str:
 def draw(results: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
     """Leakage over accuracy lost, a line per kind of measure."""
     lines: dict[str, dict[float, list[float]]] = {}
-    for kind, _, found in _measured(results):
-        lines.setdefault(kind, {})[100 * _lost(results, found)] = [_best(found)[0]]
+    for kind, value, found in _measured(results):
+        place = 100 * _lost(results, found) + 1e-9 * value  # strengths that cost the same are points of their own
+        lines.setdefault(kind, {})[place] = [_best(found)[0]]
     curves(
         path, {"shift against an unshifted swap": lines}, title, "points of accuracy lost", "AUROC", strong=("none",)
     )

@@ -59,7 +59,7 @@ def curves(
             if any(half):
                 legend[label] = axis.errorbar(places, middle, half, capsize=2, **look)
             else:
-                (legend[label],) = axis.plot(places, middle, **look)
+                (legend[label],) = axis.plot(places, middle, marker=".", **look)
         axis.set(title=name, xlabel=x)
         axis.grid(color=FAINT, alpha=0.25)
     axes[0, 0].set_ylabel(y)
