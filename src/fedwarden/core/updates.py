@@ -32,7 +32,7 @@ from .stats import Mask, Scores
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 TASK_COLUMNS = 1 << 16  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
-KERNEL_SIZE = 1 << 21  # entries from which a compiled kernel pays for its start
+KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
 
