@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .rules.robust import RobustZ
     from .rules.sigma import Cantelli, Gaussian, KSigma
     from .signals.divergence import divergence
+    from .store.record import RunRecord
     from .warden import Warden, Watch
 
 __version__ = "0.1.0"
@@ -32,7 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "GESD", "PID", "Admission", "Aggregate", "Auditor", "Cantelli", "Cohort", "ConfigError", "Evidence",
     "FedwardenError", "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply",
-    "RobustZ", "RoundRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd",
+    "RobustZ", "RoundRecord", "RunRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd",
     "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
@@ -55,6 +56,7 @@ _HOMES = {
     "rules.robust": ("RobustZ",),
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
     "signals.divergence": ("divergence",),
+    "store.record": ("RunRecord",),
     "warden": ("Warden", "Watch"),
 }  # fmt: skip
 

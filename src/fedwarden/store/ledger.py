@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -106,13 +107,20 @@ def home() -> Path:
 class Ledger:
     """Reads and appends; use it as a context or close it."""
 
-    def __init__(self, folder: Path | None = None, create: bool = True) -> None:
+    def __init__(self, folder: Path | None = None, create: bool = True, read_only: bool = False) -> None:
+        """``read_only`` writes nothing, not even a newer schema; no run is in its way."""
         self.folder = folder or home()
         self.path = self.folder / "ledger.sqlite"
-        if not create and not self.path.is_file():
+        if (read_only or not create) and not self.path.is_file():
             raise LedgerError(f"no ledger in {self.folder}; run something first, or set FEDWARDEN_HOME to its folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
         try:
+            if read_only:
+                address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+                self.db = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)
+                self.db.row_factory = sqlite3.Row
+                self._check_schema()
+                return
+            self.folder.mkdir(parents=True, exist_ok=True)
             self.db = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             self.db.row_factory = sqlite3.Row
             self._write_ahead()
@@ -293,6 +301,27 @@ class Ledger:
             metrics={m["name"]: _float(m["value"]) for m in self._rows("metric", run, "AND round = ?", round)},
         )
 
+    def table(
+        self, run: int, table: str, columns: Sequence[str], tail: str = "", *values: Any
+    ) -> list[tuple[Any, ...]]:
+        """Columns of one of a run's tables as bare tuples, for readers of many rows."""
+        cursor = self.db.cursor()
+        cursor.row_factory = None
+        try:
+            sql = f"SELECT {', '.join(columns)} FROM {table} WHERE run = ? {tail}"
+            return cursor.execute(sql, (run, *values)).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"cannot read the ledger {self.path}: {error}") from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything read inside belongs to one moment, whatever a run commits meanwhile."""
+        self._query("BEGIN")
+        try:
+            yield
+        finally:
+            self._query("COMMIT")
+
     def metric(self, run: int, name: str) -> dict[int, float]:
         """One metric of a run by round."""
         rows = self._rows("metric", run, "AND name = ? ORDER BY round", name)
@@ -345,15 +374,27 @@ class Ledger:
             return
         with self._transaction():
             version = self.db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
-            if version > len(MIGRATIONS):
-                raise LedgerError(
-                    f"the ledger {self.path} has schema {version}; this version of fedwarden knows up to "
-                    f"{len(MIGRATIONS)}: use a newer one"
-                )
+            self._check_newer(version)
             for migration in MIGRATIONS[version:]:
                 for statement in migration.split(";"):
                     self.db.execute(statement)
             self.db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    def _check_newer(self, version: int) -> None:
+        if version > len(MIGRATIONS):
+            raise LedgerError(
+                f"the ledger {self.path} has schema {version}; this version of fedwarden knows up to "
+                f"{len(MIGRATIONS)}: use a newer one"
+            )
+
+    def _check_schema(self) -> None:
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        self._check_newer(version)
+        if version < len(MIGRATIONS):
+            raise LedgerError(
+                f"the ledger {self.path} has schema {version}, older than {len(MIGRATIONS)}; "
+                "`fedwarden runs` brings it up to date"
+            )
 
 
 def _run(row: sqlite3.Row) -> Run:

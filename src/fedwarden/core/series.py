@@ -1,0 +1,119 @@
+"""A run as arrays, rounds x clients: what everything that draws, compares or exports a run works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .types import RoundRecord
+
+Grid = NDArray[np.float64]  # (rounds, clients); NaN where a client did not take part
+
+
+@dataclass(frozen=True, eq=False)
+class WatchSeries:
+    """One watch over a run; ``threshold`` and ``warnings`` are by round."""
+
+    name: str
+    signal: Grid
+    scores: Grid
+    flagged: NDArray[np.bool_]
+    threshold: NDArray[np.float64]
+    warnings: Mapping[int, str]
+    words: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """T rounds of n clients. ``excluded`` says who stood excluded after each round, asked in it or not."""
+
+    rounds: NDArray[np.int64]
+    clients: tuple[str, ...]
+    examples: Grid
+    weights: Grid
+    flagged: NDArray[np.bool_]
+    excluded: NDArray[np.bool_]
+    watches: Mapping[str, WatchSeries]
+    metrics: Mapping[str, NDArray[np.float64]]
+    rejected: tuple[tuple[int, str, str], ...] = ()
+    """(round, client, reason) of every reply that was not let in."""
+    notes: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def of(cls, records: Sequence[RoundRecord]) -> Series:
+        """From records in the order of their rounds.
+
+        >>> def row(*values): return np.array(values)
+        >>> first = RoundRecord(1, ("a", "b"), row(5.0, 5.0), row(0.5, 0.5), flagged=row(False, False))
+        >>> second = RoundRecord(2, ("b",), row(5.0), row(0.0), flagged=row(True), excluded=("b",))
+        >>> Series.of([first, second]).weights.tolist()
+        [[0.5, 0.5], [nan, 0.0]]
+        """
+        clients = client_order([c for r in records for c in (*r.client_ids, *(x.client_id for x in r.rejected))])
+        place = {c: j for j, c in enumerate(clients)}
+        shape = (len(records), len(clients))
+        where = [[place[c] for c in r.client_ids] for r in records]
+
+        def grid(rows: Sequence[Any], empty: Any, dtype: Any = np.float64) -> NDArray[Any]:
+            out = np.full(shape, empty, dtype)
+            for i, (row, at) in enumerate(zip(rows, where, strict=True)):
+                if row is not None and len(row):
+                    out[i, at[::-1]] = row[::-1]  # of two replies of one client the first counts
+            return out
+
+        excluded = np.zeros(shape, bool)
+        for i, record in enumerate(records):
+            excluded[i, [place[c] for c in record.excluded if c in place]] = True
+        watches = {}
+        for name in dict.fromkeys(w.name for r in records for w in r.watches):
+            seen = [next((w for w in r.watches if w.name == name), None) for r in records]
+            watches[name] = WatchSeries(
+                name,
+                grid([w and w.signal for w in seen], np.nan),
+                grid([w and w.scores for w in seen], np.nan),
+                grid([w and w.flagged for w in seen], False, np.bool_),
+                np.array([np.nan if w is None else w.threshold for w in seen]),
+                {r.round: w.warning for r, w in zip(records, seen, strict=True) if w is not None and w.warning},
+                next(w.words for w in seen if w is not None),
+            )
+        names = dict.fromkeys(name for r in records for name in r.metrics)
+        return cls(
+            np.array([r.round for r in records], dtype=np.int64),
+            clients,
+            grid([r.num_examples for r in records], np.nan),
+            grid([r.weights for r in records], np.nan),
+            grid([r.flagged for r in records], False, np.bool_),
+            excluded,
+            watches,
+            {name: np.array([r.metrics.get(name, np.nan) for r in records]) for name in names},
+            tuple((r.round, x.client_id, x.reason) for r in records for x in r.rejected),
+            tuple((r.round, note) for r in records for note in r.notes),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def excluded_in(self) -> dict[str, int]:
+        """The first round after which a client stood excluded, or in which its weight was 0 without a rejection."""
+        refused = {(t, c) for t, c, _ in self.rejected}
+        out = (self.excluded | (self.weights == 0)).astype(bool)
+        found = {}
+        for j, client in enumerate(self.clients):
+            rounds = [int(t) for t in self.rounds[out[:, j]] if (int(t), client) not in refused]
+            if rounds:
+                found[client] = rounds[0]
+        return found
+
+
+def client_order(clients: Sequence[str]) -> tuple[str, ...]:
+    """Every client once: numbered ones by number, then the others by name.
+
+    >>> client_order(["10", "9", "b", "a", "9"])
+    ('9', '10', 'a', 'b')
+    """
+    return tuple(sorted(set(clients), key=lambda c: (0, int(c), "") if c.isdecimal() else (1, 0, c)))

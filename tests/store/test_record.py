@@ -1,0 +1,88 @@
+"""A run read as arrays: the same by the quick way and by the records one after another."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from fedwarden.core.series import Series
+from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
+from fedwarden.store.ledger import Ledger, LedgerError
+from fedwarden.store.record import RunRecord, read_series
+
+
+def record(
+    t: int, ids: tuple[str, ...], rng: np.random.Generator, watches: tuple[str, ...], rejected=()
+) -> RoundRecord:
+    n = len(ids)
+
+    def watch(name):
+        signal = np.where([c in rejected for c in ids], np.nan, rng.normal(size=n))
+        return WatchRecord(name, signal, signal * 2, np.inf if t == 1 else 1.5, signal > 1, "low" if t == 2 else None)
+
+    return RoundRecord(
+        t, ids, rng.integers(1, 9, n).astype(float), rng.random(n), tuple(map(watch, watches)), rng.random(n) > 0.5,
+        ids[:1] if t > 2 else (), tuple(Rejection(c, "not finite") for c in rejected), ("a note",) if t == 2 else (),
+        {"accuracy": t / 10} if t != 2 else {},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def rounds():
+    rng = np.random.default_rng(0)
+    return [
+        record(1, ("10", "9", "x"), rng, ("far",)),
+        record(2, ("9", "x"), rng, ("far", "turned"), rejected=("x", "stranger")),
+        record(4, ("x", "10", "10"), rng, ("turned",)),
+        record(5, (), rng, ()),
+    ]
+
+
+def same(a, b):
+    for field in fields(a):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if field.name == "watches":
+            assert list(x) == list(y)
+            for name in x:
+                same(x[name], y[name])
+        elif field.name == "metrics":
+            assert x.keys() == y.keys()
+            assert all(np.array_equal(x[k], y[k], equal_nan=True) for k in x)
+        elif isinstance(x, np.ndarray):
+            assert np.array_equal(x, y, equal_nan=x.dtype == float), field.name
+        else:
+            assert x == y, field.name
+
+
+def test_quick_reading_gives_what_the_records_give(tmp_path, rounds):
+    with Ledger(tmp_path) as ledger:
+        run = ledger.start("r", "test", {}, {})
+        for one in rounds:
+            ledger.append(run, one)
+        same(read_series(ledger, run), Series.of(ledger.records(run)))
+        same(read_series(ledger, run), Series.of(rounds))
+        same(read_series(ledger, run, after=2), Series.of(rounds[2:]))
+        assert list(read_series(ledger, run, watches=["turned"]).watches) == ["turned"]
+        empty = ledger.start("empty", "test", {}, {})
+        assert read_series(ledger, empty).weights.shape == (0, 0)
+    opened = RunRecord.open("r", tmp_path)
+    same(opened.series, Series.of(rounds))
+    assert opened.series.excluded_in == {"x": 4}
+
+
+def test_a_ledger_is_read_without_being_written(tmp_path):
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger(tmp_path / "nowhere", read_only=True)
+    assert not (tmp_path / "nowhere").exists()
+    with Ledger(tmp_path) as ledger:
+        ledger.start("r", "test", {}, {})
+        with Ledger(tmp_path, read_only=True) as reader:
+            assert [r.name for r in reader.runs()] == ["r"]
+            with pytest.raises(LedgerError, match="readonly"):
+                reader.start("s", "test", {}, {})
+        for version, word in ((1, "older"), (99, "newer")):
+            ledger.db.execute(f"PRAGMA user_version = {version}")
+            with pytest.raises(LedgerError, match=word):
+                Ledger(tmp_path, read_only=True)
