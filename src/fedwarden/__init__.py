@@ -33,8 +33,8 @@ __version__ = "0.1.0"
 __all__ = [
     "GESD", "PID", "Admission", "Aggregate", "Auditor", "Cantelli", "Cohort", "ConfigError", "Evidence",
     "FedwardenError", "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply",
-    "RobustZ", "RoundRecord", "RunRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd",
-    "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
+    "RobustZ", "RoundRecord", "RunRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord",
+    "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
