@@ -60,7 +60,7 @@ def ledger_rows(folder, without=()):
         found[table] = [{key: value for key, value in row.items() if key not in dropped} for row in rows]
     db.close()
     assert found["round"]
-    assert found["score"]
+    assert found["watch"]
     return found
 
 
