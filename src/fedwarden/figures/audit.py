@@ -1,0 +1,154 @@
+"""Figures of audits: what a source shows round by round, what it tells from what, and what hides it at which price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from ..core.types import Observation
+from .theme import BAND, CYCLE, GREY, VERMILION, empty, figure, plain
+
+LEVEL = 0.05  # chance of a value outside the band
+
+
+class Separation(Protocol):
+    """How well a source tells two kinds of runs apart, with an interval."""
+
+    @property
+    def auroc(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def p(self) -> float: ...
+
+
+class Measure(Protocol):
+    """A mitigation as it was measured."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def auroc(self) -> float: ...
+    @property
+    def accuracy_lost(self) -> float: ...
+
+
+def leakage(observations: Sequence[Observation], source: str, metric: str, layer: str = "", dark: bool = False) -> Any:
+    """One source by round: its values, the trend of its past, the band that chance explains, and the alarms."""
+    title = plain(f"{source}, {metric.replace('_', ' ')}" + (f", {layer}" if layer else ""))
+    found = [o for o in observations if (o.source, o.metric, o.layer) == (source, metric, layer)]
+    if not found:
+        return empty(title, "nothing has been observed yet", dark)
+    rounds, value, expected = (np.array([getattr(o, k) for o in found]) for k in ("round", "value", "expected"))
+    half = np.array([margin(o) for o in found])
+    fig = figure(title, dark, 380, xaxis={"title": {"text": "round"}}, yaxis={"title": {"text": "value"}})
+    if np.isfinite(half).any():
+        for y, style in ((expected - half, {}), (expected + half, {"fill": "tonexty", "fillcolor": BAND,
+                                                                  "name": "95 % of what chance gives"})):  # fmt: skip
+            fig.add_scatter(x=rounds, y=y, mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
+                            **style)  # fmt: skip
+    fig.add_scatter(x=rounds, y=expected, mode="lines", name="expected from the past", hoverinfo="skip",
+                    line={"color": GREY, "dash": "dash", "width": 1.5})  # fmt: skip
+    fig.add_scatter(
+        x=rounds, y=value, mode="lines+markers", name="measured", line={"color": CYCLE[0], "width": 2},
+        hoverinfo="text", text=[_words(o) for o in found],
+    )  # fmt: skip
+    alarms = [o for o in found if o.alarm]
+    if alarms:
+        fig.add_scatter(
+            x=[o.round for o in alarms], y=[o.value for o in alarms], mode="markers", name="alarm", hoverinfo="text",
+            marker={"symbol": "diamond-open", "size": 14, "color": VERMILION, "line": {"width": 3}},
+            text=[_words(o) for o in alarms],
+        )  # fmt: skip
+    return fig
+
+
+def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False) -> Any:
+    """How well each source tells the change from each null: {source: {null: verdict}}, with intervals."""
+    title = "Does a source tell the change from its nulls?"
+    if not verdicts:
+        return empty(title, "no source has been judged", dark)
+    nulls = list(dict.fromkeys(null for found in verdicts.values() for null in found))
+    fig = figure(title, dark, 180 + 34 * len(verdicts))
+    order = list(range(len(verdicts)))
+    for k, null in enumerate(nulls):
+        rows = [(i, name, found[null]) for i, (name, found) in enumerate(verdicts.items()) if null in found]
+        shift = 0.22 * (k - (len(nulls) - 1) / 2)
+        fig.add_scatter(
+            x=[v.auroc for _, _, v in rows], y=[i + shift for i, _, _ in rows], mode="markers",
+            name=f"against {plain(null)}", marker={"size": 9, "color": CYCLE[k % len(CYCLE)]},
+            error_x={"type": "data", "symmetric": False, "array": [v.high - v.auroc for _, _, v in rows],
+                     "arrayminus": [v.auroc - v.low for _, _, v in rows], "thickness": 1.5, "width": 3},
+            hoverinfo="text",
+            text=[f"{plain(name)} against {plain(null)}<br>AUROC {v.auroc:.2f} ({v.low:.2f} to {v.high:.2f}), "
+                  f"p = {v.p:.2g}" for _, name, v in rows],
+        )  # fmt: skip
+    fig.add_vline(x=0.5, line={"color": GREY, "dash": "dash", "width": 1.5})
+    fig.update_layout(
+        xaxis={"title": {"text": "AUROC: 0.5 cannot tell, 1 always tells"}, "range": [-0.03, 1.03]},
+        yaxis={"tickvals": order, "ticktext": [plain(n) for n in verdicts], "autorange": "reversed", "showgrid": False},
+    )
+    return fig
+
+
+def mitigation(points: Sequence[Measure], dark: bool = False) -> Any:
+    """How well the change still shows against the accuracy that hiding it costs; a line per kind of measure.
+
+    A measure's name is its kind and, after a comma, its strength.
+    """
+    title = "What hiding the change costs"
+    if not points:
+        return empty(title, "no measure has been tried", dark)
+    fig = figure(title, dark, 420)
+    kinds: dict[str, list[Measure]] = {}
+    for point in points:
+        kinds.setdefault(point.name.partition(",")[0], []).append(point)
+    for k, (kind, found) in enumerate(kinds.items()):
+        found = sorted(found, key=lambda m: m.accuracy_lost)
+        fig.add_scatter(
+            x=[100 * m.accuracy_lost for m in found], y=[m.auroc for m in found], name=plain(kind),
+            mode="lines+markers", marker={"size": 9, "symbol": k}, line={"color": CYCLE[k % len(CYCLE)], "width": 1.5},
+            hoverinfo="text",
+            text=[f"{plain(m.name)}<br>AUROC {m.auroc:.2f}, {100 * m.accuracy_lost:.1f} points lost" for m in found],
+        )  # fmt: skip
+    fig.add_hline(y=0.5, line={"color": GREY, "dash": "dash", "width": 1.5})
+    fig.update_layout(
+        xaxis={"title": {"text": "points of accuracy lost"}},
+        yaxis={"title": {"text": "AUROC: 0.5 = hidden"}, "range": [0, 1.03]},
+    )
+    return fig
+
+
+def margin(observation: Observation) -> float:
+    """How far from the trend chance takes a value in 95 of 100 cases; NaN where the observation does not tell.
+
+        half width = s w_m t_{0.975, m-2},   s = divergence / score,   2 P(T_{m-2} > |score| / w_m) = p
+
+    ``w_m`` widens the deviation about a least-squares line through m values to that of the next one. Score and
+    p-value together tell m, the length of the past that was looked at.
+    """
+    o = observation
+    if not math.isfinite(o.divergence) or not math.isfinite(o.score) or o.score == 0 or not 0 < o.p < 1:
+        return math.nan
+    for m in range(3, 100):
+        widening = math.sqrt(1 + 1 / m + 3 * (m + 1) / (m * (m - 1)))
+        if math.isclose(2 * float(stdtr(m - 2, -abs(o.score) / widening)), o.p, rel_tol=1e-6):
+            return o.divergence / o.score * widening * float(stdtrit(m - 2, 1 - LEVEL / 2))
+    return math.nan
+
+
+def _words(o: Observation) -> str:
+    lines = [f"round {o.round}: {o.value:.4g}"]
+    if math.isfinite(o.expected):
+        lines.append(f"expected {o.expected:.4g}")
+    if math.isfinite(o.p):
+        lines.append(f"chance alone goes this far with probability {o.p:.2g}")
+    if o.alarm:
+        lines.append("alarm" + (f": classes {', '.join(map(str, o.moved()))} moved" if o.moved() else ""))
+    return "<br>".join(lines)

@@ -1,0 +1,310 @@
+"""Figures of a run: who stood out when, who was excluded, and what became of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import ConfigError, nearest
+from ..core.series import Grid, Series, WatchSeries
+from ..core.stats import mad
+from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, few, figure, labels, panels, plain
+
+Scale = Literal["linear", "log", "robust z"]
+
+ROWS, COLUMNS = 300, 400  # cells that a screen shows; of more, the highest of neighbours is drawn
+LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
+MOMENTS = 40  # vertical lines for moments of exclusion
+FAR = 10.0  # robust deviations at which the colour scale ends
+
+
+def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = False) -> Any:
+    """Clients x rounds of a watch's scores; crosses mark exclusions, grey the rounds that a client stood excluded.
+
+    A cell's ``customdata`` is (score, limit, position of the client in ``series.clients``).
+    """
+    seen, title = _watch(series, watch), f"{plain(watch)}: scores by client and round"
+    if not series.clients or not len(series):
+        return empty(title, "no round has been recorded yet", dark)
+    step = -(-len(series.clients) // ROWS), -(-len(series) // COLUMNS)
+    scores, who = pool_highest(seen.scores.T, step)
+    colours, bar = _colours(seen, scale)
+    shown, _ = pool_highest(colours.T, step)
+    limits = np.where(np.isfinite(seen.threshold), seen.threshold, np.nan)[:: step[1]]
+    cells = np.stack([scores, np.broadcast_to(limits, scores.shape), who], axis=-1).astype(np.float32)
+    names, rounds = _ranges(labels(series.clients), step[0]), _ranges([str(t) for t in series.rounds], step[1])
+    pooled = step != (1, 1)
+    if pooled:
+        title += f"<br><sup>each cell is the highest of {step[0]} clients and {step[1]} rounds</sup>"
+    fig = figure(title, dark, height=min(860, max(320, 140 + 18 * len(names))))
+    gone = _pool_all(series.excluded.T, step)
+    if (gone & np.isnan(scores)).any():
+        grey = np.where(gone & np.isnan(scores), 1.0, np.nan).astype(np.float32)
+        fig.add_heatmap(x=rounds, y=names, z=grey, colorscale=[[0, FAINT], [1, FAINT]], showscale=False,
+                        hovertemplate="client %{y}, round %{x}<br>stood excluded<extra></extra>")  # fmt: skip
+    score = "highest score" if pooled else "score"
+    fig.add_heatmap(
+        x=rounds, y=names, z=shown.astype(np.float32), customdata=cells, hoverongaps=False, coloraxis="coloraxis",
+        hovertemplate=f"client %{{y}}, round %{{x}}<br>{score} %{{customdata[0]:.4g}}, "
+        "limit %{customdata[1]:.4g}<extra></extra>",
+    )  # fmt: skip
+    places = {c: (series.clients.index(c), int(np.searchsorted(series.rounds, t))) for c, t in _excluded(series)}
+    fig.add_scatter(
+        x=[rounds[j // step[1]] for _, j in places.values()], y=[names[i // step[0]] for i, _ in places.values()],
+        mode="markers", name="excluded", showlegend=bool(places), hoverinfo="text",
+        marker={"symbol": "x", "size": 9, "color": VERMILION, "line": {"color": "white", "width": 1}},
+        text=[_why(series, i, j) for i, j in places.values()],
+    )  # fmt: skip
+    fig.update_layout(
+        coloraxis=bar,
+        xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 20},
+        yaxis={"title": {"text": "client"}, "type": "category", "showgrid": False, "autorange": "reversed"},
+    )
+    return fig
+
+
+def learning(series: Series, dark: bool = False) -> Any:
+    """Accuracy and loss by round; dotted lines mark the rounds in which clients were excluded."""
+    title = "Accuracy and loss"
+    shares = {k: v for k, v in series.metrics.items() if "acc" in k.lower() or k == "attack_success"}
+    losses = {k: v for k, v in series.metrics.items() if "loss" in k.lower()}
+    if not len(series) or not (shares or losses):
+        return empty(title, "this run has recorded no accuracy and no loss", dark)
+    shown = [p for p in ((shares, "accuracy", ".1%"), (losses, "loss", ".4g")) if p[0]]
+    fig = panels(title, dark, 240 + 170 * len(shown), *(1.0 for _ in shown))
+    for row, (lines, name, form) in enumerate(shown, 1):
+        for metric, values in lines.items():
+            words = "clean accuracy" if metric == "accuracy" else plain(metric.replace("_", " "))
+            hover = f"round %{{x}}<br>{words} %{{y:{form}}}<extra></extra>"
+            colour = CYCLE[len(fig.data) % len(CYCLE)]
+            fig.add_scatter(x=series.rounds, y=values, name=words, mode="lines", line={"color": colour, "width": 2},
+                            hovertemplate=hover, row=row, col=1)  # fmt: skip
+        fig.update_yaxes(title_text=name, tickformat=".0%" if form == ".1%" else None, row=row, col=1)
+    _mark_moments(fig, series)
+    return fig
+
+
+def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool = False) -> Any:
+    """Scores over rounds below and above the limit; ``clients`` stand out, those excluded where none are given."""
+    seen, title = _watch(series, watch), f"{plain(watch)}: scores over rounds"
+    if not series.clients or not len(series):
+        return empty(title, "no round has been recorded yet", dark)
+    chosen = [c for c in clients if c in series.clients] or [c for c, _ in _excluded(series)]
+    chosen = chosen[: len(CYCLE)]
+    names, place = labels(series.clients), {c: j for j, c in enumerate(series.clients)}
+    rest = [j for c, j in place.items() if c not in chosen]
+    fig = figure(title, dark, 420)
+    limit = np.where(np.isfinite(seen.threshold), seen.threshold, np.nan)
+    _limit_band(fig, series.rounds, limit, seen.scores)
+    if len(rest) > LINES:
+        _quantiles(fig, series.rounds, seen.scores[:, rest])
+    elif rest:
+        gap = np.full((1, len(rest)), np.nan)
+        x = np.tile(np.append(series.rounds, np.nan), len(rest))
+        y = np.concatenate([seen.scores[:, rest], gap]).T.ravel()
+        text = np.repeat([names[j] for j in rest], len(series) + 1)
+        fig.add_scatter(x=x, y=y, text=text, mode="lines", name="other clients", line={"color": FAINT, "width": 1},
+                        hovertemplate="client %{text}, round %{x}<br>score %{y:.4g}<extra></extra>")  # fmt: skip
+    for k, client in enumerate(chosen):
+        hover = f"client {names[place[client]]}, round %{{x}}<br>score %{{y:.4g}}<extra></extra>"
+        fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode="lines+markers", hovertemplate=hover,
+                        name=f"client {names[place[client]]}", line={"color": CYCLE[k], "width": 2.5},
+                        marker={"size": 5})  # fmt: skip
+    fig.update_layout(xaxis={"title": {"text": "round"}}, yaxis={"title": {"text": "score"}})
+    return fig
+
+
+def client(series: Series, client: str, dark: bool = False) -> Any:
+    """One client: every watch's score, 0 at the median client and 1 at the limit, and its weight in the model."""
+    if client not in series.clients:
+        raise ConfigError(f"no client {client!r} in this run; {nearest(client, series.clients)}")
+    j, title = series.clients.index(client), f"Client {labels(series.clients)[series.clients.index(client)]}"
+    fig = panels(title, dark, 520, 0.65, 0.35)
+    for k, (name, seen) in enumerate(series.watches.items()):
+        fig.add_scatter(
+            x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode="lines+markers", marker={"size": 5},
+            line={"color": CYCLE[k % len(CYCLE)], "width": 2}, row=1, col=1,
+            customdata=np.stack([seen.scores[:, j], _finite(seen.threshold)], axis=-1),
+            hovertemplate=f"round %{{x}}<br>{plain(name)}: score %{{customdata[0]:.4g}}, "
+            "limit %{customdata[1]:.4g}<extra></extra>",
+        )  # fmt: skip
+    if series.watches:
+        fig.add_hline(y=1, line={"color": VERMILION, "dash": "dash", "width": 1.5}, row=1, col=1)
+        fig.add_hrect(y0=1, y1=1e6, fillcolor=ALARM_BAND, line_width=0, layer="below", row=1, col=1)
+        highest = np.nanmax([_top(to_limit(seen)[:, j]) for seen in series.watches.values()])
+        fig.update_yaxes(range=[-0.5, max(1.5, 1.1 * float(highest))], row=1, col=1)
+    fig.add_scatter(
+        x=series.rounds, y=series.weights[:, j], name="weight", mode="lines", row=2, col=1,
+        line={"color": GREY, "width": 2, "shape": "hv"},
+        hovertemplate="round %{x}<br>weight in the model %{y:.3g}<extra></extra>",
+    )  # fmt: skip
+    refused = [(t, reason) for t, c, reason in series.rejected if c == client]
+    if refused:
+        fig.add_scatter(
+            x=[t for t, _ in refused], y=[0] * len(refused), mode="markers", name="rejected reply", row=2, col=1,
+            marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
+            text=[f"round {t}: reply rejected<br>{plain(reason)}" for t, reason in refused],
+        )  # fmt: skip
+    fig.update_yaxes(title_text="0 = median client<br>1 = limit", row=1, col=1)
+    fig.update_yaxes(title_text="weight", rangemode="tozero", row=2, col=1)
+    return fig
+
+
+def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> Any:
+    """Two runs: the accuracy of both, and how many clients each had excluded by every round."""
+    fig = panels("Two runs", dark, 520, 0.6, 0.4)
+    for series, name, colour in zip((first, second), names, CYCLE, strict=False):
+        line = {"color": colour, "width": 2}
+        shown = next((v for k, v in series.metrics.items() if "acc" in k.lower()), None)
+        if shown is not None:
+            fig.add_scatter(x=series.rounds, y=shown, name=plain(name), legendgroup=name, line=line, mode="lines",
+                            row=1, col=1, hovertemplate="round %{x}<br>accuracy %{y:.1%}")  # fmt: skip
+        out = np.searchsorted(sorted(series.excluded_in.values()), series.rounds, side="right")
+        fig.add_scatter(x=series.rounds, y=out, name=plain(name), legendgroup=name, showlegend=shown is None, row=2,
+                        col=1, line={**line, "shape": "hv"}, mode="lines",
+                        hovertemplate="round %{x}<br>%{y} excluded so far")  # fmt: skip
+    fig.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
+    fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
+    return fig
+
+
+def to_limit(watch: WatchSeries) -> Grid:
+    """Scores on a scale that all watches share: 0 at the round's median client and 1 at its limit.
+
+    r_ij = (s_ij - median_j s_ij) / (tau_i - median_j s_ij);   NaN where there is no limit above the median
+    """
+    middle = _by_round(np.nanmedian, watch.scores)
+    span = _finite(watch.threshold) - middle
+    return np.asarray((watch.scores - middle[:, None]) / np.where(span > 0, span, np.nan)[:, None], dtype=np.float64)
+
+
+def pool_highest(grid: Grid, step: tuple[int, int]) -> tuple[Grid, NDArray[np.int64]]:
+    """The highest value of every block of cells, NaN where all are, and the row that it stands in.
+
+    >>> pool_highest(np.array([[1.0, np.nan], [3.0, 2.0], [np.nan, np.nan]]), (2, 2))[0].tolist()
+    [[3.0], [nan]]
+    """
+    rows, columns = (-(-size // by) for size, by in zip(grid.shape, step, strict=True))
+    wide = np.full((rows * step[0], columns * step[1]), -np.inf)
+    wide[: grid.shape[0], : grid.shape[1]] = np.where(np.isnan(grid), -np.inf, grid)
+    blocks = wide.reshape(rows, step[0], columns, step[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    at = blocks.argmax(axis=-1)
+    highest = np.take_along_axis(blocks, at[..., None], axis=-1)[..., 0]
+    return np.where(np.isneginf(highest), np.nan, highest), at // step[1] + step[0] * np.arange(rows)[:, None]
+
+
+def _pool_all(mask: NDArray[np.bool_], step: tuple[int, int]) -> NDArray[np.bool_]:
+    """Blocks in which every cell is marked."""
+    return np.asarray(pool_highest(np.where(mask, 0.0, 1.0), step)[0] == 0)
+
+
+def _colours(seen: WatchSeries, scale: Scale) -> tuple[Grid, Mapping[str, Any]]:
+    """What the colour of a cell stands for, and the bar beside the figure."""
+    values = seen.scores
+    if scale == "robust z":
+        z = np.array([_robust(row) for row in values]).reshape(values.shape)
+        return z, {"cmin": 0, "cmax": FAR, "colorbar": {"title": {"text": "robust z<br>in its round"}}}
+    if scale == "linear":
+        return values, {"colorbar": {"title": {"text": "score"}}}
+    if scale != "log":
+        raise ConfigError(f"the scale is 'linear', 'log' or 'robust z'; got {scale!r}")
+    positive = values[values > 0]
+    low = float(positive.min()) if positive.size else 1.0
+    with np.errstate(invalid="ignore"):
+        logs = np.log10(np.where(values < low, low, values))
+    ticks = np.arange(np.floor(np.log10(low)), np.ceil(_top(logs.ravel())) + 1)
+    shown = {"tickvals": ticks, "ticktext": [f"{10.0**t:g}" for t in ticks]}
+    return logs, {"colorbar": {"title": {"text": "score"}, **shown}}
+
+
+def _robust(row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The robust z of those that took part."""
+    sound = row[np.isfinite(row)]
+    return row if not sound.size else np.asarray((row - np.median(sound)) / (mad(sound) + 1e-12), dtype=np.float64)
+
+
+def _watch(series: Series, watch: str) -> WatchSeries:
+    if watch not in series.watches:
+        raise ConfigError(f"this run has no watch {watch!r}; {nearest(watch, series.watches)}")
+    return series.watches[watch]
+
+
+def _excluded(series: Series) -> list[tuple[str, int]]:
+    """Clients with the round in which they were first excluded, earliest first."""
+    return sorted(series.excluded_in.items(), key=lambda found: found[1])
+
+
+def _why(series: Series, j: int, i: int) -> str:
+    """An exclusion in words: the watches whose limit was exceeded."""
+    over = [f"{plain(w.name)} {w.scores[i, j]:.4g}, limit {w.threshold[i]:.4g}" for w in series.watches.values()
+            if w.flagged[i, j]]  # fmt: skip
+    return "<br>".join([f"client {labels([series.clients[j]])[0]}: excluded in round {series.rounds[i]}", *over])
+
+
+def _mark_moments(fig: Any, series: Series) -> None:
+    """Dotted lines through all panels, with who was excluded on hover."""
+    moments: dict[int, list[str]] = {}
+    for client, t in _excluded(series):
+        moments.setdefault(t, []).extend(labels([client]))
+    if not moments:
+        return
+    for t in list(moments)[:MOMENTS]:
+        fig.add_vline(x=t, line={"color": VERMILION, "dash": "dot", "width": 1.5})
+    shown = fig.data[0]
+    at = np.searchsorted(series.rounds, list(moments))
+    fig.add_scatter(
+        x=list(moments), y=np.asarray(shown.y)[at], mode="markers", name="exclusion", row=1, col=1, hoverinfo="text",
+        marker={"symbol": "x", "size": 10, "color": VERMILION},
+        text=[f"round {t}: excluded {few(who)}" for t, who in moments.items()],
+    )  # fmt: skip
+
+
+def _limit_band(fig: Any, rounds: NDArray[np.int64], limit: NDArray[np.float64], values: Grid) -> None:
+    """The limit as a dashed line, and what lies above it in a faint colour."""
+    if not np.isfinite(limit).any():
+        return
+    top = 1.05 * max(_top(limit), _top(values.ravel()))
+    fig.add_scatter(x=rounds, y=np.where(np.isnan(limit), np.nan, top), mode="lines", line={"width": 0},
+                    hoverinfo="skip", showlegend=False)  # fmt: skip
+    fig.add_scatter(x=rounds, y=limit, mode="lines", name="limit", fill="tonexty", fillcolor=ALARM_BAND,
+                    line={"color": VERMILION, "dash": "dash", "width": 1.5},
+                    hovertemplate="round %{x}<br>limit %{y:.4g}<extra></extra>")  # fmt: skip
+
+
+def _quantiles(fig: Any, rounds: NDArray[np.int64], values: Grid) -> None:
+    """Many clients as the band of their 5 % and 95 % quantiles, with their median and their highest."""
+    low, middle, high = (_by_round(lambda row, q=q: np.nanquantile(row, q), values) for q in (0.05, 0.5, 0.95))
+    for y, style in ((low, {}), (high, {"fill": "tonexty", "fillcolor": BAND, "name": "90 % of the other clients"})):
+        fig.add_scatter(x=rounds, y=y, mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
+                        **style)  # fmt: skip
+    for y, name, dash in ((middle, "their median", "solid"), (_by_round(np.nanmax, values), "their highest", "dot")):
+        fig.add_scatter(x=rounds, y=y, mode="lines", name=name, line={"color": GREY, "width": 1.5, "dash": dash},
+                        hovertemplate=f"round %{{x}}<br>{name} %{{y:.4g}}<extra></extra>")  # fmt: skip
+
+
+def _by_round(statistic: Any, values: Grid) -> NDArray[np.float64]:
+    """A statistic of every round that has a value; NaN for the others."""
+    return np.array([statistic(row) if np.isfinite(row).any() else np.nan for row in values])
+
+
+def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _top(values: NDArray[np.float64]) -> float:
+    """The highest finite value; 0 of none."""
+    sound = values[np.isfinite(values)]
+    return float(sound.max()) if sound.size else 0.0
+
+
+def _ranges(names: Sequence[str], step: int) -> list[str]:
+    """Names of blocks of neighbours.
+
+    >>> _ranges(["1", "2", "3"], 2)
+    ['1 to 2', '3']
+    """
+    blocks = [names[i : i + step] for i in range(0, len(names), step)]
+    return [b[0] if len(b) == 1 else f"{b[0]} to {b[-1]}" for b in blocks]

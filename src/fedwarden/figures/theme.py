@@ -1,0 +1,105 @@
+"""How every figure looks: colours that the colour-blind can tell apart, a light and a dark template, plain labels.
+
+Light and dark differ in the template alone, so that a page changes from one to the other by replacing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (  # Okabe and Ito (2008), without black
+    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+GREY = "#8A8F98"  # legible on white and on black
+FAINT = "rgba(138, 143, 152, 0.35)"
+BAND = "rgba(138, 143, 152, 0.18)"
+ALARM_BAND = "rgba(213, 94, 0, 0.12)"
+CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW)
+LONGEST = 28  # characters of a client's name
+
+HEAT = ((0.0, "#F3F0E6"), (0.5, SKY), (1.0, "#00304D"))
+HEAT_DARK = ((0.0, "#1B222C"), (0.5, BLUE), (1.0, "#FFE9A8"))
+
+
+@cache
+def template(dark: bool = False) -> Any:
+    """The look of all figures."""
+    ink, line, paper = ("#E6E8EB", "#3A424D", "#14181F") if dark else ("#1D2329", "#D8DCE1", "#FFFFFF")
+    axis = {
+        "gridcolor": line, "linecolor": GREY, "zerolinecolor": line, "ticks": "outside", "tickcolor": GREY,
+        "automargin": True, "title": {"standoff": 8},
+    }  # fmt: skip
+    scale = [list(stop) for stop in (HEAT_DARK if dark else HEAT)]
+    return go.layout.Template(
+        layout={
+            "font": {"family": "system-ui, sans-serif", "size": 13, "color": ink},
+            "title": {"x": 0, "xref": "paper", "font": {"size": 15}, "automargin": True, "yref": "container"},
+            "paper_bgcolor": paper,
+            "plot_bgcolor": paper,
+            "colorway": list(CYCLE),
+            "colorscale": {"sequential": scale},
+            "xaxis": axis,
+            "yaxis": axis,
+            "hoverlabel": {"align": "left", "bgcolor": paper, "bordercolor": GREY, "font": {"color": ink}},
+            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+            "margin": {"l": 64, "r": 24, "t": 72, "b": 48},
+        },
+    )
+
+
+def figure(title: str, dark: bool, height: int = 380, **layout: Any) -> Any:
+    """An empty figure in the house's look."""
+    return go.Figure(layout={"template": template(dark), "title": {"text": title}, "height": height, **layout})
+
+
+def panels(title: str, dark: bool, height: int, *shares: float) -> Any:
+    """Panels one above the other with one axis of rounds, each with its share of the height."""
+    fig = make_subplots(len(shares), 1, shared_xaxes=True, vertical_spacing=0.09, row_heights=list(shares))
+    fig.update_xaxes(title_text="round", row=len(shares), col=1)
+    return fig.update_layout(template=template(dark), title={"text": title}, height=height)
+
+
+def empty(title: str, why: str, dark: bool = False) -> Any:
+    """A figure of nothing that says why."""
+    hidden = {"visible": False}
+    note = {"text": why, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    return figure(title, dark, 220, xaxis=hidden, yaxis=hidden, annotations=[note])
+
+
+def plain(text: str) -> str:
+    """Text that Plotly shows as it is: names come from clients, and Plotly reads tags.
+
+    >>> plain("<b>eve</b> & co")
+    '&lt;b&gt;eve&lt;/b&gt; &amp; co'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def labels(clients: Sequence[str]) -> list[str]:
+    """A label for each client: plain, short, and no two the same.
+
+    >>> labels(["a", "x" * 40, "x" * 40 + "y"])
+    ['a', 'xxxxxxxxxxxxxxxxxxxxxxxxxxx…', 'xxxxxxxxxxxxxxxxxxxxxxxxxxx… (2)']
+    """
+    found: list[str] = []
+    times: dict[str, int] = {}
+    for client in clients:
+        short = plain(client if len(client) <= LONGEST else f"{client[: LONGEST - 1]}…")
+        times[short] = times.get(short, 0) + 1
+        found.append(short if times[short] == 1 else f"{short} ({times[short]})")
+    return found
+
+
+def few(names: Sequence[str], most: int = 6) -> str:
+    """Some names in words.
+
+    >>> few(["a"]), few(["a", "b", "c"]), few(["a", "b", "c"], most=2)
+    ('a', 'a, b and c', 'a, b and 1 more')
+    """
+    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
