@@ -1,6 +1,8 @@
-"""Shared by all tests: repeatable hypothesis runs, and a cohort from plain rows."""
+"""Shared by all tests: repeatable hypothesis runs, a cohort from plain rows, and a browser."""
 
 from __future__ import annotations
+
+import shutil
 
 import numpy as np
 import pytest
@@ -30,3 +32,44 @@ def cohort_of():
         return fw.Cohort(round, ids, updates, counts, params, np.asarray(trusted, bool))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One Chromium without a window for all tests; use ``browser``."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("needs chromium and chromedriver, as in Debian's packages chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def browser(chromium, media):
+    """A Selenium driver on a blank page; the test fails if a page wrote an error to its console."""
+    chromium.set_window_size(1280, 900)
+    media()
+    chromium.get("about:blank")
+    chromium.get_log("browser")
+    yield chromium
+    assert not [entry["message"] for entry in chromium.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.fixture
+def media(chromium):
+    """Set what pages are shown on: ``media(dark=True)`` or ``media(paper=True)``."""
+
+    def choose(dark=False, paper=False):
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        chromium.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": "print" if paper else "", "features": [scheme]}
+        )
+
+    return choose
