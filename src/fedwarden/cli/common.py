@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..core.config import parse
-from ..sim.scenario import Scenario
-from ..store.ledger import Run, home
+from ..store.ledger import home
 
 Home = Annotated[
     Path | None,
@@ -30,9 +28,6 @@ Settings = Annotated[
 ]
 RunNumber = Annotated[str, typer.Argument(help="A run's number, or its name for the latest of that name.")]
 
-IN_PROCESS, ON_FLOWER = "in-process", "flower-simulation"
-SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configuration of both is a scenario
-
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -40,11 +35,6 @@ err = Console(stderr=True, highlight=False)
 def emit(value: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have become null."""
     print(json.dumps(_plain(value), indent=2, allow_nan=False))
-
-
-def truth_of(run: Run) -> set[str] | None:
-    """The attackers, where the run was a simulation; nobody knows otherwise."""
-    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine in SIMULATORS else None
 
 
 def hint(*commands: str, folder: Path | None = None) -> None:

@@ -7,14 +7,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..core.config import parse
-from ..core.errors import ConfigError
-from ..sim.replay import Change, alter, compare, find_sources, guard_table, replay, spell_guard
-from ..sim.scenario import GuardConfig, load_scenario
+from ..sim.recorded import decide_again, truth_of
+from ..sim.replay import Change, compare, guard_table, spell_guard
 from ..store.digest import distinct_notes, note_kind
-from ..store.ledger import Ledger, Run
-from ..warden import Warden
-from .common import SIMULATORS, AsJson, Home, RunNumber, Settings, emit, out, table, truth_of
+from ..store.ledger import Ledger
+from .common import AsJson, Home, RunNumber, Settings, emit, out, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -39,18 +36,8 @@ def command(
     with Ledger(home, create=False) as ledger:
         found = ledger.run(run)
         records = ledger.records(found.id)
-    if not records:
-        raise ConfigError(f"run {found.id} has no recorded rounds to replay")
-    seen = {w.name for record in records for w in record.watches}
-    recorded = _recorded_guard(found).include(seen)
-    if not recorded.watches:
-        raise ConfigError(
-            f"run {found.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
-            "watches, and with guard.policy=observe to exclude nobody"
-        )
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
-    warden = alter(Warden.preset(preset).include(seen) if preset else recorded, [*parts, *(settings or ())])
-    rounds = replay(records, warden, find_sources(recorded.watches, warden.watches))
+    warden, rounds = decide_again(found, records, [*parts, *(settings or ())], preset)
     changes, truth = compare(records, rounds), truth_of(found)
     if as_json:
         return emit(
@@ -67,15 +54,6 @@ def command(
     if warden.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None
-
-
-def _recorded_guard(run: Run) -> Warden:
-    """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
-    if run.engine in SIMULATORS:
-        return load_scenario(run.config).guard.build()
-    if "guard" not in run.config:
-        raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")
-    return parse(GuardConfig, run.config["guard"]).build()
 
 
 def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[int]]) -> None:

@@ -19,11 +19,12 @@ from typer.core import TyperCommand
 from ..core.errors import ConfigError
 from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
+from ..sim.recorded import ON_FLOWER, SIMULATORS
 from ..sim.scenario import Scenario, load_scenario
 from ..store.digest import note_kind
 from ..store.ledger import Ledger, Run
 from . import Interrupted
-from .common import ON_FLOWER, SIMULATORS, AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
+from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
 
 LATEST = "latest"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}

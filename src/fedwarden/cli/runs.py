@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 from rich.markup import escape
 
-from ..store.ledger import Ledger, Run
+from ..store.digest import brief
+from ..store.ledger import Ledger
 from .common import AsJson, Home, emit, hint, out, percent, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -32,23 +31,3 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
     if rows:
         hint(f"fedwarden show {rows[0]['run']}  # its clients, who was excluded and why", folder=home)
     return None
-
-
-def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
-    """One run in a row; an unfinished one has no summary yet, so its last round speaks for it."""
-    accuracy, excluded = run.summary.get("accuracy"), list(run.summary.get("excluded", ()))
-    if run.state != "done" and run.rounds:
-        last = ledger.record(run.id, ledger.last_round(run.id))
-        accuracy, excluded = last.metrics.get("accuracy"), list(last.excluded)
-    guard = run.config.get("guard")
-    return {
-        "run": run.id,
-        "name": run.name,
-        "created": run.created,
-        "state": run.state,
-        "rounds": run.rounds,
-        "of": run.config.get("rounds"),
-        "preset": guard.get("preset") if isinstance(guard, dict) else None,
-        "accuracy": accuracy,
-        "excluded": excluded,
-    }

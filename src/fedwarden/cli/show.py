@@ -11,10 +11,11 @@ from rich.markup import escape
 
 from ..core.explain import explain
 from ..core.types import RoundRecord
+from ..sim.recorded import SIMULATORS, truth_of
 from ..sim.scenario import AttackConfig
 from ..store.digest import ClientDigest, digest, distinct_notes, note_kind, why
 from ..store.ledger import Ledger, Run
-from .common import SIMULATORS, AsJson, Home, RunNumber, emit, hint, number, out, table, truth_of
+from .common import AsJson, Home, RunNumber, emit, hint, number, out, table
 
 COLUMNS = 12  # accuracies in a row
 

@@ -44,8 +44,8 @@ class Series:
     notes: tuple[tuple[int, str], ...] = ()
 
     @classmethod
-    def of(cls, records: Sequence[RoundRecord]) -> Series:
-        """From records in the order of their rounds.
+    def of(cls, records: Sequence[RoundRecord], known: Sequence[str] = ()) -> Series:
+        """From records in the order of their rounds; ``known`` clients have a column even if no record has them.
 
         >>> def row(*values): return np.array(values)
         >>> first = RoundRecord(1, ("a", "b"), row(5.0, 5.0), row(0.5, 0.5), flagged=row(False, False))
@@ -53,7 +53,9 @@ class Series:
         >>> Series.of([first, second]).weights.tolist()
         [[0.5, 0.5], [nan, 0.0]]
         """
-        clients = client_order([c for r in records for c in (*r.client_ids, *(x.client_id for x in r.rejected))])
+        clients = client_order(
+            [*known, *(c for r in records for c in (*r.client_ids, *(x.client_id for x in r.rejected)))]
+        )
         place = {c: j for j, c in enumerate(clients)}
         shape = (len(records), len(clients))
         where = [[place[c] for c in r.client_ids] for r in records]
@@ -92,6 +94,57 @@ class Series:
             {name: np.array([r.metrics.get(name, np.nan) for r in records]) for name in names},
             tuple((r.round, x.client_id, x.reason) for r in records for x in r.rejected),
             tuple((r.round, note) for r in records for note in r.notes),
+        )
+
+    def then(self, records: Sequence[RoundRecord]) -> Series:
+        """This run with the rounds that followed, without reading the earlier ones again.
+
+        >>> def row(*values): return np.array(values)
+        >>> first = Series.of([RoundRecord(1, ("a",), row(5.0), row(1.0), flagged=row(False), metrics={"loss": 2.0})])
+        >>> grown = first.then([RoundRecord(2, ("b",), row(5.0), row(0.5), flagged=row(False))])
+        >>> grown.weights.tolist(), grown.metrics["loss"].tolist()
+        ([[1.0, nan], [nan, 0.5]], [2.0, nan])
+        """
+        later = Series.of(records, self.clients)
+        place = {c: j for j, c in enumerate(later.clients)}
+        columns = [place[c] for c in self.clients]
+
+        def line(first: Any, second: Any) -> NDArray[Any]:
+            ends = ((first, len(self)), (second, len(later)))
+            return np.concatenate([np.full(n, np.nan) if values is None else values for values, n in ends])
+
+        def stack(first: Any, second: Any, empty: Any = np.nan) -> NDArray[Any]:
+            wide = [np.full((len(s), len(place)), empty) for s in (self, later)]
+            if first is not None:
+                wide[0][:, columns] = first
+            return np.concatenate([wide[0], wide[1] if second is None else second])
+
+        def watch(name: str) -> WatchSeries:
+            a, b = self.watches.get(name), later.watches.get(name)
+            return WatchSeries(
+                name,
+                stack(a and a.signal, b and b.signal),
+                stack(a and a.scores, b and b.scores),
+                stack(a and a.flagged, b and b.flagged, False),
+                line(a and a.threshold, b and b.threshold),
+                {**(a.warnings if a else {}), **(b.warnings if b else {})},
+                a.words if a else b.words if b else "",
+            )
+
+        return Series(
+            np.concatenate([self.rounds, later.rounds]),
+            later.clients,
+            stack(self.examples, later.examples),
+            stack(self.weights, later.weights),
+            stack(self.flagged, later.flagged, False),
+            stack(self.excluded, later.excluded, False),
+            {name: watch(name) for name in dict.fromkeys([*self.watches, *later.watches])},
+            {
+                k: line(self.metrics.get(k), later.metrics.get(k))
+                for k in dict.fromkeys([*self.metrics, *later.metrics])
+            },
+            self.rejected + later.rejected,
+            self.notes + later.notes,
         )
 
     def __len__(self) -> int:

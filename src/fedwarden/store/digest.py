@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..core.types import RoundRecord
+from .ledger import Ledger, Run
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,27 @@ def note_kind(note: str) -> str:
     True
     """
     return note if note.startswith("client ") else re.sub(r"\d+(\.\d+)?", "#", note)
+
+
+def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
+    """One run in a row; an unfinished one has no summary yet, so its last round speaks for it."""
+    accuracy, excluded = run.summary.get("accuracy"), list(run.summary.get("excluded", ()))
+    if run.state != "done" and run.rounds:
+        last = ledger.record(run.id, ledger.last_round(run.id))
+        accuracy, excluded = last.metrics.get("accuracy"), list(last.excluded)
+    guard = run.config.get("guard")
+    return {
+        "run": run.id,
+        "name": run.name,
+        "created": run.created,
+        "state": run.state,
+        "engine": run.engine,
+        "rounds": run.rounds,
+        "of": run.config.get("rounds"),
+        "preset": guard.get("preset") if isinstance(guard, dict) else None,
+        "accuracy": accuracy,
+        "excluded": excluded,
+    }
 
 
 def _client(client: str, seen: Sequence[tuple[RoundRecord, int]], rejected: Mapping[int, str]) -> ClientDigest:

@@ -104,8 +104,10 @@ def home() -> Path:
 class Ledger:
     """Reads and appends; use it as a context or close it."""
 
-    def __init__(self, folder: Path | None = None, create: bool = True, read_only: bool = False) -> None:
-        """``read_only`` writes nothing, not even a newer schema; no run is in its way."""
+    def __init__(
+        self, folder: Path | None = None, create: bool = True, read_only: bool = False, patience: float = PATIENCE
+    ) -> None:
+        """``read_only`` writes nothing, not even a newer schema; no run is in its way. ``patience`` is in seconds."""
         self.folder = folder or home()
         self.path = self.folder / "ledger.sqlite"
         if (read_only or not create) and not self.path.is_file():
@@ -113,7 +115,7 @@ class Ledger:
         try:
             if read_only:
                 address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
-                self.db = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)
+                self.db = sqlite3.connect(address, timeout=patience, isolation_level=None, uri=True)
                 self.db.row_factory = sqlite3.Row
                 self._check(version := self.db.execute("PRAGMA user_version").fetchone()[0])
                 if version < SCHEMA:
@@ -123,7 +125,7 @@ class Ledger:
                     )
                 return
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.db = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            self.db = sqlite3.connect(self.path, timeout=patience, isolation_level=None)
             self.db.row_factory = sqlite3.Row
             self._write_ahead()
             self.db.execute("PRAGMA synchronous = FULL")
@@ -217,6 +219,10 @@ class Ledger:
             )
             for o in self._rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
         ]  # fmt: skip
+
+    def observers(self, run: int) -> tuple[str, ...]:
+        """Whose observations a run has."""
+        return tuple(row["observer"] for row in self._rows("audit", run, "GROUP BY observer ORDER BY observer"))
 
     def runs(self) -> list[Run]:
         """All runs, newest first."""

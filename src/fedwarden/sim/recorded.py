@@ -1,0 +1,47 @@
+"""What a recorded run was: its guard, its attackers where it was a simulation, and what another guard makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.config import parse
+from ..core.errors import ConfigError
+from ..core.types import RoundRecord
+from ..store.ledger import Run
+from ..warden import Warden
+from .replay import alter, find_sources, replay
+from .scenario import GuardConfig, Scenario, load_scenario
+
+IN_PROCESS, ON_FLOWER = "in-process", "flower-simulation"
+SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configuration of both is a scenario
+
+
+def truth_of(run: Run) -> set[str] | None:
+    """The attackers, where the run was a simulation; nobody knows otherwise."""
+    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine in SIMULATORS else None
+
+
+def recorded_guard(run: Run) -> Warden:
+    """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
+    if run.engine in SIMULATORS:
+        return load_scenario(run.config).guard.build()
+    if "guard" not in run.config:
+        raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")
+    return parse(GuardConfig, run.config["guard"]).build()
+
+
+def decide_again(
+    run: Run, records: Sequence[RoundRecord], settings: Sequence[str] = (), preset: str | None = None
+) -> tuple[Warden, list[RoundRecord]]:
+    """Another guard, the recorded one or a preset with other settings ``a.b=c``, and the rounds as it judges them."""
+    if not records:
+        raise ConfigError(f"run {run.id} has no recorded rounds to replay")
+    seen = {w.name for record in records for w in record.watches}
+    recorded = recorded_guard(run).include(seen)
+    if not recorded.watches:
+        raise ConfigError(
+            f"run {run.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
+            "watches, and with guard.policy=observe to exclude nobody"
+        )
+    warden = alter(Warden.preset(preset).include(seen) if preset else recorded, settings)
+    return warden, replay(records, warden, find_sources(recorded.watches, warden.watches))
