@@ -11,8 +11,7 @@ from fedwarden.experiments.watch import (
     ALPHAS,
     CLIENTS,
     CORRUPTIONS,
-    LATE,
-    ROUNDS,
+    SETTINGS,
     WATCHES,
     auroc,
     calm_table,
@@ -22,8 +21,12 @@ from fedwarden.experiments.watch import (
     late,
     rank_one,
     run,
+    thirds_table,
 )
 from fedwarden.sim.scenario import load_scenario
+
+ROUNDS = 20
+LATE = 6
 
 
 def rows(table):
@@ -69,6 +72,23 @@ def test_the_cells():
         for attack in scenario.attacks:
             attack.make("attack")
     assert {t["train"]["device"] for _, t in cells([0], "cuda")} == {"cuda"}
+
+
+@pytest.mark.parametrize("data", SETTINGS)
+def test_every_setting_is_a_scenario(data):
+    for _, table in cells([0], data=data):
+        assert load_scenario(table).rounds == SETTINGS[data]["rounds"]
+
+
+def test_thirds_by_hand():
+    """Twenty rounds are 7, 7 and 6; client 0 is first from round 7 on: once in the first seven, and in all later."""
+    found = {(r[0], r[1]): r[2:] for r in rows(thirds_table([result("blur", ensemble=seen(FIRST, early=0.0))]))}
+    assert found["blur", "ensemble"] == ["1.000", "1.000", "1.000"]  # argmax of equal scores is the first client
+    late_only = seen(FIRST)
+    for t in range(LATE):
+        late_only["score"][t] = list(THIRD)
+    found = {(r[0], r[1]): r[2:] for r in rows(thirds_table([result("blur", ensemble=late_only)]))}
+    assert found["blur", "ensemble"] == [".143", "1.000", "1.000"]
 
 
 def test_late_rounds_are_those_after_the_first_third():
@@ -148,7 +168,8 @@ def test_a_small_run_tells_what_every_watch_saw():
         "guard": {"preset": "watch"},
     }
     found = run(table)
-    assert set(found) == {"accuracy", *WATCHES}
+    assert set(found) == {"accuracy", "weights", *WATCHES}
+    assert found["weights"] == pytest.approx([0.5, 0.5], abs=0.01)  # two of four, and nobody is weighed down
     assert len(found["accuracy"]) == 2
     for name in WATCHES:
         for what in ("signal", "score", "flagged"):

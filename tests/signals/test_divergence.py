@@ -236,13 +236,33 @@ def test_a_second_look_at_the_same_updates_runs_no_model():
     model, x = mlp(), torch.randn(12, 6)
     _, params, models = clients(model, 4)
     signal, first = Divergence().equip(fw.Server(model, x)), cohort(fw.Updates.of(models, params), params)
+    relative, fewer = (Divergence(**o).equip(signal.server) for o in ({"gamma": 0.5, "relative": True}, {"probe": 6}))
     reading, runs = signal(first), []
     handle = model.register_forward_hook(lambda *_: runs.append(1))
-    assert signal(cohort(first.updates, params)) is reading
+    np.testing.assert_array_equal(signal(cohort(first.updates, params)).values, reading.values)
+    assert np.median(relative(cohort(first.updates, params)).values) == 0  # one like it shares what was seen
     assert not runs
+    fewer(cohort(first.updates, params))
+    assert runs
+    runs.clear()
     signal(cohort(fw.Updates.of(models, params), params))
     handle.remove()
     assert runs
+
+
+def test_a_probe_may_be_made_from_the_parameters_of_the_round():
+    model, x, asked = mlp(), torch.randn(12, 6), []
+    _, params, models = clients(model, 4)
+
+    def made(flat):
+        asked.append(flat)
+        return x
+
+    signal = Divergence().equip(fw.Server(model, made))
+    found = signal(cohort(fw.Updates.of(models, params), params))
+    assert asked[-1] is params
+    same = Divergence().equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params), params))
+    np.testing.assert_array_equal(found.values, same.values)
 
 
 def test_the_model_is_as_it_was():

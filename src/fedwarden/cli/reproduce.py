@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..core.errors import ConfigError, nearest
-from ..experiments import watch
+from ..experiments import choices, watch
 from ..experiments.audit import SETTINGS
 from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
@@ -20,8 +20,12 @@ from ..sim.pool import default_workers
 from ..store.ledger import home
 from .common import out, progress
 
-WATCH = "watch"
-NAMES = (*STUDIES, WATCH, *AUDITS)
+WATCHES: Mapping[str, tuple[Callable[..., Any], tuple[Callable[..., str], ...]]] = {
+    "watch": (watch.cells, (watch.detection_table, watch.thirds_table, watch.calm_table)),
+    "watch-choices": (choices.choices, (choices.choices_table,)),
+    "watch-weights": (choices.weights, (choices.weights_table,)),
+}
+NAMES = (*STUDIES, *WATCHES, *AUDITS)
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -35,7 +39,8 @@ def command(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"Of an audit: {', '.join(SETTINGS)}; default: mnist, and digits for the mitigations.",
+            help=f"Of an audit: {', '.join(SETTINGS)}; default: mnist, and digits for the mitigations. "
+            f"Of the watch: {', '.join(watch.SETTINGS)}.",
             show_default=False,
         ),
     ] = None,
@@ -59,11 +64,17 @@ def command(
         cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), audit.tables, f"{audit.runs}-{name}"
         picture = audit.picture
         run, draw = audit.run, picture and partial(_audit_picture, picture, f"audit-{kept}.svg", study)
-    elif study == WATCH:
-        if data is not None:
-            raise ConfigError("--data is for audits; the watch is studied on Fashion-MNIST")
-        cells, tables, kept = watch.cells(range(seeds), device), (watch.detection_table, watch.calm_table), study
-        run, draw = watch.run, watch.draw
+    elif study in WATCHES:
+        cells_of, tables = WATCHES[study]
+        cells, kept, run, draw = cells_of(range(seeds), device), study, watch.run, None
+        if study == "watch":
+            name = data or "fashion_mnist"
+            if name not in watch.SETTINGS:
+                raise ConfigError(f"there is no setting {name!r} of the watch; {nearest(name, watch.SETTINGS)}")
+            kept = study if data is None else f"{study}-{name}"
+            cells, draw = cells_of(range(seeds), device, name), partial(watch.draw, name=kept)
+        elif data is not None:
+            raise ConfigError(f"--data is for audits and the watch; the study {study!r} is on Fashion-MNIST")
     elif study in STUDIES:
         if data is not None or pictures is not None:
             raise ConfigError(f"--data and --out are for audits; the study {study!r} has its own data and no picture")

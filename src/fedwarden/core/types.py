@@ -76,13 +76,13 @@ class Cohort:
 class Server:
     """What the server holds besides the updates: the architecture, samples of its own, and training on them.
 
-    ``probe`` are inputs and ``labels`` their classes; ``root`` gives the update that the server's own training makes of
-    a model in a round: (params, round) -> (d,). A component that needs one of them has a method ``equip(server)`` that
-    returns itself with it.
+    ``probe`` are inputs, or makes them from the round's parameters; ``labels`` are their classes. ``root`` gives the
+    update that the server's own training makes of a model in a round: (params, round) -> (d,). A component that needs
+    one of them has a method ``equip(server)`` that returns itself with it.
     """
 
     model: nn.Module | None = None
-    probe: Tensor | None = None
+    probe: Tensor | Callable[[Tensor], Tensor] | None = None
     labels: Tensor | None = None
     root: Callable[[Tensor, int], Tensor] | None = None
 

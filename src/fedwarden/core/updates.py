@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -77,6 +77,7 @@ class Updates:
         self._survey: tuple[bytes, Survey] | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
+        self.memo: dict[Hashable, Any] = {}  # what is costly to make of these rows, for whoever asks for it again
 
     @classmethod
     def of(

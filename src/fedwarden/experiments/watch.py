@@ -1,7 +1,7 @@
 """Does the watch see a client whose data changed? Geometric divergence and the other signals, without exclusion.
 
-``watch``: one corrupted client among ten on Fashion-MNIST, and none at three degrees of heterogeneity; the settings of
-arXiv 2605.22266 where it gives them.
+``watch``: one corrupted client among ten on Fashion-MNIST with an MLP or on CIFAR-10 with a ResNet-18, and none at
+three degrees of heterogeneity; the settings of arXiv 2605.22266 where it gives them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from ..sim.scenario import load_scenario
 from .pictures import curves
 from .study import Cell, Table, interval, markdown, select
 
-CLIENTS, ROUNDS = 10, 20
+CLIENTS = 10
 ALPHAS = (100.0, 1.0, 0.1)
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "fashion_mnist": {"rounds": 20, "model": {"name": "mlp", "hidden": [128, 128]}, "train": {"group": 10}},
+    "cifar10": {"rounds": 30, "model": {"name": "resnet18"}, "train": {}},
+}
 CORRUPTIONS: Mapping[str, Mapping[str, Any]] = {
     "noise": {"name": "feature_noise", "snr": 0.0},
     "rotation": {"name": "rotation", "angle": 90.0},
@@ -31,40 +35,48 @@ CORRUPTIONS: Mapping[str, Mapping[str, Any]] = {
     "mixture": {"name": "corruption", "snr": 0.0, "angle": 90.0, "sigma": 3.0},
 }
 WATCHES = ("divergence", "relative_distance", "direction", "update_norm", "probe_loss", "ensemble")
-LATE = ROUNDS // 3  # rounds after the first third
 
 Array = NDArray[np.float64]
 
 
-def cells(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table]]:
+def scenario(
+    corruption: str, alpha: float, seed: int, device: str = "cpu", data: str = "fashion_mnist", reserve: int = 128
+) -> dict[str, Any]:
+    """Ten clients at a Dirichlet partition, the first of them corrupted or none."""
+    setting = SETTINGS[data]
+    return {
+        "seed": seed,
+        "rounds": setting["rounds"],
+        "checkpoint_every": setting["rounds"],
+        "data": {
+            "dataset": data, "clients": CLIENTS, "reserve": reserve, "partition": {"name": "dirichlet", "alpha": alpha},
+        },
+        "model": setting["model"],
+        "train": {"lr": 0.01, "momentum": 0.9, "batch_size": 64, "workers": 1, "device": device, **setting["train"]},
+        "attacks": [{**CORRUPTIONS[corruption], "count": 1}] if corruption != "none" else [],
+        "guard": {"preset": "watch"},
+    }  # fmt: skip
+
+
+def cells(seeds: Sequence[int], device: str = "cpu", data: str = "fashion_mnist") -> list[tuple[Cell, Table]]:
     """Nobody corrupted at every heterogeneity, and client 0 corrupted at Dirichlet 1."""
     cases = [("none", alpha) for alpha in ALPHAS] + [(name, 1.0) for name in CORRUPTIONS]
-    found: list[tuple[Cell, Table]] = []
-    for (corruption, alpha), seed in product(cases, seeds):
-        table = {
-            "seed": seed,
-            "rounds": ROUNDS,
-            "checkpoint_every": ROUNDS,
-            "data": {
-                "dataset": "fashion_mnist", "clients": CLIENTS, "reserve": 128,
-                "partition": {"name": "dirichlet", "alpha": alpha},
-            },
-            "model": {"name": "mlp", "hidden": [128, 128]},
-            "train": {"lr": 0.01, "momentum": 0.9, "batch_size": 64, "workers": 1, "group": 10, "device": device},
-            "attacks": [{**CORRUPTIONS[corruption], "count": 1}] if corruption != "none" else [],
-            "guard": {"preset": "watch"},
-        }  # fmt: skip
-        found.append(({"corruption": corruption, "alpha": alpha, "seed": seed}, table))
-    return found
+    return [
+        ({"corruption": c, "alpha": alpha, "seed": seed}, scenario(c, alpha, seed, device, data))
+        for (c, alpha), seed in product(cases, seeds)
+    ]
 
 
 def run(table: Table) -> dict[str, Any]:
-    """Every watch's signals, scores and flags by round, and the accuracy."""
+    """Every watch's signals, scores and flags by round, the accuracy, and the weight of the first two clients."""
     torch.set_num_threads(1)
     with TemporaryDirectory(prefix="fedwarden-") as folder:
         records = simulate(load_scenario(table), Path(folder)).records
-    found: dict[str, Any] = {"accuracy": [r.metrics["accuracy"] for r in records]}
-    for name in WATCHES:
+    found: dict[str, Any] = {
+        "accuracy": [r.metrics["accuracy"] for r in records],
+        "weights": [round(float(r.weights[:2].sum()), 6) for r in records],
+    }
+    for name in (w.name for w in records[0].watches):
         seen = [next(w for w in r.watches if w.name == name) for r in records]
         found[name] = {
             "signal": [[round(v, 6) for v in w.signal.tolist()] for w in seen],
@@ -76,7 +88,8 @@ def run(table: Table) -> dict[str, Any]:
 
 def late(result: Mapping[str, Any], watch: str, what: str = "score") -> Array:
     """(rounds, clients) after the first third."""
-    return np.asarray(result[watch][what], dtype=np.float64)[LATE:]
+    values = np.asarray(result[watch][what], dtype=np.float64)
+    return values[len(values) // 3 :]
 
 
 def rank_one(result: Mapping[str, Any], watch: str) -> float:
@@ -111,6 +124,18 @@ def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, rows)
 
 
+def thirds_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """How often the corrupted client ranks first in each third of the rounds, by divergence and by the ensemble."""
+    rows = []
+    for corruption, watch in product(CORRUPTIONS, ("divergence", "relative_distance", "ensemble")):
+        found = select(results, {"corruption": corruption})
+        if found:
+            first = [np.asarray(r[watch]["score"]).argmax(axis=1) == 0 for r in found]
+            thirds = [[float(part.mean()) for part in np.array_split(f, 3)] for f in first]
+            rows.append([corruption, watch, *(interval(column) for column in zip(*thirds, strict=True))])
+    return markdown(("corruption", "watch", "ranks first, first third", "second third", "last third"), rows)
+
+
 def calm_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Nobody corrupted: mean divergence and how often an honest client is flagged, by heterogeneity."""
     rows = []
@@ -123,9 +148,9 @@ def calm_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(("Dirichlet", "mean divergence", "accuracy", *(f"flagged by {w}" for w in WATCHES)), rows)
 
 
-def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+def draw(results: Sequence[Mapping[str, Any]], folder: Path, name: str = "watch") -> list[Path]:
     """The paper's two figures: divergence by heterogeneity, and the corrupted client among the others."""
-    first, second = folder / "watch-heterogeneity.svg", folder / "watch-corruption.svg"
+    first, second = folder / f"{name}-heterogeneity.svg", folder / f"{name}-corruption.svg"
     panels: dict[str, dict[str, dict[float, list[float]]]] = {}
     for alpha in ALPHAS:
         found = select(results, {"corruption": "none", "alpha": alpha})[:1]

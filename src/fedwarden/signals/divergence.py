@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self, get_args
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -15,10 +14,10 @@ from torch import Tensor, nn
 
 from ..core.errors import ConfigError
 from ..core.forward import at_home, at_once, each_model, still
+from ..core.layout import Layout
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
-from ..core.updates import Updates
 from .affinity import Method, affinity
 from .units import Layer, Listener, find_layers
 
@@ -163,40 +162,39 @@ class Divergence:
         return equipped
 
     def __call__(self, cohort: Cohort) -> Reading:
-        reading = self._reading(cohort)
-        return Reading(log_ratio(reading.values, cohort.reference), reading.parts) if self.relative else reading
-
-    def _reading(self, cohort: Cohort) -> Reading:
-        known = self._read.get(cohort.updates)
-        if known is None or known[0] is not cohort.params:
-            known = self._read[cohort.updates] = cohort.params, self._measure(cohort)
-        return known[1]
-
-    def _measure(self, cohort: Cohort) -> Reading:
-        model, samples = self._held
-        deltas = client_deltas(cohort, model, samples, self._layers, self.affinity)
+        deltas = self._deltas(cohort)
         names = [layer.name for layer in self._layers if layer.axis is not None]
-        return Reading(hierarchical(deltas, self.gamma), dict(zip(names, deltas.T.copy(), strict=True)))
+        values = hierarchical(deltas, self.gamma)
+        if self.relative:
+            values = log_ratio(values, cohort.reference)
+        return Reading(values, dict(zip(names, deltas.T.copy(), strict=True)))
+
+    def _deltas(self, cohort: Cohort) -> NDArray[np.float64]:
+        """Remembered with the updates: a second look at a round, of this signal or one like it, runs no model again."""
+        known, key = cohort.updates.memo, (client_deltas, self.server, cohort.params, self.probe, self.affinity)
+        if key not in known:
+            model, samples = self._held(cohort.params)
+            known[key] = client_deltas(cohort, model, samples, self._layers, self.affinity)
+        found: NDArray[np.float64] = known[key]
+        return found
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...]:
-        return find_layers(*self._held)
+        return find_layers(*self._held())
 
-    @cached_property
-    def _read(self) -> WeakKeyDictionary[Updates, tuple[Tensor | None, Reading]]:
-        """What was read of updates that are still there: a second look at a round runs no model again."""
-        return WeakKeyDictionary()
-
-    @property
-    def _held(self) -> tuple[nn.Module, Tensor]:
+    def _held(self, params: Tensor | None = None) -> tuple[nn.Module, Tensor]:
+        """The server's model and samples; samples that are made of a model, by default of that one as it stands."""
         if self.server is None or self.server.model is None or self.server.probe is None:
             raise ValueError(
                 "divergence runs the clients' models on samples of the server; equip it with fw.Server(model=..., "
                 "probe=...) first, or give them to Warden.equip"
             )
-        samples = self.server.probe[: self.probe]
+        model, probe = self.server.model, self.server.probe
+        if not isinstance(probe, Tensor):
+            probe = probe(Layout.of(model).flatten(model.state_dict()) if params is None else params)
+        samples = probe[: self.probe]
         _check(self.gamma, self.affinity, len(samples))
-        return self.server.model, samples
+        return model, samples
 
 
 def _check(gamma: float, kind: str, size: int) -> None:

@@ -41,13 +41,13 @@ class ProbeLoss:
     words: ClassVar[str] = "its model is worse on the server's samples"
 
     def equip(self, server: Server) -> Self:
-        if server.model is None or server.probe is None or server.labels is None:
+        if server.model is None or not isinstance(server.probe, Tensor) or server.labels is None:
             raise ConfigError("probe_loss needs a server with a model and labelled samples")
         return replace(self, server=server)
 
     def __call__(self, cohort: Cohort) -> Scores:
         s = self.server
-        if s is None or s.model is None or s.probe is None or s.labels is None:
+        if s is None or s.model is None or not isinstance(s.probe, Tensor) or s.labels is None:
             raise ValueError("probe_loss needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
         losses = client_losses(cohort, s.model, s.probe[: self.probe], s.labels[: self.probe])[1:]
         logs = np.log(np.maximum(losses, 1e-6))

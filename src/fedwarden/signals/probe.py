@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ..core.forward import at_home, still
+
+Kind = Literal["noise", "optimised"]
 
 STEPS = 20
 STEP = 0.1  # of the standard deviation of an input, per step
@@ -29,7 +31,7 @@ def synthetic_probe(
     model: nn.Module,
     shape: Sequence[int],
     size: int = 128,
-    kind: Literal["noise", "optimised"] = "noise",
+    kind: Kind = "noise",
     mean: float | Sequence[float] = 0.0,
     std: float | Sequence[float] = 1.0,
     *,
@@ -46,7 +48,7 @@ def synthetic_probe(
     >>> synthetic_probe(nn.Linear(3, 2), (3,), size=4, mean=(0, 5, 9), std=0, rng=torch.Generator())[0].tolist()
     [0.0, 5.0, 9.0]
     """
-    if size < 2 or kind not in ("noise", "optimised"):
+    if size < 2 or kind not in get_args(Kind):
         raise ValueError(f"a probe has at least 2 samples of 'noise' or 'optimised' kind; got {size} of {kind!r}")
     centre, spread = (_per_channel(values, shape) for values in (mean, std))
     x = at_home(centre + spread * torch.randn(size, *shape, generator=rng), model)

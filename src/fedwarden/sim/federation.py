@@ -22,6 +22,7 @@ from ..core.seeds import numpy_rng
 from ..core.stats import Mask
 from ..core.types import Cohort, RoundRecord, Server
 from ..core.updates import Updates
+from ..sinks.feed import Live
 from ..store import checkpoint
 from ..store.ledger import Ledger, Run
 from .adversary import Adversary, Round
@@ -31,6 +32,7 @@ from .metrics import Detection, Truth, detection, evaluate, round_detection, rou
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
 from .pool import Pool, default_workers
+from .probes import foreign_probe
 from .scenario import Scenario
 from .trainer import LocalTraining
 from .world import Rows, World, build_world
@@ -99,21 +101,25 @@ class Federation:
         self.round = 0
 
     def _server(self) -> Server:
-        """The server with the reserve as its data: a probe of its first samples, and training on all of it."""
-        rows, world = self.world.reserve, self.world
-        if not len(rows):
-            return Server(self.model)
-        own, device = replace(self.engine, rows={SERVER: rows}, group=0), self.device  # no cycle through self
+        """The server: training on all of the reserve, and a probe of its first samples or of others."""
+        rows, world, device = self.world.reserve, self.world, self.device
+        server = Server(self.model)
+        if len(rows):
+            own = replace(self.engine, rows={SERVER: rows}, group=0)  # no cycle through self
 
-        def root(params: Tensor, round: int) -> Tensor:
-            out = torch.empty(1, len(params), device=device)
-            own.train(params, round, [SERVER], out)
-            return out[0] - params
+            def root(params: Tensor, round: int) -> Tensor:
+                out = torch.empty(1, len(params), device=device)
+                own.train(params, round, [SERVER], out)
+                return out[0] - params
 
-        probe = rows[: self.scenario.data.probe]
+            server = replace(server, root=root)
+        config = self.scenario.data
+        if config.probe_from.name != "reserve":
+            return replace(server, probe=foreign_probe(self.scenario, world.data, self.model, self.engine.layout))
+        probe = rows[: config.probe]
         if not len(probe):
-            return Server(self.model, root=root)
-        return Server(self.model, world.x[probe].to(self.device), world.y[probe].to(self.device), root)
+            return server
+        return replace(server, probe=world.x[probe].to(device), labels=world.y[probe].to(device))
 
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
@@ -239,7 +245,7 @@ def simulate(
     ``engine`` signs the run; its ``trainer``, if it has one, trains the clients.
     """
     with Ledger(folder) as ledger:
-        federation = Federation(scenario)
+        federation, live = Federation(scenario), Live(sink.build() for sink in scenario.sinks)
         if resume is None:
             run = ledger.start(scenario.name, engine, scenario.model_dump(mode="json"), versions())
         else:
@@ -252,17 +258,23 @@ def simulate(
                 if record.round % every == 0 or record.round == scenario.rounds:
                     checkpoint.save(checkpoint_path(ledger.folder, run, record.round), federation.state_dict())
                 ledger.append(run, record)
+                if notes := live.send(ledger, run):
+                    record = replace(record, notes=(*record.notes, *notes))
+                    ledger.append(run, record)
                 _forget(ledger.folder, run, record.round - every)
                 if on_round:
                     on_round(record)
         except BaseException as error:
-            ledger.finish(run, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            ledger.finish(run, state)
+            live.close(state)
             raise
         records = ledger.records(run)
         truth = scenario.truth()
         found = detection(records, truth)
         summary = summarise(records, found, truth, scenario.target, scenario.target_loss)
         ledger.finish(run, "done", summary)
+        live.close("done")
         return Result(run, scenario.name, records, found, summary, federation.params)
 
 
@@ -336,7 +348,7 @@ def _continue(ledger: Ledger, run: Run, federation: Federation) -> int:
     """
     config = federation.scenario.model_dump(mode="json")
     started = parse(Scenario, run.config).model_dump(mode="json")  # with the defaults of keys that came later
-    changed = [k for k in config if started[k] != config[k] and k != "rounds"]
+    changed = [k for k in config if started[k] != config[k] and k not in ("rounds", "sinks")]
     if changed:
         raise ConfigError(f"run {run.id} was started with other settings of {', '.join(changed)}; resume it unchanged")
     for t in range(ledger.last_round(run.id), 0, -1):

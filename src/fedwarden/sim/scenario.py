@@ -16,6 +16,8 @@ from ..core.config import Strict, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.registry import make
 from ..core.seeds import numpy_rng
+from ..sinks.feed import Feed
+from ..sinks.points import MOST, Clients
 from ..warden import Combine, Warden, Watch
 
 
@@ -44,8 +46,9 @@ class DataConfig(Strict):
     """Which data, and who holds it.
 
     ``limit`` takes that many random training samples instead of all; ``reserve`` of them go to no client but to the
-    server, which watches on the first ``probe``, if any, and trains on all of those. ``validation`` is the part each
-    client keeps back to evaluate on.
+    server, which watches on the first ``probe``, if any, and trains on all of those. A server without samples may watch
+    on others: ``probe_from`` names a public data set of the same shape, or is "noise" or "optimised" for samples made
+    from the global model. ``validation`` is the part each client keeps back to evaluate on.
     """
 
     dataset: Part = Component(name="digits")
@@ -56,6 +59,7 @@ class DataConfig(Strict):
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
     probe: int = Field(128, ge=0)
+    probe_from: Part = Component(name="reserve")
 
 
 class TrainConfig(Strict):
@@ -164,8 +168,18 @@ class GuardConfig(Strict):
         )
 
 
+class SinkConfig(Component):
+    """Where a run's values are sent to, and of how many clients one by one."""
+
+    clients: Clients = "all"
+    most: int = Field(MOST, ge=0)
+
+    def build(self) -> Feed:
+        return Feed(self.make("sink"), self.clients, self.most)
+
+
 class Scenario(Strict):
-    """Everything that decides a run's numbers, but for the machine."""
+    """Everything that decides a run's numbers, but for the machine; and the sinks that they are sent to."""
 
     name: str = "run"
     seed: int = Field(0, ge=0)
@@ -179,6 +193,7 @@ class Scenario(Strict):
     train: TrainConfig = TrainConfig()
     attacks: tuple[AttackConfig, ...] = ()
     guard: GuardConfig = GuardConfig()
+    sinks: tuple[Annotated[SinkConfig, BeforeValidator(_table)], ...] = ()
 
     def members(self) -> list[list[int]]:
         """The clients of each attack, by position."""
