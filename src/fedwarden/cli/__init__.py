@@ -21,6 +21,7 @@ COMMANDS = {  # name: module, what it does
     "runs": ("runs", "The runs of the workspace."),
     "show": ("show", "One run: its accuracy, its clients, who was excluded and why."),
     "replay": ("replay", "Decide again from a run's recorded signals with another rule, without training."),
+    "send": ("send", "Send a run's values by client and round to TensorBoard, MLflow, OpenTelemetry or Prometheus."),
     "audit": ("audit", "What the others would see of a planned change of one client's data; simulated, in words."),
     "bench": ("bench", "Run every defence against every attack, and write the tables and pictures."),
     "reproduce": ("reproduce", "Run a study behind the documentation's tables."),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
+from types import ModuleType
 
 
 class FedwardenError(Exception):
@@ -16,6 +18,15 @@ class ConfigError(FedwardenError, ValueError):
 
 class MissingExtra(FedwardenError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+def require(module: str, extra: str, user: str) -> ModuleType:
+    """An optional module; where it cannot be imported, what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        install = f"install it with: pip install 'fedwarden[{extra}]'"
+        raise MissingExtra(f"{user} needs {module}, which cannot be imported ({error}); {install}") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ FOLDERS = {
     "preset": "fedwarden.presets",
     "rule": "fedwarden.rules",
     "signal": "fedwarden.signals",
+    "sink": "fedwarden.sinks",
 }
 _entries: dict[str, dict[str, Callable[..., Any]]] = {kind: {} for kind in FOLDERS}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import Strategy
 
 from ..core.types import RoundRecord
 from ..sim.federation import checkpoint_path, versions
+from ..sinks.feed import Feed, Live
 from ..store import checkpoint
 from ..store.ledger import Ledger
 from .records import view
@@ -27,8 +28,15 @@ class Journal:
     """One run of the ledger, open for appending; ``state`` is that of the last committed round, if it continues."""
 
     def __init__(
-        self, home: Path | None, name: str, config: Mapping[str, Any], resume: bool = False, engine: str = ENGINE
+        self,
+        home: Path | None,
+        name: str,
+        config: Mapping[str, Any],
+        resume: bool = False,
+        engine: str = ENGINE,
+        sinks: Sequence[Any] = (),
     ) -> None:
+        self.live = Live(Feed.of(sink) for sink in sinks)
         self.ledger = Ledger(home)
         self.state: dict[str, Any] | None = None
         mine = [r for r in self.ledger.runs() if r.engine == engine and r.name == name] if resume else []
@@ -53,8 +61,13 @@ class Journal:
         """Write the record of a committed round again, with what was learned of it since."""
         self.ledger.append(self.run, record)
 
+    def send(self) -> list[str]:
+        """Send committed rounds that will not be amended any more to the sinks; what is to be noted of it."""
+        return self.live.send(self.ledger, self.run)
+
     def close(self, state: str, summary: Mapping[str, Any] | None = None) -> None:
         self.ledger.finish(self.run, state, summary)
+        self.live.close(state)
         self.ledger.close()
 
     def _newest(self) -> dict[str, Any] | None:

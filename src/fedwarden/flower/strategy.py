@@ -72,12 +72,14 @@ class Guarded(Strategy):
         resume: bool = False,
         buffers: Sequence[str] = BUFFERS,
         client_name: Name = str,
+        sinks: Sequence[Any] = (),
     ) -> None:
         """``warden`` is a preset's name or a warden; its aggregator is not used unless one is given here.
 
         ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
         ``resume`` continues the latest unfinished run of that name, if there is one. Arrays whose names end in one of
         ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
+        ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
         """
         self.strategy = strategy
         self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
@@ -87,7 +89,7 @@ class Guarded(Strategy):
         self.warden.memory = replace(self.warden.memory, aggregator=self.warden.aggregator.init())
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
-        self.resume, self.buffers, self.client_name = resume, tuple(buffers), client_name
+        self.resume, self.buffers, self.client_name, self.sinks = resume, tuple(buffers), client_name, tuple(sinks)
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.sent: list[Message] = []
@@ -121,6 +123,7 @@ class Guarded(Strategy):
             rest = max(0, num_rounds - self.done)
             follow = None if evaluate_fn is None else self._following(evaluate_fn)
             result = super().start(grid, arrays, rest, timeout, train_config, evaluate_config, follow)
+            self._send()
         except BaseException as error:
             self.journal.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
@@ -133,6 +136,7 @@ class Guarded(Strategy):
         """The wrapped strategy's messages, to nodes that the warden asks."""
         t = server_round + self.done
         self._meet(arrays)
+        self._send()
         if self.template is None:
             return self.strategy.configure_train(t, arrays, config, grid)
         self.arrays = arrays
@@ -254,7 +258,7 @@ class Guarded(Strategy):
     def _journal(self, rounds: int) -> Journal:
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
-        return Journal(self.home, self.name, {**config, **guard}, self.resume)
+        return Journal(self.home, self.name, {**config, **guard}, self.resume, sinks=self.sinks)
 
     def _continue(self, initial: ArrayRecord) -> ArrayRecord:
         """The arrays to go on from: those of the last committed round, else the initial ones."""
@@ -288,6 +292,11 @@ class Guarded(Strategy):
             self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
             if self.journal is not None:
                 self.journal.amend(self.record)
+
+    def _send(self) -> None:
+        """Send the last round to the sinks, when all that is known of it is in the ledger."""
+        if self.journal is not None and (notes := self.journal.send()):
+            self._amend({}, notes)
 
     def _following(self, evaluate: EvaluateFn) -> EvaluateFn:
         """The central evaluation, with the run's own count of rounds; its metrics go to the ledger too."""

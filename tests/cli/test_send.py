@@ -1,0 +1,119 @@
+"""``fedwarden send``, and ``[[sinks]]`` in a scenario: the same values either way."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fedwarden.sinks import feed as feeds
+from fedwarden.store.ledger import Ledger
+
+
+def scalars(folder):
+    (run,) = folder.iterdir()
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+@pytest.fixture
+def sunk(tiny, tmp_path):
+    """A scenario that sends to TensorBoard as it runs."""
+    tiny.write_text(tiny.read_text() + f'\n[[sinks]]\nname = "tensorboard"\nfolder = "{tmp_path / "live"}"\n')
+    return tiny
+
+
+def test_a_live_run_and_a_recorded_one_send_the_same(sunk, call, call_json, tmp_path):
+    assert call("run", sunk, "-q")[0] == 0
+    sent = call_json("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'after'}")
+    assert sent == {"run": 1, "name": "tiny", "to": "tensorboard", "sent": 3}
+    live = scalars(tmp_path / "live")
+    assert live == scalars(tmp_path / "after")
+    assert [t for t, _ in live["metric/accuracy"]] == [1, 2, 3]
+    assert call_json("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'live'}")["sent"] == 0
+
+
+def test_a_resumed_run_sends_every_round_once(sunk, call, tmp_path):
+    assert call("run", sunk, "-q", "--set", "rounds=2")[0] == 0
+    assert call("run", sunk, "-q", "--resume")[0] == 0
+    assert [t for t, _ in scalars(tmp_path / "live")["round/clients"]] == [1, 2, 3]
+
+
+def test_a_run_may_be_resumed_with_other_sinks(tiny, call, tmp_path):
+    assert call("run", tiny, "-q", "--set", "rounds=2")[0] == 0
+    folder = tmp_path / "late"
+    table = f'sinks=[{{name = "tensorboard", folder = "{folder}"}}]'
+    assert call("run", tiny, "-q", "--resume", "--set", table)[0] == 0
+    assert [t for t, _ in scalars(folder)["round/clients"]] == [1, 2, 3]
+
+
+def test_a_sink_that_fails_is_a_note_and_the_run_goes_on(tiny, call, call_json, tmp_path):
+    (tmp_path / "taken").write_text("a file, not a folder")
+    table = f'sinks=[{{name = "tensorboard", folder = "{tmp_path / "taken"}"}}]'
+    code, _, err = call("run", tiny, "--set", table)
+    assert code == 0
+    assert "warning round 1: the sink 'tensorboard' could not take round 1" in err
+    with Ledger(read_only=True) as ledger:
+        notes = [[n for n in record.notes if "sink" in n] for record in ledger.records(1)]
+    assert [len(found) for found in notes] == [1, 0, 1]
+    assert "fedwarden send 1 --to tensorboard sends the rest" in notes[2][0]
+    assert call("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'other'}")[0] == 0
+
+
+def test_a_sink_that_a_scenario_misspells_ends_it_before_it_starts(tiny, call, workspace):
+    code, _, err = call("run", tiny, "--set", 'sinks=["tensorbord"]')
+    assert code == 2
+    assert "did you mean 'tensorboard'?" in err
+    with sqlite3.connect(workspace / "ledger.sqlite") as db:
+        assert db.execute("SELECT COUNT(*) FROM run").fetchone() == (0,)
+
+
+def test_what_cannot_be_sent_is_one_line(recorded, call, tmp_path):
+    (tmp_path / "taken").write_text("")
+    code, _, err = call("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'taken'}", "--home", recorded)
+    assert code == 2
+    assert err.startswith("error: the sink 'tensorboard' could not take round 1: ")
+    assert "has no option 'foldr'" in call("send", 1, "--to", "tensorboard", "--set", "foldr=x", "--home", recorded)[2]
+
+
+def test_fewer_clients_on_request_and_with_a_warning(recorded, call, tmp_path):
+    folder = tmp_path / "few"
+    options = ("--set", f"folder={folder}", "--set", "most=2", "--home", recorded)
+    code, _, err = call("send", 1, "--to", "tensorboard", *options)
+    assert code == 0
+    assert "more than most=2 clients" in err
+    clients = {tag.rpartition("/")[2] for tag in scalars(folder) if tag.startswith("client/")}
+    assert len(clients) <= 2
+
+
+def test_following_a_run_until_it_ends(recorded, workspace, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedwarden.cli.send.POLL", 0.05)
+    with Ledger(recorded, read_only=True) as past, Ledger(workspace) as ledger:
+        records = past.records(1)
+        run = ledger.start("followed", "flower", {}, {})
+        ledger.append(run, records[0])
+
+    def go_on():
+        with Ledger(workspace) as ledger:
+            for record in records[1:]:
+                time.sleep(0.2)
+                ledger.append(run, record)
+            ledger.finish(run, "done")
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    code, out, _ = call("send", run, "--to", "tensorboard", "--follow", "--set", f"folder={tmp_path / 'tb'}")
+    writer.join()
+    assert (code, out.strip()) == (0, "run 1  followed: 3 rounds sent to tensorboard")
+    assert [t for t, _ in scalars(tmp_path / "tb")["round/clients"]] == [1, 2, 3]
+
+
+def test_following_gives_up_on_a_target_that_stays_away(recorded, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedwarden.cli.send.POLL", 0.01)
+    (tmp_path / "taken").write_text("")
+    options = ("--set", f"folder={tmp_path / 'taken'}", "--home", recorded, "--follow")
+    assert call("send", 1, "--to", "tensorboard", *options)[0] == 2
+    assert feeds.TRIES == 3

@@ -1,0 +1,96 @@
+"""Laws of every registered sink."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from fedwarden.core.registry import lookup, make, names, parameters
+from fedwarden.sinks.feed import Feed
+from fedwarden.sinks.points import points
+
+from .conftest import HOSTILE, round_of
+from .readers import OtlpServer
+
+MEMORY = {"tensorboard", "mlflow"}  # those whose target keeps what it got
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def local(tmp_path, database):
+    """Options that keep each sink on this machine."""
+    with OtlpServer() as collector:
+        yield {
+            "tensorboard": {"folder": str(tmp_path / "events")},
+            "mlflow": {"uri": database},
+            "opentelemetry": {"endpoint": collector.url},
+            "prometheus": {"port": free_port()},
+        }
+
+
+@pytest.mark.parametrize("name", names("sink"))
+def test_a_sink_is_a_value_whose_options_have_defaults(name):
+    factory = lookup("sink", name)
+    assert dataclasses.is_dataclass(factory)
+    assert factory.__dataclass_params__.frozen
+    assert make("sink", name) == factory(**parameters(factory))
+
+
+@pytest.mark.parametrize("name", names("sink"))
+def test_a_sink_opens_takes_rounds_closes_and_opens_again(name, local, ledger, run):
+    if name not in local:
+        pytest.skip(f"no local target for the sink {name!r}")
+    sink = make("sink", name, **local[name])
+    first = sink(ledger.run(run))
+    assert first.last == (0 if name in MEMORY else 2)
+    for record in ledger.records(run, after=first.last):
+        first.write(record, points(record))
+        assert first.last == record.round
+    first.close("running")
+    again = sink(ledger.run(run))
+    assert again.last == (3 if name in MEMORY else 2)
+    again.close("done")
+
+
+@pytest.mark.parametrize("name", names("sink"))
+def test_names_that_clients_chose_do_no_harm(name, local, ledger):
+    if name not in local:
+        pytest.skip(f"no local target for the sink {name!r}")
+    number = ledger.start("../run '; DROP", "in-process", {}, {})
+    strange = [(c, "bad\nreason <script> ![x](http://x)") for c in HOSTILE]
+    ledger.append(number, round_of(1, HOSTILE, rejected=strange, metrics=dict.fromkeys(HOSTILE, 1.0)))
+    ledger.append(number, round_of(2, ()))
+    feed = Feed(make("sink", name, **local[name]))
+    assert feed.send(ledger, number) == (2 if name in MEMORY else 1)
+    feed.close("done")
+
+
+KILLED = """
+import os, signal, sys
+from fedwarden.core.registry import make
+from fedwarden.sinks.feed import Feed
+from fedwarden.store.ledger import Ledger
+name, key, value = sys.argv[1:]
+with Ledger() as ledger:
+    assert Feed(make("sink", name, **{key: value})).send(ledger, 1, before=3) == 2
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(MEMORY))
+def test_after_a_kill_only_what_is_missing_is_sent(name, local, ledger, run):
+    ((key, value),) = local[name].items()
+    done = subprocess.run([sys.executable, "-c", KILLED, name, key, value], env=os.environ)
+    assert done.returncode == -signal.SIGKILL
+    assert Feed(make("sink", name, **local[name])).send(ledger, run) == 1
