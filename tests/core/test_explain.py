@@ -41,13 +41,13 @@ def test_how_far_out_in_median_deviations(value, words):
             1, tuple("abcdefg"), np.ones(7), np.ones(7), (watch("distance", signal, [4]),), np.arange(7) == 4
         )
     )  # fmt: skip
-    assert told == {"e": f"its distance is odd (distance {words} the median)"}
+    assert told == {"e": f"its distance is odd (distance {value:.3g}, limit 9, {words} the median)"}
 
 
 def test_evidence_of_many_rounds_is_told_as_such():
     """What carries the verdict need not stand out in this round."""
     told = explain(record(watch("distance", CALM, [1])))
-    assert told == {"bob": "its distance is odd (distance: evidence gathered over rounds)"}
+    assert told == {"bob": "its distance is odd (distance 1.1, limit 9, gathered over rounds)"}
 
 
 def test_several_clients_and_several_watches():

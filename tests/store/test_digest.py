@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import fedwarden as fw
-from fedwarden.store.digest import digest, distinct_notes, note_kind
+from fedwarden.core.series import Series
+from fedwarden.store.digest import digest, distinct_notes, note_kind, reasons
 
 RULE = {"name": "robust_z", "limit": 3.0}
 
@@ -26,7 +27,8 @@ def played(cohort_of, policy):
 
 def test_each_client_has_its_rounds_and_the_reason_it_was_excluded(cohort_of):
     records = played(cohort_of, "quarantine")
-    clients = {c.client: c for c in digest(records)}
+    series = Series.of(records)
+    clients = {c.client: c for c in digest(series, reasons(records, series.excluded_in))}
     assert list(clients) == list("abcdef")
     assert [clients[c].rounds for c in "abf"] == [4, 3, 2]
     assert list(clients["b"].rejected) == [2]
@@ -35,22 +37,19 @@ def test_each_client_has_its_rounds_and_the_reason_it_was_excluded(cohort_of):
     watch = records[1].watches[0]
     assert out.scores == {"far": watch.scores[5]}
     assert out.thresholds == {"far": watch.threshold}
-    assert out.reason == f"far {watch.scores[5]:.4g} > {watch.threshold:.4g}"
+    assert f"far {watch.scores[5]:.3g}, limit {watch.threshold:.3g}" in out.reason
     assert clients["a"].reason == ""
     assert clients["b"].excluded_in is None  # a rejected reply is no verdict
 
 
 def test_observing_excludes_nobody(cohort_of):
-    assert all(c.excluded_in is None for c in digest(played(cohort_of, "observe")))
+    assert all(c.excluded_in is None for c in digest(Series.of(played(cohort_of, "observe"))))
 
 
 def test_a_note_is_told_once_with_its_rounds():
-    def record(t, *notes):
-        return fw.RoundRecord(t, (), np.zeros(0), np.zeros(0), notes=notes)
-
-    records = [record(1, "2 of 9 at most", "client 1: odd"), record(2, "1 of 8 at most", "client 2: odd"), record(3)]
-    assert distinct_notes(records)["1 of 8 at most"] == [2]
-    assert distinct_notes(records, note_kind) == {
+    notes = [(1, "2 of 9 at most"), (1, "client 1: odd"), (2, "1 of 8 at most"), (2, "client 2: odd")]
+    assert distinct_notes(notes)["1 of 8 at most"] == [2]
+    assert distinct_notes(notes, note_kind) == {
         "2 of 9 at most": [1, 2],
         "client 1: odd": [1],
         "client 2: odd": [2],

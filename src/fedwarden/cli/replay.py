@@ -39,6 +39,7 @@ def command(
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
     warden, rounds = decide_again(found, records, [*parts, *(settings or ())], preset)
     changes, truth = compare(records, rounds), truth_of(found)
+    notes = [(r.round, note) for r in rounds for note in r.notes]
     if as_json:
         return emit(
             {
@@ -46,11 +47,11 @@ def command(
                 "name": found.name,
                 "guard": guard_table(warden),
                 "clients": [{**vars(c), "attacker": None if truth is None else c.client in truth} for c in changes],
-                "notes": distinct_notes(rounds),
+                "notes": distinct_notes(notes),
             }
         )
     out.print(f"[bold]run {found.id}[/]  {escape(found.name)}, replayed with {escape(spell_guard(warden))}")
-    _show(changes, truth, distinct_notes(rounds, note_kind))
+    _show(changes, truth, distinct_notes(notes, note_kind))
     if warden.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None

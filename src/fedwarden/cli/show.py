@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from ..core.explain import explain
+from ..core.series import Series, client_order
 from ..core.types import RoundRecord
+from ..core.words import rounds_of
 from ..sim.recorded import SIMULATORS, truth_of
 from ..sim.scenario import AttackConfig
-from ..store.digest import ClientDigest, digest, distinct_notes, note_kind, why
+from ..store.digest import ClientDigest, digest, distinct_notes, note_kind
 from ..store.ledger import Ledger, Run
+from ..store.record import RunRecord
 from .common import AsJson, Home, RunNumber, emit, hint, number, out, table
 
 COLUMNS = 12  # accuracies in a row
@@ -35,33 +39,33 @@ def show(
     score and weight in that round.
     """
     with Ledger(home, create=False) as ledger:
-        found = ledger.run(run)
-        records = [ledger.record(found.id, round)] if round is not None else ledger.records(found.id)
-    truth = truth_of(found)
-    if as_json:
-        return emit(_as_json(found, records, truth) if round is None else _round_json(found, records[0]))
-    if round is not None:
-        return _show_round(found, records[0], truth)
-    _head(found, records, truth)
-    if records:
-        _accuracies(records)
-        _clients(records, digest(records), truth)
-        _notes(records)
-    commands = []
-    if found.state != "done" and found.engine in SIMULATORS:
-        commands.append(f"fedwarden run --resume {found.id}  # continue where it stopped")
-    if any(r.watches for r in records):
-        commands.append(f"fedwarden replay {found.id} --rule gesd  # what another rule would have decided")
-        commands.append(f"fedwarden show {found.id} --round {records[-1].round}  # every client in one round")
-    hint(*commands, folder=home)
-    return None
+        if round is not None:
+            found = ledger.run(run)
+            return _one_round(found, ledger.record(found.id, round), as_json)
+        told = RunRecord.read(ledger, run)
+    return emit(_as_json(told)) if as_json else _show(told, home)
 
 
-def _head(run: Run, records: Sequence[RoundRecord], truth: set[str] | None) -> None:
+def _show(told: RunRecord, home: Path | None) -> None:
+    run, series = told.run, told.series
+    truth = truth_of(run)
     out.print(f"[bold]run {run.id}[/]  {escape(run.name)}  [bold]{run.state}[/]")
     for key, value in _config(run, truth).items():
         out.print(f"  [dim]{key:<9}[/]{escape(value)}")
-    out.print(f"  [dim]rounds   [/]{len(records)} of {run.config.get('rounds', '?')}")
+    out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
+    commands = []
+    if run.state != "done" and run.engine in SIMULATORS:
+        commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
+    if len(series):
+        _accuracies(series)
+        _clients(list(series.watches), digest(series, told.reasons), truth)
+        for note, rounds in distinct_notes(series.notes, note_kind).items():
+            out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {escape(note)}")
+        commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
+    if series.watches:
+        commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
+        commands.append(f"fedwarden show {run.id} --round {series.rounds[-1]}  # every client in one round")
+    hint(*commands, folder=home)
 
 
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
@@ -81,7 +85,7 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
         "seed": str(config["seed"]),
     }
     if truth:
-        shown["attacks"] += f": clients {', '.join(sorted(truth, key=_order))}"
+        shown["attacks"] += f": clients {', '.join(client_order(list(truth)))}"
     return shown
 
 
@@ -99,43 +103,39 @@ def _part(value: Any) -> str:
     return f"{name} ({options})" if options and name else name or options
 
 
-def _accuracies(records: Sequence[RoundRecord]) -> None:
-    step = -(-len(records) // COLUMNS)
-    picked = [r for i, r in enumerate(records) if (i + 1) % step == 0 or r is records[-1] or i == 0]
-    shown = table("\nround", *(f"\n{r.round}" for r in picked))
+def _accuracies(series: Series) -> None:
+    step = -(-len(series) // COLUMNS)
+    picked = [i for i in range(len(series)) if (i + 1) % step == 0 or i in (0, len(series) - 1)]
+    shown = table("\nround", *(f"\n{series.rounds[i]}" for i in picked))
     for name, title in (("accuracy", "clean accuracy"), ("clients_accuracy", "clients' own")):
-        if any(name in r.metrics for r in picked):
-            shown.add_row(title, *(f"{r.metrics.get(name, float('nan')):.3f}" for r in picked))
+        if name in series.metrics:
+            shown.add_row(title, *(f"{series.metrics[name][i]:.3f}" for i in picked))
     if shown.row_count:
         out.print(shown)
 
 
-def _clients(records: Sequence[RoundRecord], clients: Sequence[ClientDigest], truth: set[str] | None) -> None:
-    watches = list(dict.fromkeys(w.name for r in records for w in r.watches))
+def _clients(watches: Sequence[str], clients: Sequence[ClientDigest], truth: set[str] | None) -> None:
     titles = [f"\n{w}\nscore / limit" for w in watches]
-    heads = ["\n\nclient", "\nrounds\ntaken part", *titles, "\nlast\nweight", "\nexcluded\nin round", "\n\nwhy"]
-    shown = table(*heads, *(["\n\nattacker"] if truth is not None else []), left=(0, len(heads) - 1, len(heads)))
-    for c in sorted(clients, key=lambda c: _order(c.client)):
+    heads = ["\n\nclient", "\nrounds\ntaken part", *titles, "\nlast\nweight", "\nexcluded\nin round"]
+    shown = table(*heads, *(["\n\nattacker"] if truth is not None else []), left=(0, len(heads)))
+    for c in clients:
         pairs = [f"{number(c.scores.get(w))} / {number(c.thresholds.get(w))}" for w in watches]
         gone = "-" if c.excluded_in is None else str(c.excluded_in)
-        row = [c.client, str(c.rounds), *pairs, f"{c.weight:.3f}", gone, c.reason]
+        row = [c.client, str(c.rounds), *pairs, f"{c.weight:.3f}", gone]
         row += [] if truth is None else ["yes" if c.client in truth else "no"]
         shown.add_row(*map(escape, row), style="red" if c.excluded_in is not None else None)
     out.print(shown)
-    by_round = {r.round: r for r in records}
     for c in clients:
-        if c.excluded_in is not None and (words := explain(by_round[c.excluded_in]).get(c.client)):
-            out.print(f"[red]excluded[/] client {escape(c.client)} in round {c.excluded_in}: {escape(words)}")
+        if c.excluded_in is not None:
+            out.print(f"[red]excluded[/] client {escape(c.client)} in round {c.excluded_in}: {escape(c.reason)}")
         for reason, rounds in _grouped(c.rejected).items():
-            out.print(f"[yellow]rejected[/] client {escape(c.client)} in {_rounds(rounds)}: {escape(reason)}")
+            out.print(f"[yellow]rejected[/] client {escape(c.client)} in {rounds_of(rounds)}: {escape(reason)}")
 
 
-def _notes(records: Sequence[RoundRecord]) -> None:
-    for note, rounds in distinct_notes(records, note_kind).items():
-        out.print(f"[yellow]warning[/] in {_rounds(rounds)}: {escape(note)}")
-
-
-def _show_round(run: Run, record: RoundRecord, truth: set[str] | None) -> None:
+def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
+    if as_json:
+        return emit({"run": run.id, "name": run.name, **asdict(record), "explained": explain(record)})
+    truth = truth_of(run)
     metrics = "  ".join(f"{name} {number(value)}" for name, value in record.metrics.items())
     out.print(f"[bold]run {run.id}[/]  {escape(run.name)}  [bold]round {record.round}[/]  {metrics}")
     titles = [f"\n{w.name}\n{part}" for w in record.watches for part in ("signal", f"score > {number(w.threshold)}")]
@@ -155,9 +155,11 @@ def _show_round(run: Run, record: RoundRecord, truth: set[str] | None) -> None:
     for note in record.notes:
         out.print(f"[yellow]warning[/] {escape(note)}")
     out.print(f"excluded after this round: {escape(', '.join(record.excluded)) or 'nobody'}")
+    return None
 
 
-def _as_json(run: Run, records: Sequence[RoundRecord], truth: set[str] | None) -> dict[str, Any]:
+def _as_json(told: RunRecord) -> dict[str, Any]:
+    run, series, truth = told.run, told.series, truth_of(told.run)
     return {
         "run": run.id,
         "name": run.name,
@@ -166,16 +168,11 @@ def _as_json(run: Run, records: Sequence[RoundRecord], truth: set[str] | None) -
         "config": run.config,
         "versions": run.versions,
         "summary": run.summary,
-        "attackers": None if truth is None else sorted(truth, key=_order),
-        "metrics": {r.round: dict(r.metrics) for r in records},
-        "clients": [asdict(c) for c in digest(records)],
-        "notes": distinct_notes(records),
+        "attackers": None if truth is None else client_order(list(truth)),
+        "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},
+        "clients": [asdict(c) for c in digest(series, told.reasons)],
+        "notes": distinct_notes(series.notes),
     }
-
-
-def _round_json(run: Run, record: RoundRecord) -> dict[str, Any]:
-    reasons = {c: why(record, i) for i, c in enumerate(record.client_ids) if record.flagged[i]}
-    return {"run": run.id, "name": run.name, **asdict(record), "flagged_by": reasons, "explained": explain(record)}
 
 
 def _grouped(reasons: Any) -> dict[str, list[int]]:
@@ -183,12 +180,3 @@ def _grouped(reasons: Any) -> dict[str, list[int]]:
     for round, reason in reasons.items():
         grouped.setdefault(reason, []).append(round)
     return grouped
-
-
-def _rounds(rounds: Sequence[int]) -> str:
-    return f"round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"
-
-
-def _order(client: str) -> tuple[int, str]:
-    """Numbered clients by number, others by name."""
-    return (int(client), "") if client.isdigit() else (10**9, client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from ..core.config import toml_value
 from ..sim.replay import guard_table, spell_guard
 from ..sim.scenario import AdmissionConfig, load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
@@ -72,16 +72,10 @@ def as_toml(warden: Warden) -> str:
     made = guard_table(warden)
     if made["admission"] == AdmissionConfig().model_dump():
         del made["admission"]
-    lines = ["[guard]", *(f"{key} = {_value(v)}" for key, v in made.items() if key != "watches")]
+    lines = ["[guard]", *(f"{key} = {toml_value(v)}" for key, v in made.items() if key != "watches")]
     for watch in made["watches"]:
-        lines += ["", "[[guard.watches]]", *(f"{key} = {_value(v)}" for key, v in watch.items())]
+        lines += ["", "[[guard.watches]]", *(f"{key} = {toml_value(v)}" for key, v in watch.items())]
     return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-    return json.dumps(value)
 
 
 def _grade(grade: Grade) -> list[str]:

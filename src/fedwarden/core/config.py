@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,6 +30,45 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """A table as TOML, one section per table in it; what is None is left out, as TOML has no word for it.
+
+    >>> print(to_toml({"rounds": 5, "name": None, "guard": {"preset": "auto", "options": {"k": 2.5}}}))
+    rounds = 5
+    <BLANKLINE>
+    [guard]
+    preset = "auto"
+    options = {k = 2.5}
+    """
+    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    parts = [_lines({key: value for key, value in table.items() if key not in tables})]
+    parts += [f"[{_key(key)}]\n{_lines(value)}".rstrip() for key, value in tables.items()]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return "\n".join(f"{_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None)
+
+
+def _key(key: str) -> str:
+    return key if key and set(key) <= set(f"{ascii_letters}{digits}-_") else toml_value(key)
+
+
+def toml_value(value: Any) -> str:
+    """One value as TOML.
+
+    >>> toml_value({"name": "k_sigma", "k": 2.33, "on": True})
+    '{name = "k_sigma", k = 2.33, on = true}'
+    """
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
 def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

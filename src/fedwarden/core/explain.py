@@ -11,7 +11,8 @@ PLAIN = 3.0  # robust deviations within which a signal is not worth a word
 
 
 def explain(record: RoundRecord) -> dict[str, str]:
-    """For every flagged client: the watches that carry the verdict, how far out it is, and what is not unusual.
+    """For every flagged client: the watches that carry the verdict with the score and the limit it exceeded, how far
+    out the signal of this round is, and what is not unusual.
 
     >>> moved, apart = np.array([0.1, 0.2, 0.1, 0.2, 2.0]), np.array([1.0, 1.1, 0.9, 1.0, 1.1])
     >>> flags, none = np.arange(5) == 4, np.zeros(5, bool)
@@ -20,7 +21,7 @@ def explain(record: RoundRecord) -> dict[str, str]:
     ...     WatchRecord("distance", apart, apart, 2.0, none, None, {}, "it lies apart"),
     ... )
     >>> explain(RoundRecord(1, tuple("abcde"), np.ones(5), np.ones(5), watches, flags))
-    {'e': 'it moved (divergence 18 MADs above the median), most in layer 1; not unusual: distance'}
+    {'e': 'it moved (divergence 2, limit 1, 18 MADs above the median), most in layer 1; not unusual: distance'}
     """
     found = {}
     for i in np.flatnonzero(record.flagged):
@@ -35,9 +36,9 @@ def _words(watch: WatchRecord, i: int) -> str:
     height = _height(watch.signal, i)
     if np.isnan(height):
         return f"its {watch.name} is not a number"
-    text = f"{watch.words} ({watch.name} {abs(height):.0f} MADs {'above' if height >= 0 else 'below'} the median)"
-    if abs(height) < PLAIN:
-        text = f"{watch.words} ({watch.name}: evidence gathered over rounds)"
+    side = f"{abs(height):.0f} MADs {'above' if height >= 0 else 'below'} the median"
+    out = "gathered over rounds" if abs(height) < PLAIN else side
+    text = f"{watch.words} ({watch.name} {watch.scores[i]:.3g}, limit {watch.threshold:.3g}, {out})"
     if watch.parts:
         text += f", most in {max(watch.parts, key=lambda part: _height(watch.parts[part], i))}"
     return text

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from ..core.errors import require
 
-from ..core.errors import MissingExtra
-
-if find_spec("plotly") is None:
-    raise MissingExtra(
-        "figures need plotly, which is not installed; install it with: pip install 'fedwarden[dashboard]'"
-    )
+require("plotly", "dashboard", "a figure")

@@ -92,7 +92,13 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
     fig.add_vline(x=0.5, line={"color": GREY, "dash": "dash", "width": 1.5})
     fig.update_layout(
         xaxis={"title": {"text": "AUROC: 0.5 cannot tell, 1 always tells"}, "range": [-0.03, 1.03]},
-        yaxis={"tickvals": order, "ticktext": [plain(n) for n in verdicts], "autorange": "reversed", "showgrid": False},
+        yaxis={
+            "tickvals": order,
+            "ticktext": [plain(n) for n in verdicts],
+            "autorange": "reversed",
+            "showgrid": False,
+            "zeroline": False,
+        },
     )
     return fig
 

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from ..core.errors import ConfigError, nearest
 from ..core.series import Grid, Series, WatchSeries
 from ..core.stats import mad
-from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, few, figure, labels, panels, plain
+from ..core.words import listed
+from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain
 
 Scale = Literal["linear", "log", "robust z"]
 
 ROWS, COLUMNS = 300, 400  # cells that a screen shows; of more, the highest of neighbours is drawn
 LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
+DOTS = 60  # rounds up to which every value has a dot
 MOMENTS = 40  # vertical lines for moments of exclusion
 FAR = 10.0  # robust deviations at which the colour scale ends
 
@@ -37,9 +39,8 @@ def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = Fa
     cells = np.stack([scores, np.broadcast_to(limits, scores.shape), who], axis=-1).astype(np.float32)
     names, rounds = _ranges(labels(series.clients), step[0]), _ranges([str(t) for t in series.rounds], step[1])
     pooled = step != (1, 1)
-    if pooled:
-        title += f"<br><sup>each cell is the highest of {step[0]} clients and {step[1]} rounds</sup>"
-    fig = figure(title, dark, height=min(860, max(320, 140 + 18 * len(names))))
+    note = f"each cell is the highest of {step[0]} clients and {step[1]} rounds" if pooled else ""
+    fig = figure(title, dark, min(860, max(320, 170 + 18 * len(names))), note)
     gone = _pool_all(series.excluded.T, step)
     if (gone & np.isnan(scores)).any():
         grey = np.where(gone & np.isnan(scores), 1.0, np.nan).astype(np.float32)
@@ -60,10 +61,21 @@ def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = Fa
     )  # fmt: skip
     fig.update_layout(
         coloraxis=bar,
-        xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 20},
+        xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 12},
         yaxis={"title": {"text": "client"}, "type": "category", "showgrid": False, "autorange": "reversed"},
     )
     return fig
+
+
+def draw(
+    series: Series, watch: str | None = None, of: str | None = None, scale: Scale = "linear", dark: bool = False
+) -> Any:
+    """What a notebook shows: the client ``of``, or a watch's scores, or accuracy and loss where there are any."""
+    if of is not None:
+        return client(series, of, dark)
+    if watch is None and (series.metrics or not series.watches):
+        return learning(series, dark)
+    return heatmap(series, watch or next(iter(series.watches)), scale, dark)
 
 
 def learning(series: Series, dark: bool = False) -> Any:
@@ -110,7 +122,7 @@ def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool =
                         hovertemplate="client %{text}, round %{x}<br>score %{y:.4g}<extra></extra>")  # fmt: skip
     for k, client in enumerate(chosen):
         hover = f"client {names[place[client]]}, round %{{x}}<br>score %{{y:.4g}}<extra></extra>"
-        fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode="lines+markers", hovertemplate=hover,
+        fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode=_dots(series), hovertemplate=hover,
                         name=f"client {names[place[client]]}", line={"color": CYCLE[k], "width": 2.5},
                         marker={"size": 5})  # fmt: skip
     fig.update_layout(xaxis={"title": {"text": "round"}}, yaxis={"title": {"text": "score"}})
@@ -125,7 +137,7 @@ def client(series: Series, client: str, dark: bool = False) -> Any:
     fig = panels(title, dark, 520, 0.65, 0.35)
     for k, (name, seen) in enumerate(series.watches.items()):
         fig.add_scatter(
-            x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode="lines+markers", marker={"size": 5},
+            x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode=_dots(series), marker={"size": 5},
             line={"color": CYCLE[k % len(CYCLE)], "width": 2}, row=1, col=1,
             customdata=np.stack([seen.scores[:, j], _finite(seen.threshold)], axis=-1),
             hovertemplate=f"round %{{x}}<br>{plain(name)}: score %{{customdata[0]:.4g}}, "
@@ -244,6 +256,10 @@ def _why(series: Series, j: int, i: int) -> str:
     return "<br>".join([f"client {labels([series.clients[j]])[0]}: excluded in round {series.rounds[i]}", *over])
 
 
+def _dots(series: Series) -> str:
+    return "lines+markers" if len(series) <= DOTS else "lines"
+
+
 def _mark_moments(fig: Any, series: Series) -> None:
     """Dotted lines through all panels, with who was excluded on hover."""
     moments: dict[int, list[str]] = {}
@@ -258,7 +274,7 @@ def _mark_moments(fig: Any, series: Series) -> None:
     fig.add_scatter(
         x=list(moments), y=np.asarray(shown.y)[at], mode="markers", name="exclusion", row=1, col=1, hoverinfo="text",
         marker={"symbol": "x", "size": 10, "color": VERMILION},
-        text=[f"round {t}: excluded {few(who)}" for t, who in moments.items()],
+        text=[f"round {t}: excluded {listed(who)}" for t, who in moments.items()],
     )  # fmt: skip
 
 

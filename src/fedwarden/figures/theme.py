@@ -20,6 +20,10 @@ FAINT = "rgba(138, 143, 152, 0.35)"
 BAND = "rgba(138, 143, 152, 0.18)"
 ALARM_BAND = "rgba(213, 94, 0, 0.12)"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW)
+CONFIG = {  # of Plotly: nothing leaves the page
+    "displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": "",
+    "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
+}  # fmt: skip
 LONGEST = 28  # characters of a client's name
 
 HEAT = ((0.0, "#F3F0E6"), (0.5, SKY), (1.0, "#00304D"))
@@ -38,23 +42,29 @@ def template(dark: bool = False) -> Any:
     return go.layout.Template(
         layout={
             "font": {"family": "system-ui, sans-serif", "size": 13, "color": ink},
-            "title": {"x": 0, "xref": "paper", "font": {"size": 15}, "automargin": True, "yref": "container"},
+            "title": {
+                "x": 0, "xref": "paper", "y": 1, "yanchor": "top", "pad": {"t": 16}, "font": {"size": 15},
+                "subtitle": {"font": {"size": 12, "color": GREY}},
+            },
             "paper_bgcolor": paper,
             "plot_bgcolor": paper,
             "colorway": list(CYCLE),
-            "colorscale": {"sequential": scale},
+            "colorscale": {"sequential": scale, "sequentialminus": scale, "diverging": scale},
             "xaxis": axis,
             "yaxis": axis,
             "hoverlabel": {"align": "left", "bgcolor": paper, "bordercolor": GREY, "font": {"color": ink}},
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
-            "margin": {"l": 64, "r": 24, "t": 72, "b": 48},
-        },
-    )
+            "legend": {
+                "orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "traceorder": "normal",
+            },
+            "margin": {"l": 64, "r": 24, "t": 64, "b": 48},
+        }
+    )  # fmt: skip
 
 
-def figure(title: str, dark: bool, height: int = 380, **layout: Any) -> Any:
+def figure(title: str, dark: bool, height: int = 380, subtitle: str = "", **layout: Any) -> Any:
     """An empty figure in the house's look."""
-    return go.Figure(layout={"template": template(dark), "title": {"text": title}, "height": height, **layout})
+    head = {"text": title, "subtitle": {"text": subtitle}}
+    return go.Figure(layout={"template": template(dark), "title": head, "height": height, **layout})
 
 
 def panels(title: str, dark: bool, height: int, *shares: float) -> Any:
@@ -93,13 +103,3 @@ def labels(clients: Sequence[str]) -> list[str]:
         times[short] = times.get(short, 0) + 1
         found.append(short if times[short] == 1 else f"{short} ({times[short]})")
     return found
-
-
-def few(names: Sequence[str], most: int = 6) -> str:
-    """Some names in words.
-
-    >>> few(["a"]), few(["a", "b", "c"]), few(["a", "b", "c"], most=2)
-    ('a', 'a, b and c', 'a, b and 1 more')
-    """
-    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..core.explain import explain
+from ..core.series import Series
 from ..core.types import RoundRecord
 from .ledger import Ledger, Run
 
@@ -27,34 +29,46 @@ class ClientDigest:
     rejected: Mapping[int, str]
 
 
-def digest(records: Sequence[RoundRecord]) -> list[ClientDigest]:
-    """One entry per client, in order of appearance; a round in which its reply was rejected is not taken part in."""
-    places: dict[str, list[tuple[RoundRecord, int]]] = {}
-    rejected: dict[str, dict[int, str]] = {}
-    for record in records:
-        refused = {r.client_id for r in record.rejected}
-        for rejection in record.rejected:
-            places.setdefault(rejection.client_id, [])
-            rejected.setdefault(rejection.client_id, {})[record.round] = rejection.reason
-        for i, client in enumerate(record.client_ids):
-            judged = not any(np.isnan(w.signal[i]) for w in record.watches) if record.watches else client not in refused
-            places.setdefault(client, []).extend([(record, i)] if judged else [])
-    return [_client(client, seen, rejected.get(client, {})) for client, seen in places.items()]
+def digest(series: Series, reasons: Mapping[str, str] | None = None) -> list[ClientDigest]:
+    """One entry per client; a round in which its only reply was rejected is not taken part in."""
+    place, row = ({x: i for i, x in enumerate(xs)} for xs in (series.clients, series.rounds.tolist()))
+    took, gone = ~np.isnan(series.weights), series.excluded_in
+    rejected: dict[str, dict[int, str]] = {c: {} for c in series.clients}
+    for t, c, reason in series.rejected:
+        rejected[c][t] = reason
+        took[row[t], place[c]] &= series.weights[row[t], place[c]] > 0
+    found = []
+    for j, client in enumerate(series.clients):
+        seen = np.flatnonzero(took[:, j])
+        last = seen[-1] if len(seen) else None
+        found.append(
+            ClientDigest(
+                client=client,
+                rounds=len(seen),
+                weight=0.0 if last is None else float(series.weights[last, j]),
+                scores={} if last is None else {w.name: float(w.scores[last, j]) for w in series.watches.values()},
+                thresholds={} if last is None else {w.name: float(w.threshold[last]) for w in series.watches.values()},
+                excluded_in=gone.get(client),
+                reason=(reasons or {}).get(client, ""),
+                rejected=rejected[client],
+            )
+        )
+    return found
 
 
-def why(record: RoundRecord, position: int) -> str:
-    """What flagged a client in a round: each watch with the score and the threshold it exceeded."""
-    flags = [f"{w.name} {w.scores[position]:.4g} > {w.threshold:.4g}" for w in record.watches if w.flagged[position]]
-    return ", ".join(flags) or "weight 0 without a flag"
+def reasons(records: Sequence[RoundRecord], excluded_in: Mapping[str, int]) -> dict[str, str]:
+    """Why each client was excluded in its round, in words."""
+    rounds = set(excluded_in.values())
+    told = {r.round: explain(r) for r in records if r.round in rounds}
+    return {c: told[t].get(c, "weight 0 without a flag") for c, t in excluded_in.items()}
 
 
-def distinct_notes(records: Sequence[RoundRecord], key: Callable[[str], str] = str) -> dict[str, list[int]]:
-    """Every note once, with the rounds it was made in; of notes with the same key, the first."""
+def distinct_notes(notes: Iterable[tuple[int, str]], key: Callable[[str], str] = str) -> dict[str, list[int]]:
+    """Every note of (round, note) once, with the rounds it was made in; of notes with the same key, the first."""
     first: dict[str, str] = {}
     rounds: dict[str, list[int]] = {}
-    for record in records:
-        for note in record.notes:
-            rounds.setdefault(first.setdefault(key(note), note), []).append(record.round)
+    for t, note in notes:
+        rounds.setdefault(first.setdefault(key(note), note), []).append(t)
     return rounds
 
 
@@ -86,19 +100,3 @@ def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
         "accuracy": accuracy,
         "excluded": excluded,
     }
-
-
-def _client(client: str, seen: Sequence[tuple[RoundRecord, int]], rejected: Mapping[int, str]) -> ClientDigest:
-    left_out = next(((r, i) for r, i in seen if r.weights[i] == 0 or client in r.excluded), None)
-    last, at = seen[-1] if seen else (None, 0)
-    watches = last.watches if last else ()
-    return ClientDigest(
-        client=client,
-        rounds=len(seen),
-        weight=float(last.weights[at]) if last else 0.0,
-        scores={w.name: float(w.scores[at]) for w in watches},
-        thresholds={w.name: w.threshold for w in watches},
-        excluded_in=left_out[0].round if left_out else None,
-        reason=why(*left_out) if left_out else "",
-        rejected=rejected,
-    )

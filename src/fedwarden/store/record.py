@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from ..core.errors import require
+from ..core.html import facts
 from ..core.series import Series
 from ..core.types import Observation
+from .digest import reasons
+from .export import columns
 from .ledger import Ledger, Run
 
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """One run as it stood in the ledger when it was read."""
+    """One run as it stood in the ledger when it was read; ``reasons`` say why each excluded client was."""
 
     run: Run
     series: Series
     observations: tuple[Observation, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, which: str | int | None = None, folder: Path | None = None) -> RunRecord:
         """A run by number, by the latest of a name, or the latest of all; ``folder`` is its workspace."""
-        with Ledger(folder, read_only=True) as ledger, ledger.snapshot():
+        with Ledger(folder, read_only=True) as ledger:
+            return cls.read(ledger, which)
+
+    @classmethod
+    def read(cls, ledger: Ledger, which: str | int | None = None) -> RunRecord:
+        """The same from a ledger that is open."""
+        with ledger.snapshot():
             run = ledger.run(which)
-            return cls(run, read_series(ledger, run.id), tuple(ledger.observations(run.id)))
+            records = ledger.records(run.id)
+            series = Series.of(records)
+            return cls(run, series, tuple(ledger.observations(run.id)), reasons(records, series.excluded_in))
+
+    def metric(self, name: str) -> float | None:
+        """The last value of a metric; None where there is none."""
+        values = self.series.metrics.get(name, np.zeros(0))
+        known = values[np.isfinite(values)]
+        return float(known[-1]) if len(known) else None
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per round, client and watch: signal, score, threshold, flagged, weight, ..."""
+        return require("pandas", "dashboard", "a frame").DataFrame(columns(self.series))
+
+    def plot(
+        self, watch: str | None = None, client: str | None = None, scale: str = "linear", dark: bool = False
+    ) -> Any:
+        """A Plotly figure: accuracy and loss, the scores of a watch, or one client; scale: linear, log, robust z."""
+        return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
+
+    def _repr_html_(self) -> str:
+        accuracy = self.metric("accuracy")
+        told = {
+            "state": self.run.state,
+            "rounds": f"{len(self.series)} of {self.run.config.get('rounds', '?')}",
+            "clients": len(self.series.clients),
+            "watches": ", ".join(self.series.watches) or "none",
+            "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
+            **{
+                f"client {c}, excluded in round {t}": self.reasons.get(c, "")
+                for c, t in self.series.excluded_in.items()
+            },
+        }
+        return facts(told, f"run {self.run.id}: {self.run.name}")
 
 
 def read_series(ledger: Ledger, run: int, watches: Collection[str] | None = None, after: int = 0) -> Series:

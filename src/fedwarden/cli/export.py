@@ -1,0 +1,72 @@
+"""``fedwarden export``: a run as a file for other programs."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..core.errors import ConfigError
+from ..store.export import write_csv, write_json, write_parquet
+from ..store.ledger import Ledger
+from ..store.record import RunRecord
+from .common import Home, RunNumber, err
+
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+
+
+class Format(StrEnum):
+    """What is written."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+    JSON = "json"
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def export(
+    run: RunNumber,
+    to: Annotated[Format, typer.Option("--to", help="CSV and Parquet: one long table. JSON: everything.")] = Format.CSV,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file; - is standard output.", show_default="run-N.csv"),
+    ] = None,
+    force: Force = False,
+    home: Home = None,
+) -> None:
+    """Write a run to a file: one row per round, client and watch.
+
+    The columns are round, client, watch, signal, score, threshold, flagged, weight, examples and excluded. JSON also
+    has the configuration, metrics, rejected replies, warnings and what auditors observed.
+
+    `fedwarden export 1 --to parquet` writes run-1.parquet; `fedwarden export 1 -o - | head` looks at the rows.
+    """
+    with Ledger(home, create=False) as ledger:
+        record = RunRecord.read(ledger, run)
+    if str(output) == "-":
+        if to is Format.PARQUET:
+            raise ConfigError("Parquet is not text; give a file with -o, or --to csv")
+        return (write_csv if to is Format.CSV else write_json)(record, sys.stdout)
+    path = vacant(output or Path(f"run-{record.run.id}.{to}"), force)
+    if to is Format.PARQUET:
+        write_parquet(record, path)
+    else:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            (write_csv if to is Format.CSV else write_json)(record, file)
+    return err.print(f"wrote {escape(str(path))}", soft_wrap=True)
+
+
+def vacant(path: Path, force: bool) -> Path:
+    """The path, unless a file is there that may not be replaced."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; give a file with -o")
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already; give another file with -o, or --force to replace it")
+    return path

@@ -1,0 +1,44 @@
+"""``fedwarden report``: a run as one page to read, print and pass on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..report.html import page
+from ..report.summary import tell
+from ..store.ledger import Ledger
+from ..store.record import RunRecord
+from .common import AsJson, Home, RunNumber, emit, out
+from .export import Force, vacant
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def report(
+    run: RunNumber,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file.", show_default="report-N.html")
+    ] = None,
+    force: Force = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a run as one HTML file that opens without a network: words, figures, tables, and how to repeat it.
+
+    `fedwarden report 1 -o report.html` tells run 1; `--json` prints the words and where the file is.
+    """
+    with Ledger(home, create=False) as ledger:
+        record = RunRecord.read(ledger, run)
+    path = vacant(output or Path(f"report-{record.run.id}.html"), force)
+    path.write_text(page(record), encoding="utf-8")
+    told = tell(record)
+    if as_json:
+        return emit({"run": record.run.id, "file": str(path.resolve()), "summary": told})
+    for sentence in told:
+        out.print(sentence, markup=False, soft_wrap=True)
+    return out.print(f"\nwrote {escape(str(path))}", soft_wrap=True)

@@ -1,0 +1,34 @@
+"""Small pieces of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b", "c"], most=2)
+    ('a', 'a, b and c', 'a, b and 1 more')
+    """
+    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def count(n: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> count(1, "client"), count(3, "reply"), count(2, "way")
+    ('1 client', '3 replies', '2 ways')
+    """
+    many = f"{what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{what}s"
+    return f"{n:,} {what if n == 1 else many}"
+
+
+def rounds_of(rounds: Sequence[int]) -> str:
+    """Rounds in a few words.
+
+    >>> rounds_of([3]), rounds_of([3, 5, 9])
+    ('round 3', '3 rounds from 3 to 9')
+    """
+    return f"round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"

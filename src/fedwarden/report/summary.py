@@ -1,0 +1,155 @@
+"""A run in plain sentences, for those who decide and do not read scores."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from datetime import UTC, datetime
+
+import numpy as np
+
+from ..core.words import count, listed, rounds_of
+from ..sim.recorded import truth_of
+from ..store.digest import distinct_notes, note_kind
+from ..store.record import RunRecord
+
+NAMED = 5  # reasons and warnings that are told one by one
+
+
+def tell(record: RunRecord) -> list[str]:
+    """What happened, what became of the model, who was kept out and why, and what else one should know."""
+    parts = (_state, _model, _exclusions, _truth, _rejections, _warnings, _audit)
+    return [sentence for part in parts for sentence in part(record)]
+
+
+def day(moment: float) -> str:
+    """A time as a date, in UTC.
+
+    >>> day(0.0)
+    '1 January 1970'
+    """
+    found = datetime.fromtimestamp(moment, UTC)
+    return f"{found.day} {found:%B %Y}"
+
+
+def _state(record: RunRecord) -> list[str]:
+    run, done = record.run, len(record.series)
+    planned = run.config.get("rounds")
+    of = f"{done} of {count(planned, 'round')}" if isinstance(planned, int) else count(done, "round")
+    how = {
+        "done": f"is complete: {of}",
+        "running": f"is recorded as running: {of} so far",
+        "interrupted": f"was interrupted after {of}",
+        "failed": f"failed after {of}",
+    }.get(run.state, f"is {run.state!r}: {of}")
+    who = f" with {count(len(record.series.clients), 'client')}" if record.series.clients else ""
+    return [f"Run {run.id} ({run.name}), begun on {day(run.created)}, {how}{who}."]
+
+
+def _model(record: RunRecord) -> list[str]:
+    metrics = record.series.metrics
+    name = next((n for n in ("accuracy", *metrics) if n in metrics and "acc" in n.lower()), None)
+    values = metrics[name] if name else np.zeros(0)
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return ["No accuracy was recorded."] if len(record.series) else ["No round has been recorded."]
+    last, best = known[-1], known[int(np.argmax(values[known]))]
+    what = "clean accuracy" if name == "accuracy" else str(name).replace("_", " ")
+    text = f"The model's {what} is {_percent(values[last])} after round {record.series.rounds[last]}"
+    return [
+        text
+        + ("." if best == last else f"; its best was {_percent(values[best])} in round {record.series.rounds[best]}.")
+    ]
+
+
+def _exclusions(record: RunRecord) -> list[str]:
+    series, gone = record.series, record.series.excluded_in
+    if not len(series):
+        return []
+    if not series.watches:
+        return ["No watch was set, so no client was judged."] if not gone else [_who(record)]
+    if not gone:
+        return ["No client was excluded."]
+    grouped: dict[str, list[str]] = {}
+    for c in gone:
+        grouped.setdefault(_in_short(record.reasons.get(c, "")), []).append(c)
+    told = [f"Why {listed(who)}: {words}." for words, who in grouped.items() if words]
+    if len(told) > NAMED:
+        told[NAMED:] = [f"{count(len(told) - NAMED, 'more reason')} stand in the table of clients."]
+    return [_who(record), *told]
+
+
+def _in_short(reason: str) -> str:
+    """A reason without its numbers.
+
+    >>> _in_short("it moved (divergence 2, limit 1, 18 MADs above the median), most in layer 1; not unusual: distance")
+    'it moved, most in layer 1'
+    """
+    return re.sub(r" \([^()]*\)", "", reason).partition("; not unusual")[0]
+
+
+def _who(record: RunRecord) -> str:
+    gone, n = record.series.excluded_in, len(record.series.clients)
+    by_round: dict[int, list[str]] = {}
+    for c, t in sorted(gone.items(), key=lambda found: found[1]):
+        by_round.setdefault(t, []).append(c)
+    when = listed([f"{listed(who)} in round {t}" for t, who in by_round.items()])
+    verb = "was" if len(gone) == 1 else "were"
+    return f"{len(gone)} of {count(n, 'client')} {verb} excluded: {when}."
+
+
+def _truth(record: RunRecord) -> list[str]:
+    attackers = truth_of(record.run)
+    if attackers is None or not len(record.series):
+        return []
+    gone = set(record.series.excluded_in)
+    wronged = len(gone - attackers)
+    honest = count(wronged, "honest client") if wronged else "no honest client"
+    if not attackers:
+        return [f"This was a simulation without attackers; {honest} {'was' if wronged < 2 else 'were'} excluded."]
+    caught = f"{len(gone & attackers)} of {count(len(attackers), 'attacker')}"
+    return [f"This was a simulation, so the truth is known: it excluded {caught} and {honest}."]
+
+
+def _rejections(record: RunRecord) -> list[str]:
+    refused = record.series.rejected
+    if not refused:
+        return []
+    clients = {c for _, c, _ in refused}
+    reason, times = Counter(reason for _, _, reason in refused).most_common(1)[0]
+    usual = "" if times == len(refused) == 1 else f", {'each' if times == len(refused) else 'most often'}"
+    verb = "was" if len(refused) == 1 else "were"
+    head = f"{count(len(refused), 'reply')} of {count(len(clients), 'client')} {verb} rejected before judgement"
+    return [f"{head}{usual}: {reason}."]
+
+
+def _warnings(record: RunRecord) -> list[str]:
+    notes = distinct_notes(record.series.notes, note_kind)
+    first = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in notes.items()]
+    more = (
+        [f"{count(len(first) - NAMED, 'more warning')} stand in the table of warnings."] if len(first) > NAMED else []
+    )
+    return [*first[:NAMED], *more]
+
+
+def _audit(record: RunRecord) -> list[str]:
+    seen = record.observations
+    if not seen:
+        return []
+    sources = {(o.source, o.metric, o.layer) for o in seen}
+    alarms = [o for o in seen if o.alarm]
+    rounds = len({o.round for o in seen})
+    head = f"An auditor looked at the shared model in {count(rounds, 'round')}, in {count(len(sources), 'way')}"
+    if not alarms:
+        return [f"{head}; nothing departed from its trend by more than chance explains."]
+    first = alarms[0]
+    what = f"{first.source}, {first.metric.replace('_', ' ')}" + (f", {first.layer}" if first.layer else "")
+    by_chance = f" (by chance with probability {first.p:.2g})" if math.isfinite(first.p) else ""
+    moved = f"; the answers for class {listed([str(c) for c in first.moved()])} moved" if first.moved() else ""
+    many = count(len(alarms), "alarm")
+    return [f"{head}; {many}, the first in round {first.round}: {what}{by_chance}{moved}."]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

@@ -1,0 +1,107 @@
+"""A run as a file for other programs: one long table as CSV or Parquet, everything as JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import require
+from ..core.series import Series
+
+if TYPE_CHECKING:
+    from .record import RunRecord
+
+FORMATS = ("csv", "parquet", "json")
+
+
+def columns(series: Series) -> dict[str, NDArray[Any]]:
+    """The long table by column: one row per round, client that replied, and watch; one without a watch if none is set.
+
+    >>> from fedwarden.core.types import RoundRecord
+    >>> record = RoundRecord(1, ("a",), np.array([5.0]), np.array([1.0]), flagged=np.array([False]))
+    >>> {name: column.tolist() for name, column in columns(Series.of([record])).items() if name in ("client", "weight")}
+    {'client': ['a'], 'weight': [1.0]}
+    """
+    i, j = np.nonzero(~np.isnan(series.weights))
+    watches = list(series.watches.values())
+    nothing = np.full(len(i), np.nan)
+
+    def each(of_watch: list[NDArray[Any]], without: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate(of_watch) if watches else without
+
+    def again(values: NDArray[Any]) -> NDArray[Any]:
+        return np.tile(values, max(len(watches), 1))
+
+    return {
+        "round": again(series.rounds[i]),
+        "client": again(np.array(series.clients, dtype=object)[j]),
+        "watch": np.repeat(np.array([w.name for w in watches] or [""], dtype=object), len(i)),
+        "signal": each([w.signal[i, j] for w in watches], nothing),
+        "score": each([w.scores[i, j] for w in watches], nothing),
+        "threshold": each([w.threshold[i] for w in watches], nothing),
+        "flagged": each([w.flagged[i, j] for w in watches], series.flagged[i, j]),
+        "weight": again(series.weights[i, j]),
+        "examples": again(series.examples[i, j]),
+        "excluded": again(series.excluded[i, j]),
+    }
+
+
+def write_csv(record: RunRecord, file: IO[str]) -> None:
+    """The long table; an empty field is a value that is not there."""
+    made = csv.writer(file, lineterminator="\n")
+    found = columns(record.series)
+    made.writerow(found)
+    made.writerows(zip(*([None if v != v else v for v in column.tolist()] for column in found.values()), strict=True))
+
+
+def write_parquet(record: RunRecord, path: Path) -> None:
+    """The long table, compressed, with the run's configuration in the metadata of the file."""
+    arrow, parquet = (require(name, "dashboard", "Parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    table = arrow.table({name: arrow.array(column) for name, column in columns(record.series).items()})
+    parquet.write_table(table.replace_schema_metadata({"fedwarden": json.dumps(head(record))}), path)
+
+
+def write_json(record: RunRecord, file: IO[str]) -> None:
+    """Everything that is known of the run; ``table`` is the long table by column, null is a value that is not there."""
+    series = record.series
+    told = {
+        **head(record),
+        "metrics": {"round": series.rounds.tolist(), **{k: _plain(v) for k, v in series.metrics.items()}},
+        "excluded_in": series.excluded_in,
+        "reasons": dict(record.reasons),
+        "rejected": [{"round": t, "client": c, "reason": reason} for t, c, reason in series.rejected],
+        "notes": [{"round": t, "note": note} for t, note in series.notes],
+        "observations": [{k: _number(v) for k, v in asdict(o).items()} for o in record.observations],
+        "table": {name: _plain(column) for name, column in columns(series).items()},
+    }
+    json.dump(told, file, allow_nan=False)
+
+
+def head(record: RunRecord) -> dict[str, Any]:
+    """The run without its rounds."""
+    run = record.run
+    kept = ("id", "name", "created", "state", "engine", "config", "versions", "summary")
+    found: dict[str, Any] = _sound({name: getattr(run, name) for name in kept})
+    return found
+
+
+def _plain(column: NDArray[Any]) -> list[Any]:
+    return [_number(v) for v in column.tolist()]
+
+
+def _number(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _sound(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _sound(v) for k, v in value.items()}
+    return [_sound(v) for v in value] if isinstance(value, list) else _number(value)
