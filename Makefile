@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 
-.PHONY: setup demo test test-all lint bench peers clean
+.PHONY: setup demo test test-all lint docs bench peers clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup
 	$(BIN)/python benchmarks/guard.py

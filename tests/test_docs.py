@@ -54,7 +54,7 @@ LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"^ {4}(?:fedwarden|make|pip|python) ", re.MULTILINE)
 PROGRAM = re.compile(r"^(?:\w+=\S+ )*(fedwarden|make|\S*python) ")
 SHELL = re.compile(r"[|><;&$`]")  # what only a shell understands
-VARYING = re.compile(r"\d*\.\d+")  # figures may differ from machine to machine, whole numbers not
+VARYING = re.compile(r"\d*\.\d+|\d+(?= MADs)")  # may differ from machine to machine; other whole numbers may not
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,8 @@ def test_every_command_is_one_that_exists(page):
                 check_command(block, command)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_links_lead_somewhere(page):
+@pytest.mark.parametrize("page", [p for p in PAGES if "docs" not in p.parts], ids=named)
+def test_links_from_outside_the_site_lead_somewhere(page):
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in LINK.findall(prose):
         if "://" not in target and not target.startswith("mailto:"):

@@ -1,0 +1,54 @@
+"""What mkdocs does beyond reading docs/: it writes the reference, and takes in the examples and the pages at the root.
+
+Links in the sources lead from file to file, as a reader of the repository follows them. Here they are led to the same
+file's page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import reference
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+AT_THE_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+SHOWN = {".md", ".py", ".sh", ".toml"}
+LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+|(?:docs/|examples/)?[\w./-]+)(?=[)#])")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, the examples, and what lies at the root of the repository."""
+    for name, write in reference.PAGES.items():
+        files.append(File.generated(config, name, content=write()))
+    for path in sorted((ROOT / "examples").rglob("*")):
+        if path.suffix in SHOWN:
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    for name, page in AT_THE_ROOT.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Lead links to where their targets are on the site; show examples with prompts as such."""
+    source = page.file.abs_src_path
+    if source:
+        markdown = LINK.sub(lambda found: found[1] + _led(found[2], Path(source).parent, page.file.src_uri), markdown)
+    return markdown.replace("```python\n>>>", "```pycon\n>>>")
+
+
+def _led(target: str, folder: Path, page: str) -> str:
+    """The target of a link, as seen from a page of the site; what is not ours stays as it is."""
+    path = Path(os.path.normpath(folder / target))
+    if not path.exists() or not path.is_relative_to(ROOT):
+        return target
+    if path.is_dir():
+        path = path / "README.md"
+    inside = path.relative_to(ROOT).as_posix()
+    place = AT_THE_ROOT.get(inside, inside.removeprefix("docs/"))
+    return os.path.relpath(place, PurePosixPath(page).parent)
