@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, NamedTuple
 from urllib.parse import quote
@@ -75,6 +76,7 @@ def refusals(record: RoundRecord) -> str:
     return "\n".join(f"client {segment(r.client_id)}: {r.reason}" for r in record.rejected)[:TEXT]
 
 
+@lru_cache(maxsize=4096)
 def segment(text: str) -> str:
     """One part of a name in letters, digits and ``_.-``; everything else as ``:`` and hexadecimal digits.
 
