@@ -15,9 +15,10 @@ from ..core.types import RoundRecord
 from ..store.ledger import Run
 from .points import Point, refusals, title
 
-# nothing calls home, and a server that is away holds up a run for seconds, not minutes
+# nothing calls home or prints, and a server that is away holds up a run for seconds, not minutes
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
