@@ -146,12 +146,20 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, rows)
 
 
+def measured(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
+    """Every measure with how well the shift still shows and what it costs; none before there is one to compare with."""
+    known = _measured(results)
+    if not any(kind == "none" for kind, *_ in known):
+        return []
+    return [
+        Measured(kind if kind not in UNITS else f"{kind}, {value:g} {UNITS[kind]}", _best(f)[0], _lost(results, f))
+        for kind, value, f in known
+    ]
+
+
 def advice(results: Sequence[Mapping[str, Any]]) -> str:
     """The measure under which the shift shows least, for some budgets of accuracy."""
-    found = [
-        Measured(kind if kind not in UNITS else f"{kind}, {value:g} {UNITS[kind]}", _best(f)[0], _lost(results, f))
-        for kind, value, f in _measured(results)
-    ]
+    found = measured(results)
     rows = []
     for budget in (0.0, 0.01, 0.03, 0.1):
         best = recommend(found, budget)

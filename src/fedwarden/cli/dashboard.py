@@ -1,0 +1,40 @@
+"""``fedwarden dashboard``: the workspace in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..dashboard.server import serve
+from ..store.ledger import home as default_home
+from .common import Home, err
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def dashboard(
+    home: Home = None,
+    host: Annotated[
+        str, typer.Option(help="The address to serve from; another than this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8050,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
+) -> None:
+    """Runs, clients, what-ifs and audits of the workspace, live and read-only; Ctrl-C ends it.
+
+    Served to this machine alone. With `--host 0.0.0.0` others can reach it too: then a random access token is made,
+    printed once as part of the address, and needed for every request. The connection is not encrypted: across an
+    untrusted network use `ssh -L 8050:127.0.0.1:8050 HOST` in place of `--host`.
+    """
+
+    def ready(address: str) -> None:
+        print(f"fedwarden dashboard: {address}", flush=True)
+        err.print("Ctrl-C ends it.", style="dim")
+        if open_:
+            webbrowser.open(address)
+
+    serve(Path(home or default_home()), host, port, ready)

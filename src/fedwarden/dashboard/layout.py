@@ -1,0 +1,169 @@
+"""What all pages share: the frame, cards, tables, links, and what is said where there is nothing to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dash import dcc, html
+
+from ..figures.theme import CONFIG
+from .routes import link
+
+TICK = 1000  # milliseconds between two looks for new rounds
+GRAPH: Any = CONFIG
+CLEAR = "rgba(0, 0, 0, 0)"
+BLANK = {
+    "layout": {"xaxis": {"visible": False}, "yaxis": {"visible": False}, "paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR}
+}
+TABS = {"run": "Overview", "what-if": "What if", "audit": "Audit"}
+THEMES = {"system": "System", "light": "Light", "dark": "Dark"}
+
+
+def aria(**values: str) -> dict[str, Any]:
+    """What a screen reader is told of a part.
+
+    >>> aria(label="Main")
+    {'aria-label': 'Main'}
+    """
+    return {f"aria-{name}": value for name, value in values.items()}
+
+
+def frame(folder: str) -> html.Div:
+    """The head of every page, and the place where pages go."""
+    return html.Div(
+        [
+            dcc.Location(id="url"),
+            dcc.Store(id="dark"),
+            dcc.Store(id="scheme"),
+            html.A("Skip to the content", href="#page", className="skip"),
+            html.Header(
+                [
+                    dcc.Link("fedwarden", href=link("runs"), className="brand"),
+                    html.Nav(
+                        [dcc.Link("Runs", href=link("runs")), dcc.Link("Studies", href=link("studies"))],
+                        **aria(label="Main"),
+                    ),
+                    html.Span(folder, className="folder", title="The workspace that is shown"),
+                    dcc.RadioItems(
+                        THEMES, "system", id="theme", inline=True, persistence=True, persistence_type="local",
+                        className="segmented",
+                    ),
+                ],
+                className="top",
+            ),
+            html.Main(id="page", tabIndex="-1"),
+        ]
+    )  # fmt: skip
+
+
+def page(title: str, *children: Any) -> list[Any]:
+    """A page with what keeps it live: a clock, the version that is shown, and a place for problems."""
+    return [
+        dcc.Interval(id="tick", interval=TICK),
+        dcc.Store(id="version"),
+        dcc.Store(id="title", data=title),
+        html.Span(id="titled", hidden=True),
+        html.Div(id="problem", role="alert"),
+        html.Div(children, id="body"),
+    ]
+
+
+def address(kind: str) -> dcc.Location:
+    """Where a page writes what is chosen on it; each has its own, as a callback needs all its parts on one page."""
+    return dcc.Location(id=f"{kind}-address", refresh=False)
+
+
+def heading(title: str, run: int | None = None, kind: str = "") -> html.Div:
+    """A page's title; of a run, with the way back and the pages of that run."""
+    if run is None:
+        return html.Div(html.H1(title), className="heading")
+    tabs = [
+        dcc.Link(text, href=link(tab, run), className="subpage here" if tab == kind else "subpage")
+        for tab, text in TABS.items()
+    ]
+    return html.Div(
+        [html.H1(title, id=f"{kind}-heading"), html.Nav(tabs, className="subpages", **aria(label="This run"))],
+        className="heading",
+    )
+
+
+def card(title: str, *children: Any, note: str = "", **attributes: Any) -> html.Section:
+    """A titled part of a page."""
+    head = [html.H2(title), *([html.P(note, className="note")] if note else [])]
+    return html.Section([*head, *children], className="card", **attributes)
+
+
+def graph(id: str, label: str, height: int = 380) -> html.Section:
+    """A card for a figure, which brings its own title; the height keeps the page still until it is drawn."""
+    made = dcc.Graph(id=id, figure=BLANK, config=GRAPH, style={"minHeight": height})
+    return html.Section([html.H2(label, className="hidden"), made], className="card graph")
+
+
+def field(label: str, control: Any, *, of: str | None = None) -> html.Div:
+    """A control with its label."""
+    return html.Div([html.Label(label, htmlFor=of), control], className="field")
+
+
+def table(caption: str, heads: Sequence[Any], rows: Sequence[Sequence[Any]], numeric: Sequence[int] = ()) -> html.Div:
+    """A table that scrolls by itself on a narrow screen; a row's first cell is its head."""
+    style = ["number" if i in numeric else "" for i in range(len(heads))]
+    body = [
+        html.Tr(
+            [
+                html.Th(cell, scope="row", className=style[i]) if i == 0 else html.Td(cell, className=style[i])
+                for i, cell in enumerate(row)
+            ]
+        )
+        for row in rows
+    ]
+    head = html.Tr([html.Th(h, scope="col", className=style[i]) for i, h in enumerate(heads)])
+    shown = html.Table([html.Caption(caption, className="hidden"), html.Thead(head), html.Tbody(body)])
+    return html.Div(shown, className="scroll", tabIndex="0", role="region", **aria(label=caption))
+
+
+def state(text: str) -> html.Span:
+    """The state of a run as a badge."""
+    return html.Span(text, className=f"badge {text if text in ('running', 'done', 'failed', 'interrupted') else ''}")
+
+
+def empty(title: str, *hints: Any) -> html.Div:
+    """What is said where there is nothing to show, and what to do about it."""
+    return html.Div([html.P(title, className="lead"), *(html.P(hint) for hint in hints)], className="empty")
+
+
+def problem(text: str) -> html.Div:
+    """What is wrong, while the page goes on trying."""
+    return html.Div(
+        [html.Strong("This page cannot be brought up to date. "), text, " It goes on by itself when it can."],
+        className="problem",
+    )
+
+
+def percent(value: Any) -> str:
+    """An accuracy as text.
+
+    >>> percent(0.9612), percent(None)
+    ('96.1 %', '-')
+    """
+    return f"{100 * value:.1f} %" if isinstance(value, int | float) and math.isfinite(value) else "-"
+
+
+def number(value: float) -> str:
+    """A score as text, four digits.
+
+    >>> number(2.93567), number(float("nan"))
+    ('2.936', '-')
+    """
+    return f"{value:.4g}" if not math.isnan(value) else "-"
+
+
+def clients(names: Sequence[str], most: int = 6) -> str:
+    """Some clients by name.
+
+    >>> clients(["a", "b", "c"], most=2), clients([])
+    ('a, b and 1 more', 'nobody')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more or "nobody"

@@ -1,0 +1,17 @@
+"""The pages by kind. Each has ``show`` (its parts), ``version`` (what tells two states apart) and ``register``."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import audit, compare, nowhere, run, runs, studies, whatif
+
+PAGES: dict[str, ModuleType] = {
+    "runs": runs,
+    "compare": compare,
+    "run": run,
+    "what-if": whatif,
+    "audit": audit,
+    "studies": studies,
+    "nowhere": nowhere,
+}

@@ -1,0 +1,149 @@
+"""What participants could read in the shared model of one run: values, trend, what chance explains, alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from ...core.types import Observation
+from ...figures import audit as figures
+from ..layout import address, aria, card, empty, field, graph, heading, number, page, table
+from ..routes import Page, query, read, search
+from ..state import Workspace
+
+ALARMS = 100  # rows
+
+
+def show(asked: Page) -> list[Any]:
+    tools = [
+        field(label, dcc.Dropdown(id=id, clearable=False), of=id)
+        for id, label in (("observer", "Seen by"), ("source", "Source"))
+    ]
+    return page(
+        f"Audit, run {asked.run}",
+        address("audit"),
+        heading(f"Run {asked.run}", asked.run, "audit"),
+        html.Div(id="no-audit"),
+        html.Div(
+            [
+                html.Div(tools, className="tools"),
+                graph("leakage", "What the shared model shows by round, with trend and alarms"),
+                card("Alarms", html.Div(id="alarms", **aria(live="polite"))),
+            ],
+            id="audit",
+            hidden=True,
+        ),
+    )
+
+
+def version(workspace: Workspace, asked: Page) -> str:
+    run = workspace.run(asked.run or 0)
+    counts = [f"{o}={len(workspace.observations(run.id, o))}" for o in workspace.observers(run.id)]
+    return f"{run.created}:{' '.join(counts)}"
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output("no-audit", "children"),
+        Output("audit", "hidden"),
+        Output("observer", "options"),
+        Output("observer", "value"),
+        Output("source", "options"),
+        Output("source", "value"),
+        Input("version", "data"),
+        Input("observer", "value"),
+        State("source", "value"),
+        State("url", "pathname"),
+        State("url", "search"),
+    )
+    def choices(version: Any, observer: Any, source: Any, path: Any, asked: Any) -> Any:
+        run = read(path).run
+        if version is None or run is None:
+            raise PreventUpdate
+        observers = workspace.observers(run)
+        if not observers:
+            return nothing(), True, [], None, [], None
+        observer, source = observer or query(asked).get("observer"), source or query(asked).get("source")
+        chosen = observer if observer in observers else observers[0]
+        keys = sources(workspace.observations(run, chosen))
+        return (
+            [],
+            False,
+            [{"value": o, "label": o or "the observer"} for o in observers],
+            chosen,
+            [{"value": k, "label": name(k)} for k in keys],
+            source if source in keys else next(iter(keys), None),
+        )
+
+    @app.callback(
+        Output("leakage", "figure"),
+        Output("alarms", "children"),
+        Output("audit-address", "search"),
+        Input("version", "data"),
+        Input("observer", "value"),
+        Input("source", "value"),
+        Input("dark", "data"),
+        State("url", "pathname"),
+        State("url", "search"),
+    )
+    def draw(version: Any, observer: Any, source: Any, dark: Any, path: Any, asked: Any) -> Any:
+        run = read(path).run
+        if version is None or dark is None or run is None or observer not in workspace.observers(run):
+            raise PreventUpdate
+        seen = workspace.observations(run, observer)
+        if source not in sources(seen):
+            raise PreventUpdate
+        what, metric, layer = source.split("/", 2)
+        drawn = figures.leakage(seen, what, metric, layer, bool(dark)).update_layout(uirevision=source)
+        found = search(**{**query(asked), "observer": observer, "source": source})
+        return drawn, alarms(seen), no_update if found == search(**query(asked)) else found
+
+
+def sources(seen: Sequence[Observation]) -> list[str]:
+    """What was observed, in the order of the first round; those of the whole model first."""
+    keys = dict.fromkeys(f"{o.source}/{o.metric}/{o.layer}" for o in seen)
+    return sorted(keys, key=lambda key: not key.endswith("/"))
+
+
+def name(key: str) -> str:
+    """A source in words.
+
+    >>> name("outputs/mean_logits/"), name("weights/cosine/fc1")
+    ('outputs, mean logits', 'weights, cosine, fc1')
+    """
+    source, metric, layer = key.split("/", 2)
+    return f"{source}, {metric.replace('_', ' ')}" + (f", {layer}" if layer else "")
+
+
+def alarms(seen: Sequence[Observation]) -> Any:
+    """Every alarm, the latest first, with the classes that moved."""
+    found = sorted((o for o in seen if o.alarm), key=lambda o: -o.round)
+    if not found:
+        rounds = max(o.round for o in seen)
+        return html.P(f"None in {rounds} rounds: nothing departed from its past more than chance explains.")
+    rows = [
+        [
+            str(o.round),
+            name(f"{o.source}/{o.metric}/{o.layer}"),
+            number(o.value),
+            number(o.expected),
+            f"{o.p:.2g}",
+            ", ".join(map(str, o.moved())) or "-",
+        ]
+        for o in found[:ALARMS]
+    ]
+    heads = ("round", "source", "measured", "expected", "chance", "classes that moved")
+    return table("Alarms, latest first", heads, rows, (0, 2, 3, 4))
+
+
+def nothing() -> Any:
+    return empty(
+        "No audit has been recorded in this run.",
+        ["A participant records one with ", html.Code("fedwarden.flower.audit_mod"), " on its own machine; the ledger "
+         "that it writes there is shown here."],
+        ["What a planned change would show is answered by ", html.Code("fedwarden audit"), "; studies of leakage are "
+         "on the page of studies."],
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""One client of a run: what each watch saw, in which layers, why it was flagged, its weight, its rejected replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from dash import Dash, Input, Output, State, dcc, html
+from dash.exceptions import PreventUpdate
+
+from ...core.explain import explain
+from ...core.stats import robust_z
+from ...core.types import RoundRecord
+from ...figures import guard as figures
+from ..layout import GRAPH, aria, card, number, problem, table
+from ..routes import link, query, read
+from ..state import View, Workspace
+
+REASONS = 5  # flagged rounds that are explained, the latest
+PARTS = 12  # layers that are listed, the most unusual
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output("client", "children"),
+        Input("version", "data"),
+        Input("url", "search"),
+        Input("dark", "data"),
+        State("url", "pathname"),
+    )
+    def show(version: Any, asked: Any, dark: Any, path: Any) -> Any:
+        page = read(path, asked)
+        if version is None or dark is None or page.run is None:
+            raise PreventUpdate
+        name = page.query.get("client")
+        if name is None:
+            return html.P("Choose a client in the picture or in the list to see it in full.", className="note")
+        view = workspace.view(page.run)
+        if name not in view.series.clients:
+            return problem(f"No client “{name}” has taken part in this run so far.")
+        return sheet(view, name, asked, bool(dark))
+
+
+def sheet(view: View, name: str, asked: Any, dark: bool) -> Any:
+    """Everything about a client."""
+    rest = {k: v for k, v in query(asked).items() if k != "client"}
+    drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="")
+    away = dcc.Link("Close", href=link("run", view.run.id, **rest), className="close")
+    last = next((r for r in reversed(view.records) if name in r.client_ids), None)
+    text = [reasons(view, name), refused(view, name)]
+    numbers = [] if last is None else [signals(last, name), parts(last, name)]
+    figure = dcc.Graph(id="client-figure", figure=drawn, config=GRAPH)
+    label = f"Scores and weight of client {name} by round"
+    left = html.Div(figure, className="graph", role="group", **aria(label=label))
+    right = html.Div([*text, *numbers])
+    return card(f"Client {name}", away, html.Div([left, right], className="halves"), id="client-card")
+
+
+def reasons(view: View, name: str) -> Any:
+    """Why it was flagged, in words, the latest rounds first."""
+    series = view.series
+    column = series.clients.index(name)
+    gone = series.excluded_in.get(name)
+    flagged = [r for r, mine in zip(view.records, series.flagged[:, column], strict=True) if mine]
+    told = list(dict.fromkeys([*(r for r in flagged if r.round == gone), *flagged[::-1]]))[:REASONS]
+    items = [html.Li([html.Strong(_moment(r.round, gone)), explain(r).get(name, "")]) for r in told]
+    more = f"{len(flagged) - len(told)} more rounds in which it was flagged." if len(flagged) > len(told) else None
+    if not items:
+        return html.P("No watch has flagged this client.")
+    return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), more and html.P(more, className="note")])
+
+
+def refused(view: View, name: str) -> Any:
+    """Replies that were not let in, each reason with its rounds."""
+    grouped: dict[str, list[int]] = {}
+    for t, client, reason in view.series.rejected:
+        if client == name:
+            grouped.setdefault(reason, []).append(t)
+    items = [html.Li([html.Strong(f"{_rounds(rounds)}: "), reason]) for reason, rounds in grouped.items()]
+    return html.Div([html.H3("Rejected replies"), html.Ul(items)]) if items else None
+
+
+def signals(record: RoundRecord, name: str) -> Any:
+    """What every watch measured in the client's last round."""
+    i = record.client_ids.index(name)
+    rows = [
+        [
+            w.name,
+            number(float(w.signal[i])),
+            number(float(w.scores[i])),
+            number(w.threshold),
+            "yes" if w.flagged[i] else "no",
+        ]
+        for w in record.watches
+    ]
+    caption = f"Signals in round {record.round}"
+    return html.Div(
+        [html.H3(caption), table(caption, ("watch", "signal", "score", "limit", "flagged"), rows, (1, 2, 3))]
+    )
+
+
+def parts(record: RoundRecord, name: str) -> Any:
+    """The layers, or other parts, that make up its signals, the most unusual first."""
+    i = record.client_ids.index(name)
+    rows: list[tuple[float, list[Any]]] = []
+    for watch in record.watches:
+        for part, values in watch.parts.items():
+            sound = np.isfinite(values)
+            if sound[i]:
+                height = float(robust_z(values[sound])[int(sound[:i].sum())])
+                rows.append((height, [part, watch.name, number(float(values[i])), f"{np.clip(height, -999, 999):.1f}"]))
+    if not rows:
+        return None
+    caption = f"Layers in round {record.round}"
+    shown = [row for _, row in sorted(rows, key=lambda found: -found[0])[:PARTS]]
+    heads = ("part", "watch", "value", "MADs above the median")
+    return html.Div([html.H3(caption), table(caption, heads, shown, (2, 3))])
+
+
+def _moment(t: int, gone: int | None) -> str:
+    return f"Excluded in round {t}: " if t == gone else f"Round {t}: "
+
+
+def _rounds(rounds: Sequence[int]) -> str:
+    return f"Round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"

@@ -1,0 +1,97 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from ...core.series import client_order
+from ...figures import guard as figures
+from ..layout import address, aria, clients, empty, field, graph, heading, page, percent, state, table
+from ..routes import Page, link, number, query, search
+from ..state import View, Workspace
+
+ENDS = ("first", "second")
+
+
+def show(_: Page) -> list[Any]:
+    ends = [field(f"{end.title()} run", dcc.Dropdown(id=end, clearable=False), of=end) for end in ENDS]
+    return page(
+        "Compare",
+        address("compare"),
+        heading("Two runs side by side"),
+        html.Div(ends, className="tools"),
+        html.Div(id="facts", **aria(live="polite")),
+        graph("both", "Accuracy and excluded clients of both runs", 520),
+    )
+
+
+def version(workspace: Workspace, asked: Page) -> str:
+    heads = [workspace.run(n) for n in (number(asked.query.get(k)) for k in ENDS) if n is not None]
+    return f"{len(workspace.briefs())} " + " ".join(f"{r.id}:{r.created}:{r.state}:{r.rounds}" for r in heads)
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output("first", "options"),
+        Output("second", "options"),
+        Output("first", "value"),
+        Output("second", "value"),
+        Input("version", "data"),
+        State("url", "search"),
+    )
+    def choices(version: Any, asked: Any) -> Any:
+        if version is None:
+            raise PreventUpdate
+        options = [{"value": r["run"], "label": f"{r['run']}  {r['name']}"} for r in workspace.briefs()]
+        return options, options, *(number(query(asked).get(end)) for end in ENDS)
+
+    @app.callback(
+        Output("compare-address", "search"),
+        Input("first", "value"),
+        Input("second", "value"),
+        State("version", "data"),
+        State("url", "search"),
+    )
+    def choose(first: Any, second: Any, version: Any, asked: Any) -> Any:
+        found = search(first=number(first), second=number(second))
+        return no_update if version is None or found == asked else found
+
+    @app.callback(
+        Output("facts", "children"),
+        Output("both", "figure"),
+        Input("version", "data"),
+        Input("url", "search"),
+        Input("dark", "data"),
+    )
+    def draw(version: Any, asked: Any, dark: Any) -> Any:
+        if version is None or dark is None:
+            raise PreventUpdate
+        numbers = [number(query(asked).get(k)) for k in ENDS]
+        if None in numbers:
+            return empty("Choose two runs."), no_update
+        first, second = (workspace.view(n, "") for n in numbers if n is not None)
+        names = (f"{first.run.id} {first.run.name}", f"{second.run.id} {second.run.name}")
+        drawn = figures.compare(first.series, second.series, names, bool(dark))
+        return facts(workspace, first, second), drawn.update_layout(uirevision=str(numbers))
+
+
+def facts(workspace: Workspace, first: View, second: View) -> Any:
+    """What both runs were and came to."""
+    briefs = {row["run"]: row for row in workspace.briefs()}
+    rows = [briefs[v.run.id] for v in (first, second)]
+    mine, theirs = (set(v.series.excluded_in) for v in (first, second))
+    body = [
+        ["state", *(state(r["state"]) for r in rows)],
+        ["engine", *(r["engine"] for r in rows)],
+        ["preset", *(r["preset"] or "-" for r in rows)],
+        ["rounds", *(str(r["rounds"]) for r in rows)],
+        ["clients", *(str(len(v.series.clients)) for v in (first, second))],
+        ["clean accuracy", *(percent(r["accuracy"]) for r in rows)],
+        ["excluded in both", *[clients(client_order([*(mine & theirs)]))] * 2],
+        ["excluded here alone", *(clients(client_order([*gone])) for gone in (mine - theirs, theirs - mine))],
+    ]
+    heads = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
+    return table("Both runs", heads, body)

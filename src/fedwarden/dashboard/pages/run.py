@@ -1,0 +1,219 @@
+"""One run: in words, clients x rounds, who is worst now, what the model learned, and one client in full."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from ...core.series import Series
+from ...figures import guard as figures
+from ...figures.theme import empty as nothing
+from ...figures.theme import labels
+from ...report.summary import NAMED, tell
+from ...store.digest import reasons
+from ...store.record import RunRecord
+from ..layout import address, aria, card, empty, field, graph, heading, number, page, state, table
+from ..routes import Page, link, query, read, search
+from ..state import View, Workspace
+from . import client as details
+
+SCALES = ("linear", "log", "robust z")
+WORST = 12  # clients in the list
+
+
+def show(asked: Page) -> list[Any]:
+    scale = asked.query.get("scale", "")
+    watch = dcc.Dropdown(id="watch", clearable=False, placeholder="no watch yet")
+    scales = dcc.RadioItems(
+        SCALES, scale if scale in SCALES else "linear", id="scale", inline=True, className="segmented"
+    )
+    tools = html.Div([field("Watch", watch, of="watch"), field("Colours", scales)], className="tools")
+    return page(
+        f"Run {asked.run}",
+        address("run"),
+        heading(f"Run {asked.run}", asked.run, "run"),
+        html.Div(id="summary", className="summary", **aria(live="polite")),
+        tools,
+        html.Div(
+            [
+                graph("heatmap", "Scores of every client in every round", 420),
+                card("Who is worst now", html.Div(id="worst")),
+            ],
+            className="wide-and-narrow",
+        ),
+        html.Div(id="client", **aria(live="polite")),
+        html.Div(
+            [
+                graph("learning", "Accuracy and loss by round, with exclusions", 580),
+                graph("scores", "Scores over rounds with the limit", 420),
+            ],
+            className="halves",
+        ),
+    )
+
+
+def version(workspace: Workspace, asked: Page) -> str:
+    run = workspace.run(asked.run or 0)
+    return f"{run.created}:{run.state}:{run.rounds}"
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output("run-heading", "children"),
+        Output("summary", "children"),
+        Output("watch", "options"),
+        Output("watch", "value"),
+        Input("version", "data"),
+        State("url", "pathname"),
+        State("url", "search"),
+        State("watch", "value"),
+    )
+    def head(version: Any, path: Any, asked: Any, watch: Any) -> Any:
+        watch = watch or query(asked).get("watch")
+        view = _view(workspace, version, path, watch)
+        names = list(view.watches)
+        title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
+        return title, told(workspace, view), names, watch if watch in names else next(iter(names), None)
+
+    @app.callback(
+        Output("heatmap", "figure"),
+        Input("version", "data"),
+        Input("watch", "value"),
+        Input("scale", "value"),
+        Input("dark", "data"),
+        State("url", "pathname"),
+    )
+    def draw_heatmap(version: Any, watch: Any, scale: Any, dark: Any, path: Any) -> Any:
+        view = _view(workspace, version, path, watch, dark)
+        if watch not in view.series.watches:
+            return nothing("", "this run has recorded no scores", dark)
+        scale = scale if scale in SCALES else "linear"
+        drawn = figures.heatmap(view.series, watch, scale, dark)
+        return drawn.update_layout(uirevision=f"{path} {watch}")
+
+    @app.callback(
+        Output("learning", "figure"), Input("version", "data"), Input("dark", "data"), State("url", "pathname"),
+        State("watch", "value"),
+    )  # fmt: skip
+    def draw_learning(version: Any, dark: Any, path: Any, watch: Any) -> Any:
+        view = _view(workspace, version, path, watch, dark)
+        return figures.learning(view.series, dark).update_layout(uirevision=path)
+
+    @app.callback(
+        Output("scores", "figure"),
+        Output("worst", "children"),
+        Input("version", "data"),
+        Input("watch", "value"),
+        Input("url", "search"),
+        Input("dark", "data"),
+        State("url", "pathname"),
+    )
+    def draw_scores(version: Any, watch: Any, asked: Any, dark: Any, path: Any) -> Any:
+        view = _view(workspace, version, path, watch, dark)
+        if watch not in view.series.watches:
+            return nothing("", "this run has recorded no scores", dark), empty("This run has recorded no scores.")
+        chosen = query(asked).get("client")
+        drawn = figures.scores(view.series, watch, (chosen,) if chosen in view.series.clients else (), dark)
+        return drawn.update_layout(uirevision=f"{path} {watch}"), ranking(view, watch, query(asked))
+
+    @app.callback(
+        Output("run-address", "search"),
+        Input("watch", "value"),
+        Input("scale", "value"),
+        Input("heatmap", "clickData"),
+        State("url", "pathname"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def steer(watch: Any, scale: Any, click: Any, path: Any, asked: Any) -> Any:
+        """What is chosen is in the address, so that a link shows it again."""
+        run, known = read(path).run, query(asked)
+        if run is None:
+            raise PreventUpdate
+        view = workspace.view(run, str(watch or ""))
+        new = {**known, "scale": scale if scale in SCALES[1:] else None}
+        if watch in view.watches:
+            new["watch"] = watch if watch != view.watches[0] else None
+        clicked = clicked_client(click, view.series)
+        if clicked is not None:
+            new["client"] = clicked
+        found = search(**new)
+        return no_update if found == search(**known) else found
+
+    details.register(app, workspace)
+
+
+def told(workspace: Workspace, view: View) -> Any:
+    """The run in words."""
+    gone = dict(list(view.series.excluded_in.items())[:NAMED])
+    records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
+    sentences = tell(RunRecord(view.run, view.series, (), reasons(records, gone)))
+    return [html.P(sentences[0], className="lead"), html.Ul([html.Li(s) for s in sentences[1:]])]
+
+
+def ranking(view: View, watch: str, asked: dict[str, str]) -> Any:
+    """The clients that come closest to the limit, or exceed it farthest."""
+    rows = []
+    for place in worst(view.series, watch):
+        here = aria(current="true") if asked.get("client") == place.client else {}
+        href = link("run", view.run.id, **{**asked, "client": place.client})
+        shown = dcc.Link(place.client, href=href, title=f"Show client {place.client}")
+        gone = f"excluded in round {place.excluded_in}" if place.excluded_in else "over the limit" if place.over else ""
+        rows.append([html.Span(shown, **here), number(place.score), number(place.limit), gone])
+    return table("Clients, those closest to the limit first", ("client", "score", "limit", ""), rows, (1, 2))
+
+
+class Place(NamedTuple):
+    """Where a client stood in the last round that it took part in."""
+
+    client: str
+    round: int
+    score: float
+    limit: float
+    over: bool
+    excluded_in: int | None
+
+
+def worst(series: Series, watch: str, most: int = WORST) -> list[Place]:
+    """Clients by their last score, on a scale of 0 at the median client and 1 at the limit; highest first."""
+    seen, gone = series.watches[watch], series.excluded_in
+    there = np.isfinite(seen.scores)
+    last = len(series) - 1 - there[::-1].argmax(axis=0)
+    column = np.arange(len(series.clients))
+    score, height = seen.scores[last, column], figures.to_limit(seen)[last, column]
+    order = np.lexsort((-score, -np.nan_to_num(height, nan=-np.inf)))
+    return [
+        Place(
+            series.clients[j],
+            int(series.rounds[last[j]]),
+            float(score[j]),
+            float(seen.threshold[last[j]]),
+            bool(seen.flagged[last[j], j]),
+            gone.get(series.clients[j]),
+        )
+        for j in order
+        if there[:, j].any()
+    ][:most]
+
+
+def clicked_client(click: Any, series: Series) -> str | None:
+    """The client of a clicked cell or cross; a browser may send anything."""
+    try:
+        point = click["points"][0]
+        if "customdata" not in point:
+            return series.clients[labels(series.clients).index(point["y"])]
+        cell = point["customdata"]  # a typed array, which JSON makes a table by position
+        place = int(cell["2"] if isinstance(cell, dict) else cell[2])
+        return series.clients[place] if 0 <= place < len(series.clients) else None
+    except (TypeError, KeyError, IndexError, ValueError):
+        return None
+
+
+def _view(workspace: Workspace, version: Any, path: Any, watch: Any, dark: Any = False) -> View:
+    run = read(path).run
+    if version is None or dark is None or run is None:
+        raise PreventUpdate
+    return workspace.view(run, str(watch or ""))

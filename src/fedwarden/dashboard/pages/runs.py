@@ -1,0 +1,96 @@
+"""The runs of the workspace: their state as it changes, a filter, and two to compare."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dash import ALL, Dash, Input, Output, State, dcc, html
+from dash.exceptions import PreventUpdate
+
+from ..layout import aria, clients, empty, field, heading, page, percent, state, table
+from ..routes import Page, link
+from ..state import Workspace
+
+HEADS = ("run", "name", "state", "rounds", "engine", "preset", "clean accuracy", "excluded", "started", "compare")
+SEARCHED = ("run", "name", "state", "engine", "preset")
+MOST = 200  # rows; the filter finds the others
+
+
+def show(asked: Page) -> list[Any]:
+    find = dcc.Input(
+        asked.query.get("filter", ""), id="filter", type="search", placeholder="name, state, engine or preset",
+        autoComplete="off",
+    )  # fmt: skip
+    tools = html.Div([field("Filter", find, of="filter"), html.Div(id="compare")], className="tools")
+    return page("Runs", heading("Runs"), tools, html.Div(id="runs", **aria(live="polite")))
+
+
+def version(workspace: Workspace, _: Page) -> str:
+    return json.dumps(workspace.briefs())
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output("runs", "children"),
+        Input("version", "data"),
+        Input("filter", "value"),
+        State({"type": "pick", "run": ALL}, "value"),
+    )
+    def rows(version: Any, text: Any, picked: Any) -> Any:
+        if version is None:
+            raise PreventUpdate
+        return listing(workspace.briefs(), str(text or ""), _chosen(picked))
+
+    @app.callback(Output("compare", "children"), Input({"type": "pick", "run": ALL}, "value"))
+    def offer(picked: Any) -> Any:
+        chosen = _chosen(picked)
+        if len(chosen) != 2:
+            return html.Span("Tick two runs to compare them.", className="note")
+        first, second = sorted(chosen)
+        href = link("compare", first=first, second=second)
+        return dcc.Link(f"Compare runs {first} and {second}", href=href, className="button")
+
+
+def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int]) -> Any:
+    """The runs whose words have the text in them."""
+    if not rows:
+        return empty(
+            "No run has been recorded in this workspace yet.",
+            ["Start with ", html.Code("fedwarden demo"), "; its rounds appear here as they come."],
+        )
+    words = text.lower().split()
+    found = [r for r in rows if all(any(w in str(r[k]).lower() for k in SEARCHED) for w in words)]
+    if not found:
+        return empty(f"None of {len(rows)} runs has “{text}” in its name, state, engine or preset.")
+    shown = table("Runs, newest first", HEADS, [_row(r, chosen) for r in found[:MOST]], numeric=(0, 3, 6))
+    more = html.P(f"{len(found) - MOST} more; narrow them down with the filter.") if len(found) > MOST else None
+    return [shown, more]
+
+
+def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Any]:
+    number = row["run"]
+    label = html.Span(f"Compare run {number}", className="hidden")
+    tick = dcc.Checklist(
+        [{"label": label, "value": number}], [number] if number in chosen else [], id={"type": "pick", "run": number}
+    )
+    return [
+        dcc.Link(str(number), href=link("run", number)),
+        dcc.Link(row["name"], href=link("run", number)),
+        state(row["state"]),
+        f"{row['rounds']} of {row['of']}" if row["of"] else str(row["rounds"]),
+        row["engine"],
+        row["preset"] or "-",
+        percent(row["accuracy"]),
+        clients(row["excluded"]),
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])),
+        tick,
+    ]
+
+
+def _chosen(picked: Any) -> list[int]:
+    """The runs that are ticked, from what a browser sent."""
+    lists = [p for p in picked if isinstance(p, list)] if isinstance(picked, list) else []
+    return [n for found in lists for n in found if isinstance(n, int)]

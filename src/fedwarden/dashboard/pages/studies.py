@@ -1,0 +1,116 @@
+"""Studies of leakage: which source tells a change from its nulls, and what hides it at which price."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html
+from dash.exceptions import PreventUpdate
+
+from ...experiments.audit import FRESH, SETTINGS, STILL, ratio
+from ...experiments.audits import AUDITS
+from ...experiments.leakage import name, severities, sources, verdicts
+from ...experiments.mitigation import measured
+from ...figures import audit as figures
+from ..layout import address, empty, field, graph, heading, page
+from ..routes import Page, query, search
+from ..state import Workspace
+
+MITIGATIONS = "mitigations"
+KINDS = dict.fromkeys(audit.runs for audit in AUDITS.values())
+NAMES = tuple(f"{kind}-{data}" for kind, data in product(KINDS, SETTINGS))
+
+
+def show(_: Page) -> list[Any]:
+    tools = [
+        field(label, dcc.Dropdown(id=id, clearable=False), of=id)
+        for id, label in (("study", "Study"), ("case", "Case"))
+    ]
+    return page(
+        "Studies",
+        address("studies"),
+        heading("Studies of leakage"),
+        html.Div(id="no-study"),
+        html.Div(
+            [
+                html.Div(tools, className="tools"),
+                dcc.Loading(graph("study-figure", "The result of the study"), type="dot", delay_show=300),
+            ],
+            id="studies",
+            hidden=True,
+        ),
+    )
+
+
+def version(workspace: Workspace, _: Page) -> str:
+    return " ".join(f"{n}:{stamp}" for n in NAMES if (stamp := workspace.study_stamp(n)) is not None)
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output("no-study", "children"),
+        Output("studies", "hidden"),
+        Output("study", "options"),
+        Output("study", "value"),
+        Output("case", "options"),
+        Output("case", "value"),
+        Input("version", "data"),
+        Input("study", "value"),
+        State("case", "value"),
+        State("url", "search"),
+    )
+    def choices(version: Any, study: Any, case: Any, asked: Any) -> Any:
+        if version is None:
+            raise PreventUpdate
+        there = [n for n in NAMES if workspace.study_stamp(n) is not None]
+        if not there:
+            return nothing(), True, [], None, [], None
+        study, case = study or query(asked).get("study"), case or query(asked).get("case")
+        chosen = study if study in there else there[0]
+        known = cases(workspace, chosen)
+        return [], False, there, chosen, known, case if case in known else next(iter(known), None)
+
+    @app.callback(
+        Output("study-figure", "figure"),
+        Output("studies-address", "search"),
+        Input("version", "data"),
+        Input("study", "value"),
+        Input("case", "value"),
+        Input("dark", "data"),
+    )
+    def draw(version: Any, study: Any, case: Any, dark: Any) -> Any:
+        if version is None or dark is None or study not in NAMES or case not in cases(workspace, study):
+            raise PreventUpdate
+        found = judged(workspace, study, workspace.study_stamp(study), case)
+        drawn = (figures.mitigation if study.startswith(MITIGATIONS) else figures.aurocs)(found, bool(dark))
+        return drawn.update_layout(uirevision=f"{study} {case}"), search(study=study, case=case)
+
+
+def cases(workspace: Workspace, study: str) -> list[str]:
+    """What of a study can be shown: federations and severities; of the mitigations, all in one."""
+    found = workspace.study(study)
+    if study.startswith(MITIGATIONS):
+        return ["all measures"] if measured(found) else []
+    sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in found})
+    return [f"{m} of {n} changes to {ratio(e)}" for n, m in sizes for e in severities(found)[::-1]]
+
+
+@lru_cache(maxsize=16)
+def judged(workspace: Workspace, study: str, stamp: Any, case: str) -> Any:
+    """The measures of a mitigation study, or every source's verdicts in a case; ``stamp`` tells when to look again."""
+    found = workspace.study(study)
+    if study.startswith(MITIGATIONS):
+        return measured(found)
+    changed, _, n, *_, even = case.split()
+    part = [r for r in found if (r["cell"]["n"], r["cell"]["m"]) == (int(n), int(changed))]
+    return {name(key): verdicts(part, key, f"fresh {even}", [STILL, FRESH]) for key in sources(part)}
+
+
+def nothing() -> Any:
+    return empty(
+        "No study of leakage has been run in this workspace.",
+        ["Start one with ", html.Code("fedwarden reproduce audit-mitigations"), " or ",
+         html.Code("fedwarden reproduce audit-sensitivity --data digits"), "; its results appear here as they come."],
+    )  # fmt: skip

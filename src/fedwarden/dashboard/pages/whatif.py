@@ -1,0 +1,210 @@
+"""What if: another rule, history or policy on the recorded signals, and which exclusions change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from ...core.errors import FedwardenError
+from ...core.registry import lookup, names, parameters, summary
+from ...sim.recorded import decide_again, truth_of
+from ...sim.replay import Change, compare, spell_guard
+from ...store.digest import distinct_notes, note_kind
+from ..layout import address, aria, card, empty, heading, page, table
+from ..routes import Page, query, read, search
+from ..state import View, Workspace
+
+PARTS = {"rule": "Rule", "history": "History", "policy": "Policy"}
+AS_RECORDED = "as recorded"
+MOST = 200  # rows of clients
+Settings = tuple[str, ...]
+
+
+def show(asked: Page) -> list[Any]:
+    return page(
+        f"What if, run {asked.run}",
+        address("what-if"),
+        heading(f"Run {asked.run}", asked.run, "what-if"),
+        card(
+            "Another guard",
+            html.Div([_part(part, label, asked.query) for part, label in PARTS.items()], className="thirds"),
+            note="Decides again from the recorded signals, at once and without training. The model, and what the "
+            "clients sent, stay those of the recorded run.",
+        ),
+        dcc.Loading(html.Div(id="verdict", **aria(live="polite")), type="dot", delay_show=300),
+    )
+
+
+def version(workspace: Workspace, asked: Page) -> str:
+    run = workspace.run(asked.run or 0)
+    return f"{run.created}:{run.state}:{bool(run.rounds)}"
+
+
+def register(app: Dash, workspace: Workspace) -> None:
+    @app.callback(
+        Output({"type": "options", "part": MATCH}, "children"),
+        Input({"type": "part", "part": MATCH}, "value"),
+        State("url", "search"),
+    )
+    def offer(name: Any, asked: Any) -> Any:
+        part = ctx.outputs_grouping["id"]["part"]
+        return options(part, name, query(asked)) if part in PARTS and name in names(part) else []
+
+    @app.callback(
+        Output("verdict", "children"),
+        Output("what-if-address", "search"),
+        Input("version", "data"),
+        Input({"type": "part", "part": ALL}, "value"),
+        Input({"type": "option", "part": ALL, "name": ALL}, "value"),
+        State({"type": "part", "part": ALL}, "id"),
+        State({"type": "option", "part": ALL, "name": ALL}, "id"),
+        State("url", "pathname"),
+        State("url", "search"),
+    )
+    def decide(version: Any, chosen: Any, values: Any, parts: Any, places: Any, path: Any, asked: Any) -> Any:
+        run = read(path).run
+        if version is None or run is None:
+            raise PreventUpdate
+        wanted = {p["part"]: name for p, name in zip(parts, chosen, strict=True)}
+        given = {f"{p['part']}.{p['name']}": value for p, value in zip(places, values, strict=True)}
+        kept = chosen_parts(wanted, given)
+        found = search(**kept)
+        return verdict(workspace.view(run), settings(kept)), no_update if found == search(**query(asked)) else found
+
+
+def chosen_parts(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
+    """The components that were chosen and their options, as an address holds them; what is unknown is left out."""
+    kept = {}
+    for part, name in wanted.items():
+        if part in PARTS and name in names(part):
+            kept[part] = name
+            for option, default in parameters(lookup(part, name)).items():
+                value = given.get(f"{part}.{option}")
+                if isinstance(value, str | int | float) and value != "" and value != _shown(default):
+                    kept[f"{part}.{option}"] = _shown(value)
+    return kept
+
+
+def settings(kept: Mapping[str, str]) -> Settings:
+    """The same as settings of a guard."""
+    return tuple(f"{key}={value}" for key, value in kept.items())
+
+
+def verdict(view: View, chosen: Settings) -> Any:
+    """What the other guard would have decided, in words and by client."""
+    if not view.records:
+        return empty("No round has been recorded yet.", "What another guard makes of them shows when there are some.")
+    try:
+        guard, changes, notes = judge(view, chosen)
+    except FedwardenError as error:
+        return html.Div(str(error), className="problem", role="alert")
+    different = [c for c in changes if c.recorded != c.replayed]
+    same = [c for c in changes if c.recorded == c.replayed and c.recorded is not None]
+    truth = truth_of(view.run)
+    head = (
+        f"{len(different)} of {len(changes)} clients are treated differently." if different else "The same decisions."
+    )
+    over = html.Details([html.Summary(f"Over rounds 1 to {view.records[-1].round}; the guard in full"), guard])
+    warnings = [html.Li(f"From round {rounds[0]}: {note}") for note, rounds in notes.items()]
+    return card(
+        head,
+        html.Div(over, className="note"),
+        html.Div([html.Strong("Limits"), html.Ul(warnings)], className="warning") if warnings else None,
+        _changes(different + same, truth) if different or same else html.P("Nobody is excluded either way."),
+        _unseen(changes),
+        id="verdict-card",
+    )
+
+
+@lru_cache(maxsize=8)
+def judge(view: View, chosen: Settings) -> tuple[str, list[Change], dict[str, list[int]]]:
+    """The guard in words, the exclusions before and after, and its warnings."""
+    warden, rounds = decide_again(view.run, view.records, chosen)
+    warnings = distinct_notes(((r.round, w.warning) for r in rounds for w in r.watches if w.warning), note_kind)
+    return spell_guard(warden), compare(view.records, rounds), warnings
+
+
+def options(part: str, name: str, asked: Mapping[str, str]) -> list[Any]:
+    """A control for every option of a component, at its default or as the address has it."""
+    factory = lookup(part, name)
+    hints = get_type_hints(factory)
+    made: list[Any] = [html.P(summary(part, name).replace("`", ""), className="note")]
+    given = asked if asked.get(part) == name else {}
+    for option, default in parameters(factory).items():
+        id = {"type": "option", "part": part, "name": option}
+        value, hint = given.get(f"{part}.{option}", _shown(default)), hints.get(option)
+        choices = get_args(hint) if get_origin(hint) is Literal else ("true", "false") if hint is bool else ()
+        if choices:
+            control: Any = dcc.Dropdown(
+                list(choices), value if value in choices else choices[0], id=id, clearable=False
+            )
+        else:
+            control = dcc.Input(_number(value), id=id, type="number", step="any", debounce=0.4)
+        made.append(html.Label([option.replace("_", " "), control], className="field"))
+    return made
+
+
+def _part(part: str, label: str, asked: Mapping[str, str]) -> html.Div:
+    known = names(part)
+    chosen = asked.get(part, "")
+    id = {"type": "part", "part": part}
+    control = dcc.Dropdown(
+        [{"label": AS_RECORDED, "value": ""}, *known], chosen if chosen in known else "", id=id, clearable=False
+    )
+    return html.Div([html.Label([label, control], className="field"), html.Div(id={"type": "options", "part": part})])
+
+
+def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
+    rows = [
+        [
+            c.client,
+            "-" if c.recorded is None else f"round {c.recorded}",
+            "-" if c.replayed is None else f"round {c.replayed}",
+            _words(c),
+            *([] if truth is None else ["attacker" if c.client in truth else "honest"]),
+        ]
+        for c in changes[:MOST]
+    ]
+    heads = ["client", "excluded, recorded", "excluded, what if", "change", *([] if truth is None else ["truth"])]
+    more = html.P(f"{len(changes) - MOST} more clients.") if len(changes) > MOST else None
+    return html.Div([table("Exclusions before and after", heads, rows), more])
+
+
+def _words(change: Change) -> str:
+    before, after = change.recorded, change.replayed
+    if before == after:
+        return "as recorded"
+    if after is None:
+        seen = f", as far as it was seen (to round {change.unseen_from - 1})" if change.unseen_from else ""
+        return "no longer excluded" + seen
+    if before is None:
+        return "newly excluded"
+    return f"{abs(after - before)} rounds {'later' if after > before else 'earlier'}"
+
+
+def _unseen(changes: Sequence[Change]) -> Any:
+    gone = [c.client for c in changes if c.unseen_from]
+    if not gone:
+        return None
+    text = (
+        f"The recorded run stopped asking {len(gone)} clients when it excluded them: of later rounds nothing is known."
+    )
+    return html.P(text, className="note")
+
+
+def _shown(value: Any) -> str:
+    """An option as text."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

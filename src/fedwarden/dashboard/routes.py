@@ -1,0 +1,75 @@
+"""Addresses of pages: read from what a browser sends, which may be anything, and written for links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+LARGEST = 2**63 - 1  # of SQLite
+RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?/?", re.ASCII)
+FIXED = {"/": "runs", "/compare": "compare", "/studies": "studies"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A kind of page, the run it is about, and its query."""
+
+    kind: str
+    run: int | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(path: Any, search: Any = "") -> Page:
+    """The page behind an address; of kind "nowhere" where there is none.
+
+    >>> read("/run/3/what-if", "?rule=gesd"), read("/run/../etc")
+    (Page(kind='what-if', run=3, query={'rule': 'gesd'}), Page(kind='nowhere', run=None, query={}))
+    """
+    path = path if isinstance(path, str) else "/"
+    if path in FIXED or path.rstrip("/") in FIXED:
+        return Page(FIXED[path if path in FIXED else path.rstrip("/")], None, query(search))
+    found = RUN.fullmatch(path)
+    if found is None or int(found[1]) > LARGEST:
+        return Page("nowhere")
+    return Page(found[2] or "run", int(found[1]), query(search))
+
+
+def query(search: Any) -> dict[str, str]:
+    """The query of an address; of a key given twice, the last."""
+    try:
+        return dict(parse_qsl(search.lstrip("?"), max_num_fields=50)) if isinstance(search, str) else {}
+    except ValueError:  # more fields than any page has
+        return {}
+
+
+def number(text: Any) -> int | None:
+    """A run's number, if it is one.
+
+    >>> number("12"), number("1e3"), number("../1"), number(None)
+    (12, None, None, None)
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text if 0 <= text <= LARGEST else None
+    plain = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 19
+    return int(text) if plain and int(text) <= LARGEST else None
+
+
+def link(kind: str, run: int | None = None, **values: Any) -> str:
+    """The address of a page; values that are None are left out.
+
+    >>> link("what-if", 3, rule="gesd"), link("runs"), link("run", 3, client="a b", watch=None)
+    ('/run/3/what-if?rule=gesd', '/', '/run/3?client=a+b')
+    """
+    path = next((p for p, k in FIXED.items() if k == kind), None) or f"/run/{run}" + (
+        f"/{kind}" if kind != "run" else ""
+    )
+    return path + search(**values)
+
+
+def search(**values: Any) -> str:
+    """The query part of an address."""
+    given = {k: v for k, v in values.items() if v is not None}
+    return "?" + urlencode(given) if given else ""

@@ -1,0 +1,150 @@
+"""What the pages know of a workspace: read when its files change, kept until they change again.
+
+Nothing here writes. A run that grows is read from its last known round on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
+
+from ..core.series import Series
+from ..core.types import Observation, RoundRecord
+from ..experiments.study import results, results_file
+from ..store.digest import brief
+from ..store.ledger import Ledger, LedgerError, Run
+
+T = TypeVar("T")
+
+PATIENCE = 1.0  # seconds to wait for a locked ledger; the page asks again by itself
+SETTLED = 0.2  # seconds after which a file's time tells that it has not changed since it was read
+KEPT = 24  # values, of which a run of 1,000 clients and 500 rounds takes some 100 MB
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A run as far as it was read, with the names of all its watches."""
+
+    run: Run
+    watches: tuple[str, ...]
+    records: tuple[RoundRecord, ...]
+    series: Series
+
+
+class Stamp(NamedTuple):
+    """What tells two states of a ledger apart: which file it is, and its size and time with those of its log."""
+
+    file: int
+    parts: tuple[tuple[int, int], ...]
+
+
+class Kept(NamedTuple):
+    stamp: Stamp
+    settled: bool
+    value: Any
+
+
+class Workspace:
+    """The ledger and the studies of a folder; safe to use from many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._lock = RLock()
+
+    def briefs(self) -> list[dict[str, Any]]:
+        """All runs in short, newest first."""
+        return self._read("briefs", lambda ledger, _: [brief(ledger, run) for run in ledger.runs()])
+
+    def run(self, number: int) -> Run:
+        """The head of a run."""
+        return self._read(("run", number), lambda ledger, _: _find(ledger, number))
+
+    def view(self, number: int, watch: str | None = None) -> View:
+        """A run with one of its watches, the first where it has none of that name; with all where none is given."""
+        with self._lock:
+            if watch is not None and ("view", number, None) not in self._kept:
+                names = self._read(("watches", number), lambda ledger, _: ledger.watches(number))
+                only = watch if watch in names else next(iter(names), None)
+            else:
+                only = None
+            return self._read(("view", number, only), lambda ledger, old: _grow(ledger, number, only, old))
+
+    def record(self, number: int, round: int) -> RoundRecord:
+        """One round in full; it never changes."""
+        return self._read(("record", number, round), lambda ledger, old: old or ledger.record(number, round))
+
+    def observers(self, number: int) -> tuple[str, ...]:
+        """Whose audits a run has recorded."""
+        return self._read(("observers", number), lambda ledger, _: ledger.observers(number))
+
+    def observations(self, number: int, observer: str) -> list[Observation]:
+        """What one observer of a run saw."""
+        return self._read(("audit", number, observer), lambda ledger, _: ledger.observations(number, observer))
+
+    def study(self, name: str) -> list[dict[str, Any]]:
+        """The results of a study so far; none where it was never run."""
+        return results(self.folder, name)
+
+    def study_stamp(self, name: str) -> tuple[int, int] | None:
+        """Tells two states of a study's results apart; None where it was never run."""
+        return _size_and_time(results_file(self.folder, name))
+
+    def stamp(self) -> Stamp:
+        """The state of the ledger's files, which costs no look into them."""
+        path = self.folder / "ledger.sqlite"
+        try:
+            parts = (_size_and_time(path), _size_and_time(path.with_name(f"{path.name}-wal")))
+            return Stamp(path.stat().st_ino, tuple(part for part in parts if part is not None))
+        except OSError:
+            return Stamp(0, ())
+
+    def _read(self, key: Hashable, read: Callable[[Ledger, Any], T]) -> T:
+        """A value as it was read last, read again if the ledger has changed since; ``read`` gets the former value."""
+        with self._lock:
+            stamp, kept = self.stamp(), self._kept.get(key)
+            if kept is not None and kept.settled and kept.stamp == stamp:
+                self._kept.move_to_end(key)
+                return kept.value  # type: ignore[no-any-return]
+            old = kept.value if kept is not None and kept.stamp.file == stamp.file else None
+            with Ledger(self.folder, read_only=True, patience=PATIENCE) as ledger, ledger.snapshot():
+                value = read(ledger, old)
+            newest = max((modified for _, modified in stamp.parts), default=0)
+            self._kept[key] = Kept(stamp, time.time_ns() - newest > SETTLED * 1e9, value)
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return value
+
+
+def _find(ledger: Ledger, number: int) -> Run:
+    found = next((run for run in ledger.runs() if run.id == number), None)
+    if found is None:
+        raise LedgerError(f"There is no run {number} in this workspace; the page of runs lists those there are.")
+    return found
+
+
+def _grow(ledger: Ledger, number: int, watch: str | None, old: View | None) -> View:
+    """The view with the rounds that were committed since."""
+    run = _find(ledger, number)
+    if old is None or old.run.created != run.created:
+        old = View(run, (), (), Series.of(()))
+    last = old.records[-1].round if old.records else 0
+    new = ledger.records(number, last, None if watch is None else [watch])
+    watches = old.watches or ledger.watches(number)
+    if not new:
+        return replace(old, run=run, watches=watches)
+    return View(run, watches, (*old.records, *new), old.series.then(new))
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
