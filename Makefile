@@ -50,4 +50,4 @@ $(PEERS)/.installed: benchmarks/peers-requirements.txt constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

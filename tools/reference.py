@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -175,12 +176,21 @@ def components() -> str:
             [
                 f"`{name}`",
                 summary(kind, name).replace("``", "`"),
-                ", ".join(f"`{option} = {usual!r}`" for option, usual in options(kind, name).items()),
+                ", ".join(f"`{_option(*pair)}`" for pair in options(kind, name).items()),
             ]
             for name in names(kind)
         ]
         parts.append(f"## {kind}\n\n{table(['name', 'what it is', 'options and defaults'], rows)}")
     return "\n\n".join(parts) + "\n"
+
+
+def _option(option: str, usual: Any) -> str:
+    """An option as TOML has it; one that is not set by itself has no value there.
+
+    >>> _option("weighted", True), _option("f", None)
+    ('weighted = true', 'f')
+    """
+    return option if usual is None else f"{option} = {json.dumps(usual, default=str)}"
 
 
 def api() -> str:
