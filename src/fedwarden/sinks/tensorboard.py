@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -35,6 +37,7 @@ class EventFiles:
     def __init__(self, folder: Path) -> None:
         self.folder, self.last = folder, _last_step(folder)
         self.kit: Any = import_module("torch.utils.tensorboard.summary")
+        self.event: Any = import_module("tensorboard.compat.proto.event_pb2").Event
         self.writer: Any = None
 
     def write(self, record: RoundRecord, points: Sequence[Point]) -> None:
@@ -45,14 +48,22 @@ class EventFiles:
                 f"    {line}" for line in lines
             )  # TensorBoard renders Markdown; this is a block of code
             values += self.kit.text("rejected", verbatim).value
-        self.writer = self.writer or import_module("torch.utils.tensorboard").FileWriter(self.folder)
-        self.writer.add_summary(self.kit.Summary(value=values), record.round)
-        self.writer.flush()
+        self._append(step=record.round, summary=self.kit.Summary(value=values))
         self.last = record.round
 
     def close(self, state: str) -> None:
         if self.writer is not None:
             self.writer.close()
+
+    def _append(self, **event: Any) -> None:
+        """Write without the thread that PyTorch's writer has, which would not raise what goes wrong here and now."""
+        if self.writer is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}").open("xb")
+            self.writer = import_module("tensorboard.summary.writer.record_writer").RecordWriter(file)
+            self._append(file_version="brain.Event:2")
+        self.writer.write(self.event(wall_time=time.time(), **event).SerializeToString())
+        self.writer.flush()
 
 
 def _last_step(folder: Path) -> int:
