@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,25 @@ def cohort_of():
         return fw.Cohort(round, ids, updates, counts, params, np.asarray(trusted, bool))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def played(cohort_of):
+    """Six rounds of eight clients: h lies far out and is excluded in round 2, b sends infinities in round 4."""
+    warden = fw.Warden(
+        [fw.Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, name="far")], "quarantine"
+    )
+    records = []
+    for t in range(1, 7):
+        ids = [c for c in "abcdefgh" if warden.asks(c)]
+        rows = np.random.default_rng(t).normal(size=(len(ids), 5))
+        if "h" in ids:
+            rows[ids.index("h")] += 90.0
+        if t == 4:
+            rows[ids.index("b")] = np.inf
+        record = warden.step(cohort_of(rows, ids=ids, round=t)).record
+        records.append(replace(record, metrics={"accuracy": t / 10, "loss": 1 / t}))
+    return records
 
 
 @pytest.fixture(scope="session")

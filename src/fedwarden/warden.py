@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +13,16 @@ import torch
 
 from .admission import Admission, Reply, admit, clip_counts, clipped_notes, screen, size_faults
 from .core.errors import ConfigError
+from .core.html import facts
 from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal, equip
 from .core.registry import component, describe, make
+from .core.series import Series
 from .core.stats import Mask, Scores, mad
 from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, WatchRecord
 from .core.updates import Updates
 
 Combine = Literal["any", "all", "vote"]
+RECENT = 100  # rounds that a warden can show
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,7 @@ class Warden:
         self.admission = admission or Admission()
         self.remeasure = remeasure
         self.memory = self._blank()
+        self.recent: deque[RoundRecord] = deque(maxlen=RECENT)
 
     @classmethod
     def preset(cls, name: str, **options: Any) -> Warden:
@@ -249,7 +255,7 @@ class Warden:
         rejections = [*rejected, *refused]
         if not len(inside):
             notes.append(f"no usable reply ({len(rejections)} rejected); the model is kept")
-            return Outcome(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
+            return self._remember(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
         judgement = decide(
             self.memory, self.watches, self.policy, self.combine, self.remeasure, inside.round, inside.client_ids,
             lambda trusted: self._measure(replace(inside, trusted=trusted)),
@@ -258,7 +264,7 @@ class Warden:
         state, aggregate = self._aggregate(inside, judgement.weights, notes)
         self.memory = replace(judgement.memory, aggregator=state)
         weights = judgement.weights if aggregate.weights is None else aggregate.weights
-        return Outcome(aggregate.update, self._record(cohort, keep, judgement, rejections, notes, weights))
+        return self._remember(aggregate.update, self._record(cohort, keep, judgement, rejections, notes, weights))
 
     def state_dict(self) -> dict[str, Any]:
         """All that is remembered, as plain numbers and tensors."""
@@ -280,6 +286,34 @@ class Warden:
         names = ", ".join(w.name for w in self.watches)
         policy, aggregator = (describe(x)["name"] for x in (self.policy, self.aggregator))
         return f"Warden(watches=[{names}], policy={policy!r}, aggregator={aggregator!r})"
+
+    @property
+    def series(self) -> Series:
+        """The last rounds that this warden judged, as arrays; they are for looking at and no part of its state."""
+        return Series.of(tuple(self.recent))
+
+    def plot(
+        self, watch: str | None = None, client: str | None = None, scale: str = "linear", dark: bool = False
+    ) -> Any:
+        """The last rounds as a Plotly figure: the scores of a watch, the first by default, or one client."""
+        return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
+
+    def _repr_html_(self) -> str:
+        waiting = ", ".join(f"{w.name} (waits for a server)" for w in self.waiting)
+        told = {
+            "watches": ", ".join(filter(None, [*(w.name for w in self.watches), waiting])) or "none",
+            "policy": describe(self.policy)["name"],
+            "aggregator": describe(self.aggregator)["name"],
+            "last round": self.recent[-1].round if self.recent else "none yet",
+            "excluded": ", ".join(self.excluded) or "nobody",
+        }
+        return facts(told, "Warden")
+
+    def _remember(self, update: torch.Tensor, record: RoundRecord) -> Outcome:
+        if self.recent and record.round <= self.recent[-1].round:  # another run, or this one from an earlier state
+            self.recent.clear()
+        self.recent.append(record)
+        return Outcome(update, record)
 
     def _enter(self, cohort: Cohort) -> tuple[Cohort, list[int], list[Rejection], list[str]]:
         """The part of the cohort that may stay, with clipped counts and who is trusted."""

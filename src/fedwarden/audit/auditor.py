@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import ConfigError, nearest
+from ..core.html import table
 from ..core.stats import Scores, spent_level
 from ..core.types import Observation
 from . import outputs
@@ -29,6 +32,7 @@ METRICS: Mapping[str, Callable[[Any, Any], float]] = {
     "cmd_tanh": partial(cmd, bounds="tanh"),
 }
 COUNTS = ("accuracy", "ks")  # they move in steps of one sample
+RECENT = 10_000  # observations that an auditor can show
 PAST = 20  # changes of the outputs that are remembered
 
 
@@ -94,6 +98,7 @@ class Auditor:
         self.series: dict[str, list[float]] = {}
         self.tests: dict[str, int] = {}
         self.changes: dict[str, list[list[float]]] = {}
+        self.recent: deque[Observation] = deque(maxlen=RECENT)
 
     def observe(
         self, round: int, params: Params, own: Params | None = None, share: float | None = None
@@ -110,9 +115,29 @@ class Auditor:
             pairs = zip(self._answers(before), self._answers(now), strict=True)
             seen += [self._vector(round, metric, after - first) for (metric, first), (_, after) in pairs]
         self.view = now
+        self.recent.extend(seen)
         if self.record is not None:
             self.record(seen)
         return seen
+
+    def plot(self, source: str | None = None, metric: str | None = None, layer: str = "", dark: bool = False) -> Any:
+        """What one source showed, as a Plotly figure; by default the one with the least probable departure."""
+        known = [
+            o for o in self.recent if o.layer == layer and source in (None, o.source) and metric in (None, o.metric)
+        ]
+        first = min(known, key=lambda o: (math.isnan(o.p), o.p), default=None)
+        of = (source or "all sources", metric or "all metrics") if first is None else (first.source, first.metric)
+        return import_module("fedwarden.figures.audit").leakage(tuple(self.recent), *of, layer, dark)
+
+    def _repr_html_(self) -> str:
+        last = [o for o in self.recent if o.round == self.recent[-1].round]
+        rows = [
+            [o.source, o.metric, o.layer or "whole model", f"{o.value:.4g}", f"{o.expected:.4g}", f"{o.p:.2g}",
+             "alarm" if o.alarm else ""]
+            for o in last
+        ]  # fmt: skip
+        title = f"Auditor, round {last[0].round}" if last else "Auditor: nothing observed yet"
+        return table(["source", "metric", "layer", "measured", "expected", "p", ""], rows, title)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is remembered, as plain numbers and tensors; representations are computed again from the model."""

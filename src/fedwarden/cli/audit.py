@@ -90,7 +90,7 @@ def _surest(found: Answer, null: str) -> str:
         return median(v[null].auroc for v in source.verdicts.values())
 
     best = max(found.sources, key=middle)
-    return f"{_name(best)}: AUROC {_auroc(best, null)}"
+    return f"{best.name}: AUROC {_auroc(best, null)}"
 
 
 def _classes(found: Answer) -> list[str]:
@@ -112,19 +112,15 @@ def _sources(found: Answer) -> object:
         sighted = sum(v == "the shift" for v in s.sees.values())
         first = min((t for t in s.first.values() if t is not None), default=None)
         shown.add_row(
-            _name(s), *(_auroc(s, n) for n in nulls), f"{sighted} of {many}", "-" if first is None else str(first)
+            s.name, *(_auroc(s, n) for n in nulls), f"{sighted} of {many}", "-" if first is None else str(first)
         )
     return shown
 
 
 def _auroc(source: Source, null: str) -> str:
     """The AUROC of the median observer, with its interval."""
-    found = sorted((v[null] for v in source.verdicts.values()), key=lambda v: v.auroc)[len(source.verdicts) // 2]
+    found = source.against(null)
     return "{} ({} to {})".format(*(f"{x:.2f}".removeprefix("0") for x in (found.auroc, found.low, found.high)))
-
-
-def _name(source: Source) -> str:
-    return f"{source.source}, {source.metric.replace('_', ' ')}"
 
 
 def _follow(plan: Plan, quiet: bool) -> Answer:

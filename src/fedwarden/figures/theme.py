@@ -43,7 +43,7 @@ def template(dark: bool = False) -> Any:
         layout={
             "font": {"family": "system-ui, sans-serif", "size": 13, "color": ink},
             "title": {
-                "x": 0, "xref": "paper", "y": 1, "yanchor": "top", "pad": {"t": 16}, "font": {"size": 15},
+                "x": 0, "xref": "container", "y": 1, "yanchor": "top", "pad": {"t": 16, "l": 12}, "font": {"size": 15},
                 "subtitle": {"font": {"size": 12, "color": GREY}},
             },
             "paper_bgcolor": paper,

@@ -5,8 +5,9 @@ const scheme = matchMedia("(prefers-color-scheme: dark)");
 function draw(template, width) {
   figures.forEach((figure, i) => {
     const height = width ? Math.min(figure.layout.height, 440) : figure.layout.height; // two on a sheet of paper
-    const layout = { ...figure.layout, template, width, height, autosize: !width };
-    Plotly.react(`figure-${i}`, figure.data, layout, config);
+    const place = document.getElementById(`figure-${i}`);
+    place.style.height = `${height}px`; // of which Plotly takes the size when the window changes
+    Plotly.react(place, figure.data, { ...figure.layout, template, width, height, autosize: !width }, config);
   });
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..attacks import DataAttack
 from ..audit.verdict import BY_CLASS, Leakage, leakage, magnitude, sees
 from ..core.config import Strict, override, parse, read_toml
 from ..core.errors import ConfigError
+from ..core.html import table as html_table
 from ..core.stats import Scores
 from ..core.types import Observation
 from .rehearsal import Branch, Gaze, rehearse
@@ -77,6 +79,14 @@ class Source:
     first: dict[str, int | None]
     moved: dict[str, float]
 
+    @property
+    def name(self) -> str:
+        return f"{self.source}, {self.metric.replace('_', ' ')}"
+
+    def against(self, null: str) -> Leakage:
+        """The verdict of the median observer."""
+        return sorted((v[null] for v in self.verdicts.values()), key=lambda v: v.auroc)[len(self.verdicts) // 2]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -94,6 +104,29 @@ class Answer:
     def first(self) -> int | None:
         """The round from which on the change itself shows to somebody."""
         return min((t for s in self.sources for t in s.first.values() if t is not None), default=None)
+
+    def verdicts(self) -> dict[str, dict[str, Leakage]]:
+        """Of each source its verdict against each null, as the median observer has it."""
+        return {
+            s.name: {null: s.against(null) for null in next(iter(s.verdicts.values()))}
+            for s in sorted(self.sources, key=lambda s: -s.against(FRESH).auroc)
+        }
+
+    def plot(self, dark: bool = False) -> Any:
+        """How well each source tells the change from its nulls, as a Plotly figure."""
+        return import_module("fedwarden.figures.audit").aurocs(self.verdicts(), dark)
+
+    def _repr_html_(self) -> str:
+        found = self.verdicts()
+        nulls = list(dict.fromkeys(null for verdict in found.values() for null in verdict))
+        rows = [
+            [name, *(f"{v[n].auroc:.2f} ({v[n].low:.2f} to {v[n].high:.2f})" for n in nulls)]
+            for name, v in found.items()
+        ]
+        shift, many = len(self.clients(("the shift",))), len(self.plan.observers)
+        return html_table(
+            ["source", *(f"AUROC against {n}" for n in nulls)], rows, f"The change shows to {shift} of {many} clients"
+        )
 
 
 def load_plan(file: Path, settings: Sequence[str] = ()) -> Plan:

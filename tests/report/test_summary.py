@@ -1,0 +1,93 @@
+"""A run in sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwarden.core.series import Series
+from fedwarden.core.types import Observation
+from fedwarden.report.summary import tell
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.store.digest import reasons
+from fedwarden.store.ledger import Run
+from fedwarden.store.record import RunRecord
+
+RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {}, {}, 6)
+
+
+@pytest.fixture
+def record(played):
+    series = Series.of(played)
+    return RunRecord(RUN, series, (), reasons(played, series.excluded_in))
+
+
+def test_what_happened_to_whom_and_why(record):
+    told = tell(record)
+    assert told[0] == "Run 3 (ward), begun on 1 January 1970, is complete: 6 of 6 rounds with 8 clients."
+    assert told[1] == "The model's clean accuracy is 60.0 % after round 6."
+    assert told[2] == "1 of 8 clients was excluded: h in round 2."
+    assert told[3].startswith("Why h: ")
+    assert "MAD" not in told[3]  # numbers stand in the table
+    assert told[4].startswith("1 reply of 1 client was rejected before judgement: ")
+    assert not any("simulation" in sentence for sentence in told)
+
+
+def test_the_best_round_is_told_where_it_is_not_the_last(record):
+    metrics = {"accuracy": np.array([0.1, 0.5, 0.9, 0.8, 0.7, np.nan])}
+    told = tell(replace(record, series=replace(record.series, metrics=metrics)))
+    assert told[1] == "The model's clean accuracy is 70.0 % after round 5; its best was 90.0 % in round 3."
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("running", "is recorded as running: 6 of 9 rounds so far"),
+        ("failed", "failed after 6 of 9 rounds"),
+        ("interrupted", "was interrupted after 6 of 9 rounds"),
+        ("parked", "is 'parked': 6 of 9 rounds"),
+    ],
+)
+def test_every_state(record, state, words):
+    assert words in tell(replace(record, run=replace(RUN, state=state, config={"rounds": 9})))[0]
+
+
+def test_a_simulation_knows_the_truth(record):
+    config = load_scenario(
+        {"data": {"clients": 8}, "attacks": [{"name": "label_flip", "clients": [0, 1]}]}
+    ).model_dump()
+    ids = tuple(map(str, range(8)))  # the last one is excluded: honest
+    simulated = replace(RUN, engine="in-process", config=config)
+    told = tell(replace(record, run=simulated, series=replace(record.series, clients=ids, rejected=((4, "1", "odd"),))))
+    assert "This was a simulation, so the truth is known: it excluded 0 of 2 attackers and 1 honest client." in told
+
+
+def test_nothing_recorded_and_nothing_watched(record):
+    empty = tell(RunRecord(replace(RUN, state="running", config={}), Series.of([])))
+    assert empty == ["Run 3 (ward), begun on 1 January 1970, is recorded as running: 0 rounds so far.",
+                     "No round has been recorded."]  # fmt: skip
+    bare = replace(record.series, watches={}, excluded=np.zeros_like(record.series.excluded), metrics={}, rejected=())
+    bare = replace(bare, weights=np.full_like(bare.weights, 0.125))
+    assert tell(replace(record, series=bare))[1:] == [
+        "No accuracy was recorded.",
+        "No watch was set, so no client was judged.",
+    ]
+
+
+def test_an_audit_is_told(record):
+    calm = [Observation(t, "weights", "cosine", "", 1.0, 1.0, 0.1, 0.9, False) for t in (2, 3)]
+    alarm = Observation(4, "outputs", "mean_logits", "", 1.0, 0.1, 9.0, 1e-4, True, {"3": 5.0, "7": -4.0, "1": 0.1})
+    assert "in 2 rounds, in 1 way; nothing departed" in tell(replace(record, observations=tuple(calm)))[-1]
+    told = tell(replace(record, observations=(*calm, alarm)))[-1]
+    assert told == (
+        "An auditor looked at the shared model in 3 rounds, in 2 ways; 1 alarm, the first in round 4: outputs, mean "
+        "logits (by chance with probability 0.0001); the answers for class 3 and 7 moved."
+    )
+
+
+def test_warnings_are_told_once(record):
+    notes = tuple((t, f"far: at most {t} of 9 can be flagged") for t in (1, 2, 3))
+    told = tell(replace(record, series=replace(record.series, notes=notes)))
+    assert told[-1] == "Warning in 3 rounds from 1 to 3: far: at most 1 of 9 can be flagged."
