@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..dashboard.screenshot import screenshot
 from ..dashboard.server import serve
 from ..store.ledger import home as default_home
 from .common import Home, err
@@ -23,6 +24,14 @@ def dashboard(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8050,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--screenshot", help="Write one page as PNG with this machine's Chromium, and stop.", metavar="FILE"
+        ),
+    ] = None,
+    page: Annotated[str, typer.Option(help="The page of the screenshot, as in /run/2?client=0.")] = "/",
+    dark: Annotated[bool, typer.Option("--dark", help="A dark screenshot.")] = False,
 ) -> None:
     """Runs, clients, what-ifs and audits of the workspace, live and read-only; Ctrl-C ends it.
 
@@ -37,4 +46,8 @@ def dashboard(
         if open_:
             webbrowser.open(address)
 
-    serve(Path(home or default_home()), host, port, ready)
+    folder = home or default_home()
+    if picture is not None:
+        screenshot(folder, picture, page, dark)
+    else:
+        serve(folder, host, port, ready)

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from waitress import create_server
@@ -23,18 +24,21 @@ class ServerError(FedwardenError):
 
 
 def serve(folder: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve a workspace; ``ready`` gets the address to open, with the token where there is one."""
+    """Serve a workspace until Ctrl-C; ``ready`` gets the address to open, with the token where there is one."""
+    server, where = prepare(folder, host, port)
+    try:
+        ready(where)
+        server.run()
+    finally:
+        server.close()
+
+
+def prepare(folder: Path, host: str, port: int) -> tuple[Any, str]:
+    """A server that listens but does not answer yet, and the address to open."""
     token = None if is_loopback(host) else secrets.token_urlsafe(32)
-    app = create_app(folder, token)
-    with listen(host, port) as listener:
-        server = create_server(
-            app.server, sockets=[listener], threads=THREADS, ident="", clear_untrusted_proxy_headers=True
-        )
-        ready(address(host, listener.getsockname()[1], token))
-        try:
-            server.run()
-        finally:
-            server.close()
+    listener = listen(host, port)
+    server = create_server(create_app(folder, token).server, sockets=[listener], threads=THREADS, ident="")
+    return server, address(host, listener.getsockname()[1], token)
 
 
 def listen(host: str, port: int) -> socket.socket:

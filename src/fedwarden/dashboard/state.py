@@ -139,7 +139,8 @@ def _grow(ledger: Ledger, number: int, watch: str | None, old: View | None) -> V
     watches = old.watches or ledger.watches(number)
     if not new:
         return replace(old, run=run, watches=watches)
-    return View(run, watches, (*old.records, *new), old.series.then(new))
+    series = old.series.then(new) if old.records else Series.of(new)
+    return View(run, watches, (*old.records, *new), series)
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:

@@ -150,7 +150,7 @@ def told(workspace: Workspace, view: View) -> Any:
     """The run in words."""
     gone = dict(list(view.series.excluded_in.items())[:NAMED])
     records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
-    sentences = tell(RunRecord(view.run, view.series, (), reasons(records, gone)))
+    sentences = tell(RunRecord(view.run, view.series, reasons=reasons(records, gone)))
     return [html.P(sentences[0], className="lead"), html.Ul([html.Li(s) for s in sentences[1:]])]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
@@ -22,6 +23,7 @@ from ..state import View, Workspace
 PARTS = {"rule": "Rule", "history": "History", "policy": "Policy"}
 AS_RECORDED = "as recorded"
 MOST = 200  # rows of clients
+JUDGING = Lock()  # who asks the same meanwhile waits for the answer in place of computing it again
 Settings = tuple[str, ...]
 
 
@@ -36,7 +38,11 @@ def show(asked: Page) -> list[Any]:
             note="Decides again from the recorded signals, at once and without training. The model, and what the "
             "clients sent, stay those of the recorded run.",
         ),
-        dcc.Loading(html.Div(id="verdict", **aria(live="polite")), type="dot", delay_show=300),
+        dcc.Loading(
+            html.Div(id="verdict", **aria(live="polite")),
+            delay_show=300,
+            custom_spinner=html.P("Deciding again, round by round…", className="badge running", role="status"),
+        ),
     )
 
 
@@ -100,7 +106,8 @@ def verdict(view: View, chosen: Settings) -> Any:
     if not view.records:
         return empty("No round has been recorded yet.", "What another guard makes of them shows when there are some.")
     try:
-        guard, changes, notes = judge(view, chosen)
+        with JUDGING:
+            guard, changes, notes = judge(view, chosen)
     except FedwardenError as error:
         return html.Div(str(error), className="problem", role="alert")
     different = [c for c in changes if c.recorded != c.replayed]

@@ -1,0 +1,52 @@
+"""A picture of a page, taken with a Chromium that is installed on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+
+from ..core.errors import FedwardenError
+from .server import prepare
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SETTLED = 8000  # milliseconds of the page's own time, in which it loads and draws
+PATIENCE = 60  # seconds
+
+
+class PictureError(FedwardenError):
+    """A picture that cannot be taken."""
+
+
+def screenshot(
+    folder: Path, file: Path, page: str = "/", dark: bool = False, size: tuple[int, int] = (1280, 900)
+) -> None:
+    """Write a page of a workspace's dashboard as PNG."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        raise PictureError(f"a picture needs one of {', '.join(BROWSERS)}; install one, as by apt install chromium")
+    server, address = prepare(folder, "127.0.0.1", 0)
+    Thread(target=server.run, daemon=True).start()
+    theme = f"{'&' if '?' in page else '?'}theme={'dark' if dark else 'light'}"
+    with TemporaryDirectory(prefix="fedwarden-") as profile:
+        command = [
+            browser, "--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
+            f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1",
+            f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}",
+            address.rstrip("/") + "/" + page.lstrip("/") + theme,
+        ]  # fmt: skip
+        if os.geteuid() == 0:  # Chromium's sandbox refuses root
+            command.insert(1, "--no-sandbox")
+        file.unlink(missing_ok=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise PictureError(f"{browser} took longer than {PATIENCE} s; try again on a less busy machine") from error
+        finally:
+            server.close()
+    if not file.is_file():
+        last = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise PictureError(f"{browser} wrote no picture to {file}: {last}")
