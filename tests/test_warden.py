@@ -487,3 +487,34 @@ def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watc
     )  # fmt: skip
     assert judged.flagged.tolist() == record.flagged.tolist()
     assert tuple(judged.memory.excluded) == record.excluded == ("f",)
+
+
+def test_a_warden_shows_the_rounds_it_judged(cohort_of):
+    warden = fw.Warden(
+        [fw.Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, name="far")], "quarantine"
+    )
+    assert "none yet" in warden._repr_html_()
+    assert "recorded" in warden.plot().layout.annotations[0].text
+    ids = ["a", "b", "c", "d", "<b>eve</b>"]
+    rows = np.random.default_rng(0).normal(size=(5, 3))
+    rows[4] += 99.0
+    for t in (1, 2, 3):
+        live = [i for i, c in enumerate(ids) if warden.asks(c)]
+        warden.step(cohort_of(rows[live], ids=[ids[i] for i in live], round=t))
+    assert warden.series.rounds.tolist() == [1, 2, 3]
+    assert "&lt;b&gt;eve&lt;/b&gt;" in warden._repr_html_()
+    assert "<b>" not in warden._repr_html_()
+    assert warden.plot().layout.title.text.startswith("far")
+    assert warden.plot(client="a").layout.title.text == "Client a"
+
+
+def test_what_a_warden_shows_is_bounded_and_no_part_of_its_state(cohort_of):
+    warden = fw.Warden()
+    for t in range(1, 131):
+        warden.step(cohort_of([[1.0], [2.0]], round=t))
+    assert len(warden.recent) == 100
+    other = fw.Warden()
+    other.load_state_dict(warden.state_dict())
+    assert not other.recent
+    warden.step(cohort_of([[1.0], [2.0]], round=1))  # another run
+    assert warden.series.rounds.tolist() == [1]

@@ -288,3 +288,20 @@ def test_a_share_of_its_own_for_each_round():
     own, other = torch.randn(2410), torch.randn(2410)
     auditor.observe(1, 0.25 * own + 0.75 * other, own, share=0.25)
     torch.testing.assert_close(auditor.view.target, other)
+
+
+def test_an_auditor_shows_what_it_saw():
+    net = nn.Linear(2, 2)
+    auditor = Auditor(net, probe=torch.eye(2), n=2, sources=("weights",), metrics=("cosine", "cmd"))
+    assert "nothing observed yet" in auditor._repr_html_()
+    assert "nothing" in auditor.plot().layout.annotations[0].text
+    rng = torch.Generator().manual_seed(0)
+    for t in range(1, 9):
+        auditor.observe(t, torch.randn(6, generator=rng), own=torch.zeros(6))
+    last = [o for o in auditor.recent if o.round == 8]
+    text = auditor._repr_html_()
+    assert "round 8" in text
+    assert all(f"{o.value:.4g}" in text for o in last)
+    assert auditor.plot("weights", "cmd").layout.title.text == "weights, cmd"
+    least = min((o for o in auditor.recent if not math.isnan(o.p)), key=lambda o: o.p)
+    assert auditor.plot().layout.title.text == f"weights, {least.metric}"

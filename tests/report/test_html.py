@@ -35,9 +35,9 @@ def run_of(engine="flower", **changes):
     return replace(Run(3, "ward 7", 0.0, "done", engine, {"rounds": 6}, {"torch": "2.13"}, {}, 6), **changes)
 
 
-def record_of(records, run=None, observations=()):
+def record_of(records, run=None, observations=None):
     series = Series.of(records)
-    return RunRecord(run or run_of(), series, tuple(observations), reasons(records, series.excluded_in))
+    return RunRecord(run or run_of(), series, observations or {}, reasons(records, series.excluded_in))
 
 
 class Reader(HTMLParser):
@@ -97,7 +97,7 @@ def hostile(played):
     ]
     run = run_of(EVIL, name=EVIL, config={EVIL: {EVIL: EVIL}}, versions={EVIL: EVIL})
     seen = [Observation(t, EVIL, EVIL, EVIL, 1.0, 1.0, 0.1, 0.9, t == 3) for t in (2, 3)]
-    return record_of(records, run, seen)
+    return record_of(records, run, {EVIL: seen})
 
 
 def test_what_a_client_says_is_text(played):
@@ -126,7 +126,7 @@ def cases(played):
     yield "no round", record_of([], run_of(state="running"))
     yield "no watch", record_of(bare)
     yield "one round", record_of(played[:1], run_of(state="running"))
-    yield "audit only", record_of([], run_of("audit"), seen)
+    yield "audit only", record_of([], run_of("audit"), {"": seen})
     yield "no metric", record_of([replace(r, metrics={}) for r in played])
     yield "all", hostile(played)
 

@@ -21,7 +21,7 @@ RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {}, {}, 6)
 @pytest.fixture
 def record(played):
     series = Series.of(played)
-    return RunRecord(RUN, series, (), reasons(played, series.excluded_in))
+    return RunRecord(RUN, series, {}, reasons(played, series.excluded_in))
 
 
 def test_what_happened_to_whom_and_why(record):
@@ -79,10 +79,10 @@ def test_nothing_recorded_and_nothing_watched(record):
 def test_an_audit_is_told(record):
     calm = [Observation(t, "weights", "cosine", "", 1.0, 1.0, 0.1, 0.9, False) for t in (2, 3)]
     alarm = Observation(4, "outputs", "mean_logits", "", 1.0, 0.1, 9.0, 1e-4, True, {"3": 5.0, "7": -4.0, "1": 0.1})
-    assert "in 2 rounds, in 1 way; nothing departed" in tell(replace(record, observations=tuple(calm)))[-1]
-    told = tell(replace(record, observations=(*calm, alarm)))[-1]
+    assert "in 2 rounds, in 1 way; nothing departed" in tell(replace(record, observations={"": calm}))[-1]
+    told = tell(replace(record, observations={"eve": [*calm, alarm]}))[-1]
     assert told == (
-        "An auditor looked at the shared model in 3 rounds, in 2 ways; 1 alarm, the first in round 4: outputs, mean "
+        "Auditor eve looked at the shared model in 3 rounds, in 2 ways; 1 alarm, the first in round 4: outputs, mean "
         "logits (by chance with probability 0.0001); the answers for class 3 and 7 moved."
     )
 

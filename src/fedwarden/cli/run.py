@@ -208,7 +208,10 @@ def _report(report: dict[str, Any], home: Path | None) -> None:
     if report["attackers"]:
         out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
     out.print(f"  honest excluded    {len(report['wronged'])}")
-    commands = [f"fedwarden show {report['run']}  # its clients, who was excluded and why"]
+    commands = [
+        f"fedwarden show {report['run']}  # its clients, who was excluded and why",
+        f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",
+    ]
     if report["watched"]:
         commands.append(f"fedwarden replay {report['run']} --rule gesd  # what another rule would have decided")
     hint(*commands, folder=home)

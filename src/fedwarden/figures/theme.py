@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs as get_plotlyjs
 from plotly.subplots import make_subplots
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (  # Okabe and Ito (2008), without black

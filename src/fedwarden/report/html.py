@@ -15,19 +15,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from ..core.config import to_toml
 from ..core.html import facts, table
 from ..core.words import rounds_of
 from ..figures import audit, guard
-from ..figures.theme import CONFIG, template
+from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
 from ..store.digest import digest, distinct_notes, note_kind
 from ..store.record import RunRecord
 from .summary import day, tell
 
-WATCHES, SOURCES = 6, 8  # drawn at most
+WATCHES, SOURCES = 6, 8  # drawn at most, of each auditor
 HERE = Path(__file__).parent
 
 
@@ -79,10 +77,11 @@ def figures(record: RunRecord) -> Iterator[Any]:
     for watch in list(series.watches)[:WATCHES]:
         yield guard.heatmap(series, watch)
         yield guard.scores(series, watch)
-    seen = dict.fromkeys((o.source, o.metric, o.layer) for o in record.observations)
-    alarmed = {(o.source, o.metric, o.layer) for o in record.observations if o.alarm}
-    for source in sorted(seen, key=lambda s: (s not in alarmed, s[2] != ""))[:SOURCES]:
-        yield audit.leakage(record.observations, *source)
+    for who, seen in record.observations.items():
+        named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
+        alarmed = {(o.source, o.metric, o.layer) for o in seen if o.alarm}
+        for source in sorted(named, key=lambda s: (s not in alarmed, s[2] != ""))[:SOURCES]:
+            yield audit.leakage(seen, *source).update_layout(title_subtitle_text=plain(f"seen by {who}") if who else "")
 
 
 def tables(record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -106,10 +105,11 @@ def tables(record: RunRecord) -> Iterator[tuple[str, str]]:
         notes = distinct_notes(series.notes, note_kind)
         yield "Warnings", table(["when", "warning"], [[rounds_of(rounds), note] for note, rounds in notes.items()])
     if record.observations:
-        alarms = [o for o in record.observations if o.alarm]
-        rows = [[o.round, o.source, o.metric, o.layer or "whole model", f"{o.value:.4g}", f"{o.expected:.4g}",
-                 f"{o.p:.2g}"] for o in alarms]  # fmt: skip
-        head = ["round", "source", "metric", "layer", "measured", "expected", "p"]
+        head = ["auditor", "round", "source", "metric", "layer", "measured", "expected", "p"]
+        rows = [
+            [who, o.round, o.source, o.metric, o.layer or "all", *(f"{x:.4g}" for x in (o.value, o.expected, o.p))]
+            for who, seen in record.observations.items() for o in seen if o.alarm
+        ]  # fmt: skip
         yield "Alarms of the audit", table(head, rows) if rows else "<p>None.</p>"
 
 

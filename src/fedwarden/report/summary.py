@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 
+from ..core.types import Observation
 from ..core.words import count, listed, rounds_of
 from ..sim.recorded import truth_of
 from ..store.digest import distinct_notes, note_kind
@@ -134,21 +136,21 @@ def _warnings(record: RunRecord) -> list[str]:
 
 
 def _audit(record: RunRecord) -> list[str]:
-    seen = record.observations
-    if not seen:
-        return []
+    return [_auditor(who, seen) for who, seen in record.observations.items() if seen]
+
+
+def _auditor(who: str, seen: Sequence[Observation]) -> str:
     sources = {(o.source, o.metric, o.layer) for o in seen}
     alarms = [o for o in seen if o.alarm]
-    rounds = len({o.round for o in seen})
-    head = f"An auditor looked at the shared model in {count(rounds, 'round')}, in {count(len(sources), 'way')}"
+    rounds, name = len({o.round for o in seen}), f"Auditor {who}" if who else "An auditor"
+    head = f"{name} looked at the shared model in {count(rounds, 'round')}, in {count(len(sources), 'way')}"
     if not alarms:
-        return [f"{head}; nothing departed from its trend by more than chance explains."]
+        return f"{head}; nothing departed from its trend by more than chance explains."
     first = alarms[0]
     what = f"{first.source}, {first.metric.replace('_', ' ')}" + (f", {first.layer}" if first.layer else "")
     by_chance = f" (by chance with probability {first.p:.2g})" if math.isfinite(first.p) else ""
     moved = f"; the answers for class {listed([str(c) for c in first.moved()])} moved" if first.moved() else ""
-    many = count(len(alarms), "alarm")
-    return [f"{head}; {many}, the first in round {first.round}: {what}{by_chance}{moved}."]
+    return f"{head}; {count(len(alarms), 'alarm')}, the first in round {first.round}: {what}{by_chance}{moved}."
 
 
 def _percent(value: float) -> str:

@@ -78,7 +78,9 @@ def write_json(record: RunRecord, file: IO[str]) -> None:
         "reasons": dict(record.reasons),
         "rejected": [{"round": t, "client": c, "reason": reason} for t, c, reason in series.rejected],
         "notes": [{"round": t, "note": note} for t, note in series.notes],
-        "observations": [{k: _number(v) for k, v in asdict(o).items()} for o in record.observations],
+        "observations": [
+            {"observer": who, **_sound(asdict(o))} for who, seen in record.observations.items() for o in seen
+        ],
         "table": {name: _plain(column) for name, column in columns(series).items()},
     }
     json.dump(told, file, allow_nan=False)

@@ -21,11 +21,15 @@ from .ledger import Ledger, Run
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """One run as it stood in the ledger when it was read; ``reasons`` say why each excluded client was."""
+    """One run as it stood in the ledger when it was read.
+
+    ``observations`` are what each auditor saw, by its name, which may be empty; ``reasons`` say of each excluded client
+    why it was.
+    """
 
     run: Run
     series: Series
-    observations: tuple[Observation, ...] = ()
+    observations: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -41,7 +45,8 @@ class RunRecord:
             run = ledger.run(which)
             records = ledger.records(run.id)
             series = Series.of(records)
-            return cls(run, series, tuple(ledger.observations(run.id)), reasons(records, series.excluded_in))
+            seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
+            return cls(run, series, seen, reasons(records, series.excluded_in))
 
     def metric(self, name: str) -> float | None:
         """The last value of a metric; None where there is none."""
