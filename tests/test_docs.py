@@ -51,6 +51,7 @@ FENCE = re.compile(r"^```(\w*) *$")
 COMMENT = re.compile(r"<!-- *(not run|slow|exits with):? *(.*?) *-->")
 SAVE = re.compile(r"save (?:this |it |them )?as `([\w.-]+)`", re.IGNORECASE)
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+INLINE = re.compile(r"`fedwarden\s+(\w[^`]*)`")
 COMMAND = re.compile(r"^ {4}(?:fedwarden|make|pip|python) ", re.MULTILINE)
 PROGRAM = re.compile(r"^(?:\w+=\S+ )*(fedwarden|make|\S*python) ")
 SHELL = re.compile(r"[|><;&$`]")  # what only a shell understands
@@ -198,14 +199,17 @@ def check_command(block: Block, command: str) -> None:
         return
     words = shlex.split(SHELL.split(command[known.start(1) :])[0], comments=True)
     if words[0] == "fedwarden":
-        name, args = words[1], words[2:]
-        assert name in COMMANDS, f"{block}: there is no command {name!r}"
-        typer.main.get_command(import_module(f"fedwarden.cli.{COMMANDS[name][0]}").app).make_context(name, args)
+        parser_of(words[1]).make_context(words[1], words[2:])
     elif words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         assert set(words[1:]) <= set(targets), f"{block}: no target {words[1:]} in the Makefile"
     elif words[1].endswith(".py"):
         assert (ROOT / words[1]).exists() or (block.page.parent / words[1]).exists(), f"{block}: no {words[1]}"
+
+
+def parser_of(name: str) -> typer.core.TyperCommand:
+    assert name in COMMANDS, f"there is no command {name!r}"
+    return typer.main.get_command(import_module(f"fedwarden.cli.{COMMANDS[name][0]}").app)
 
 
 def compare(block: Block, wanted: str, printed: str) -> None:
@@ -255,6 +259,11 @@ def read(reader: Reader, page: Path, slow: bool) -> None:
             reader.printed = None
 
 
+def prose(page: Path) -> str:
+    """A page without its fences."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
 def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -279,10 +288,17 @@ def test_every_command_is_one_that_exists(page):
                 check_command(block, command)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_command_within_a_sentence_exists_with_its_options(page):
+    for words in map(str.split, INLINE.findall(prose(page))):
+        if words[0].islower():  # COMMAND and its like stand for any
+            known = {option for p in parser_of(words[0]).params for option in p.opts} | {"--help"}
+            assert {w for w in words if w.startswith("-") and w != "-"} <= known, f"{named(page)}: {words}"
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if "docs" not in p.parts], ids=named)
 def test_links_from_outside_the_site_lead_somewhere(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in LINK.findall(prose):
+    for target in LINK.findall(prose(page)):
         if "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{named(page)} links to {target}, which is not there"
 
