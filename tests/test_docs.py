@@ -108,9 +108,9 @@ def _above(lines: list[str]) -> tuple[dict[str, str], str]:
         comment = COMMENT.fullmatch(line.strip())
         if comment and not words:
             marks[comment[1]] = comment[2]
-        elif line.strip():
+        elif line.strip() and line != "```":
             words.insert(0, line)
-        elif words:
+        elif words or line:
             break
     return marks, " ".join(words)
 
