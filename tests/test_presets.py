@@ -354,5 +354,5 @@ def test_the_ensemble_speaks_from_the_third_round_and_is_averaged():
     records = play(fw.Warden.preset("watch"), 9, rows, rounds=4)
     ensembles = [next(w for w in r.watches if w.name == "ensemble") for r in records]
     assert [bool(w.flagged[4]) for w in ensembles] == [False, False, True, True]
-    assert all(w.threshold == pytest.approx(1.0 + np.median(w.scores)) for w in ensembles)
+    assert all(w.threshold == pytest.approx(2.5 + np.median(w.scores)) for w in ensembles)
     assert ensembles[1].scores[4] != ensembles[1].signal[4]

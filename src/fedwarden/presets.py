@@ -63,6 +63,6 @@ def watch(limit: float = 6.0, weighted: bool = True) -> Warden:
         Watch("direction", "standard", z, start_round=1),
         Watch("update_norm", "standard", z, start_round=1),
         Watch("probe_loss", "standard", z, start_round=1, optional=True),
-        Watch("ensemble", "ewma", {"name": "offset", "limit": 1.0}, start_round=3),
+        Watch("ensemble", "ewma", {"name": "offset", "limit": 2.5}, start_round=3),
     ]
     return Warden(watches, "observe", {"name": "mean", "weighted": weighted})

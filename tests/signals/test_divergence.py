@@ -149,7 +149,7 @@ def clients(model, n, far=3, seed=0):
     for a, b in layout.measured:
         steps[:, a:b] = 0.02 * torch.randn(n, b - a, generator=rng)
     steps[2] *= far
-    return layout, params, params + steps
+    return layout, params, params + steps.to(params.device)
 
 
 def cohort(updates, params):

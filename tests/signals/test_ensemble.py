@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torch import nn
 import fedwarden as fw
 from fedwarden.core.layout import Layout
 from fedwarden.core.registry import component, make
-from fedwarden.signals.ensemble import EFFECTS, Ensemble, farthest
+from fedwarden.signals.ensemble import CAP, FLOOR, Ensemble, height
 
 
 def constant(values):
@@ -36,26 +34,38 @@ def server(labels=True):
     return fw.Server(model(), torch.randn(20, 4), torch.randint(3, (20,)) if labels else None)
 
 
-def test_every_member_in_its_own_unit(cohort_of):
-    a, b = [1.0, 2.0, 3.0], [9.0, 0.0, -9.0]
-    reading = Ensemble(((constant(a), 2.0), (constant(b), 10.0)))(cohort_of(np.eye(3)))
-    np.testing.assert_allclose(reading.values, [0.9, 1.0, 1.5])
+def test_the_mean_of_the_heights(cohort_of):
+    a, b = [1.0, 2.0, 3.0, 5.0, 2.0], [9.0, 0.0, -9.0, 0.0, 0.5]
+    reading = Ensemble((constant(a), constant(b)))(cohort_of(np.eye(5)))
+    # medians 2 and 0, median absolute deviations 1 and 0.5
+    np.testing.assert_allclose(reading.values, [(-1 + 10) / 2, 0.0, (1 - 10) / 2, 1.5, 0.5])
     assert len(reading.parts) == 2  # though both are functions and have one name
-    np.testing.assert_allclose(farthest(reading.parts), reading.values)
 
 
 def test_two_of_a_name_with_other_options(cohort_of):
     rows, counts = np.random.default_rng(0).normal(size=(9, 30)) * np.linspace(1, 2, 9)[:, None], np.arange(1.0, 10.0)
     given = [{"name": "relative_distance", "excuse": e} for e in (1.0, 5.0)]
     here = cohort_of(rows, counts=counts)
-    reading = Ensemble(tuple((g, 1.0) for g in given))(here)
-    want = [component("signal", g)(here) for g in given]
+    want = [height(component("signal", g)(here), here.reference) for g in given]
     assert not np.allclose(*want)
-    np.testing.assert_allclose(reading.values, np.maximum(*want))
+    np.testing.assert_allclose(Ensemble(given)(here).values, np.mean(want, axis=0))
 
 
-def test_what_is_not_a_number_does_not_pass():
-    assert np.isnan(farthest({"a": np.array([np.nan, 1.0]), "b": np.array([5.0, 5.0])})).tolist() == [True, False]
+def test_what_is_not_a_number_does_not_pass(cohort_of):
+    members = (constant([np.nan, 1.0, 2.0]), constant([5.0, 5.0, 6.0]))
+    assert np.isnan(Ensemble(members)(cohort_of(np.eye(3))).values).tolist() == [True, False, False]
+    assert np.isnan(height(np.full(3, np.nan), np.ones(3, bool))).all()
+
+
+def test_clients_that_are_alike_are_not_told_apart():
+    nearly = np.array([0.0, 1e-9, 2e-9, 3e-9, 1e-4])
+    assert np.abs(height(nearly, np.ones(5, bool))).max() <= 1e-4 / FLOOR
+
+
+def test_only_the_trusted_say_what_is_usual():
+    values = np.array([1.0, 2.0, 3.0, 50.0, 60.0, 70.0])
+    trusted = np.arange(6) < 3
+    np.testing.assert_allclose(height(values, trusted), [-1, 0, 1, CAP, CAP, CAP])
 
 
 def test_members_that_need_a_server_wait_for_one(cohort_of):
@@ -66,33 +76,20 @@ def test_members_that_need_a_server_wait_for_one(cohort_of):
     full = plain.equip(server())
     reading = full(here)
     assert list(reading.parts) == ["divergence", "relative_distance", "direction"]
-    units = {"divergence": math.log(1.5), "relative_distance": math.log(1.5), "direction": 0.2}
     alone = make("signal", "divergence", relative=True).equip(server())(here).values
-    np.testing.assert_allclose(reading.parts["divergence"], alone / units["divergence"])
+    np.testing.assert_allclose(reading.parts["divergence"], height(alone, here.reference))
     for name in ("relative_distance", "direction"):
-        np.testing.assert_allclose(reading.parts[name], make("signal", name)(here) / units[name])
-    np.testing.assert_allclose(reading.values, np.max([reading.parts[p] for p in units], axis=0))
+        np.testing.assert_allclose(reading.parts[name], height(make("signal", name)(here), here.reference))
+    np.testing.assert_allclose(reading.values, np.mean(list(reading.parts.values()), axis=0))
 
 
 def test_a_server_may_have_something_for_some(cohort_of):
-    members = (("probe_loss", 1.0), ("divergence", 1.0), ("direction", 0.2))
+    members = ("probe_loss", "divergence", "direction")
     assert list(Ensemble(members).equip(server())(cohort(cohort_of)).parts) == ["probe_loss", "divergence", "direction"]
     assert list(Ensemble(members).equip(server(labels=False))(cohort(cohort_of)).parts) == ["divergence", "direction"]
 
 
 def test_nothing_that_can_be_measured(cohort_of):
-    for members in ((), (("probe_loss", 1.0),)):
+    for members in ((), ("probe_loss",)):
         with pytest.raises(ValueError, match="ensemble needs a signal that it can measure"):
             Ensemble(members)(cohort(cohort_of))
-
-
-def test_the_median_client_has_nothing_and_half_as_far_again_is_worth_a_word(cohort_of):
-    assert [unit for _, unit in EFFECTS] == [math.log(1.5), math.log(1.5), 0.2]
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(21, 5000))
-    x[0] *= 1.5
-    parts = Ensemble()(cohort_of(x, ids=[str(i) for i in range(21)])).parts
-    # to the mean of a core of 11 others, on the scale of rows of unit variance
-    far = math.sqrt((1.5**2 + 1 / 11) / (1 + 1 / 11))
-    assert parts["relative_distance"][0] == pytest.approx(math.log(far) / math.log(1.5), abs=0.02)
-    assert np.median(parts["relative_distance"]) == pytest.approx(0.0, abs=1e-9)

@@ -38,7 +38,7 @@ def choices(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table
     found: list[tuple[Cell, Table]] = []
     for corruption, kind, seed in product(("none", *CORRUPTIONS), KINDS, seeds):
         table = scenario(corruption, 1.0, seed, device, reserve=1024)
-        data = {**table["data"], "probe_from": kind}
+        data = {**table["data"], "probe_from": kind, "probe": 1024 if kind == "reserve" else 128}
         guard = {"policy": "observe", "watches": every if kind == "reserve" else usual}
         found.append(({"corruption": corruption, "kind": kind, "seed": seed}, {**table, "data": data, "guard": guard}))
     return found

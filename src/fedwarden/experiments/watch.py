@@ -26,7 +26,7 @@ CLIENTS = 10
 ALPHAS = (100.0, 1.0, 0.1)
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "fashion_mnist": {"rounds": 20, "model": {"name": "mlp", "hidden": [128, 128]}, "train": {"group": 10}},
-    "cifar10": {"rounds": 30, "model": {"name": "resnet18"}, "train": {}},
+    "cifar10": {"rounds": 24, "model": {"name": "resnet18"}, "train": {}},
 }
 CORRUPTIONS: Mapping[str, Mapping[str, Any]] = {
     "noise": {"name": "feature_noise", "snr": 0.0},

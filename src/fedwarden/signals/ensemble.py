@@ -1,68 +1,77 @@
-"""Several signals as one: how far out a client is in whatever it is farthest out."""
+"""Several signals as one: how far out a client is on average."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.protocols import equip
+from ..core.protocols import Signal, equip
 from ..core.registry import component, describe, register
-from ..core.stats import Scores
+from ..core.stats import Mask, Scores, mad
 from ..core.types import Cohort, Reading, Server
 
-EFFECTS: tuple[tuple[Mapping[str, Any], float], ...] = (
-    ({"name": "divergence", "relative": True}, math.log(1.5)),
-    ({"name": "relative_distance"}, math.log(1.5)),
-    ({"name": "direction"}, 0.2),
-)
+MEMBERS = ({"name": "divergence", "relative": True}, "relative_distance", "direction")
+FLOOR = 1e-3  # of a spread: clients that differ by less, in logarithms or cosines, are alike
+CAP = 10.0  # deviations that one signal can say
 
 
-def farthest(parts: Mapping[str, Scores]) -> Scores:
-    """The largest part of each client; NaN where one is: what cannot be compared must not pass.
+def height(values: Scores, trusted: Mask) -> Scores:
+    """How many robust deviations of the trusted clients each value lies above their median, at most ``CAP`` either way.
 
-    >>> farthest({"a": np.array([0.1, 2.0]), "b": np.array([0.4, -1.0])}).tolist()
-    [0.4, 2.0]
+        h_i = clip((x_i - median) / max(MAD, FLOOR), -CAP, CAP)
+
+    What is not a number stays so.
+
+    >>> height(np.array([1.0, 2.0, 3.0, 4.0, 100.0]), np.ones(5, bool)).tolist()
+    [-2.0, -1.0, 0.0, 1.0, 10.0]
     """
-    return np.asarray(np.max(list(parts.values()), axis=0), dtype=np.float64)
+    sound = values[trusted & np.isfinite(values)]
+    if not len(sound):
+        return values
+    return np.clip((values - np.median(sound)) / max(mad(sound), FLOOR), -CAP, CAP)
 
 
 @register("signal", "ensemble")
 @dataclass(frozen=True)
 class Ensemble:
-    """The largest of several signals, each in units of what is worth a word.
+    """The mean over several signals of a client's robust z-score.
 
-    Those that need a server are left out where it has nothing for them. ``members`` are pairs of a signal and its unit:
-    half as far again as the median for distances and divergences, 0.2 for cosines. A median client has 0; 1 is worth a
-    word.
+    A client that is corrupted stands out a little everywhere, and an honest one that is different in something by
+    chance is not in the rest; so the mean tells them apart where the largest does not. Members are signals of one scale
+    for every model and round, as logarithms and cosines are. Those that need a server are left out where it has nothing
+    for them.
     """
 
-    members: tuple[tuple[Any, float], ...] = field(default=EFFECTS)
+    members: Sequence[Any] = MEMBERS
     words: ClassVar[str] = "it stands out"
 
     def equip(self, server: Server) -> Self:
         kept = []
-        for signal, unit in self.members:
+        for signal in self._signals:
             try:
-                kept.append((equip(component("signal", signal), server), unit))
+                kept.append(equip(signal, server))
             except ConfigError:
                 continue
         return replace(self, members=tuple(kept))
 
     def __call__(self, cohort: Cohort) -> Reading:
         parts: dict[str, Scores] = {}
-        for signal, unit in self.members:
-            member = component("signal", signal)
-            if hasattr(member, "equip") and getattr(member, "server", None) is None:
+        for signal in self._signals:
+            if hasattr(signal, "equip") and getattr(signal, "server", None) is None:
                 continue
-            reading = member(cohort)
+            reading = signal(cohort)
             values = reading.values if isinstance(reading, Reading) else reading
-            name = describe(member)["name"]
-            parts[name if name not in parts else f"{name} {len(parts) + 1}"] = values / unit
+            name = describe(signal)["name"]
+            parts[name if name not in parts else f"{name} {len(parts) + 1}"] = height(values, cohort.reference)
         if not parts:
             raise ValueError("ensemble needs a signal that it can measure; give members, or a server to Warden.equip")
-        return Reading(farthest(parts), parts)
+        return Reading(np.mean(list(parts.values()), axis=0), parts)
+
+    @cached_property
+    def _signals(self) -> tuple[Signal, ...]:
+        return tuple(component("signal", member) for member in self.members)
