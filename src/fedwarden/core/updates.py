@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -504,17 +504,33 @@ def _sum_in_order(
     tasks: Iterator[tuple[Segment, int, int]],
     zero: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Run the tasks on as many threads as torch would use and add their results in the order of the columns."""
+    """Add the results of the tasks to ``zero`` in the order of the columns, on as many threads as torch would use.
+
+    The calling thread takes its share: waking another one costs as much as a short task.
+    """
     kernels, workers = _kernels(), torch.get_num_threads()
     assert kernels is not None
-    if workers == 1:
-        return sum((task(kernels, *columns) for columns in tasks), start=zero)
-    pending, total = deque[Future[NDArray[np.float64]]](), zero
-    for columns in tasks:
-        pending.append(_pool(workers).submit(task, kernels, *columns))
-        if len(pending) > 4 * workers:  # bounded, so that memory-mapped pages can be given back behind the readers
-            total = total + pending.popleft().result()
-    return sum((future.result() for future in pending), start=total)
+    lock, numbered, waiting, added = Lock(), enumerate(tasks), dict[int, NDArray[np.float64]](), 0
+
+    def work() -> None:
+        nonlocal added
+        while True:
+            with lock:
+                i, columns = next(numbered, (-1, None))
+            if columns is None:
+                return
+            found = task(kernels, *columns)
+            with lock:
+                waiting[i] = found
+                while added in waiting:
+                    np.add(zero, waiting.pop(added), out=zero)
+                    added += 1
+
+    others = [_pool(workers - 1).submit(work) for _ in range(workers - 1)]
+    work()
+    for other in others:
+        other.result()
+    return zero
 
 
 @cache
