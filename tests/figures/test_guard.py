@@ -13,6 +13,7 @@ import pytest
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.series import Series, WatchSeries
 from fedwarden.figures import guard
+from fedwarden.figures.grids import pool_highest
 from fedwarden.figures.theme import VERMILION, template
 
 LIMIT = 7.0
@@ -76,9 +77,18 @@ def test_many_cells_are_pooled_by_their_highest_and_the_figure_says_so():
 
 def test_pooling_keeps_gaps_and_ragged_edges():
     grid = np.array([[1.0, 2.0, np.nan], [np.nan, 5.0, np.nan], [7.0, np.nan, np.nan]])
-    values, rows = guard.pool_highest(grid, (2, 2))
+    values, rows = pool_highest(grid, (2, 2))
     assert np.array_equal(values, [[5.0, np.nan], [7.0, np.nan]], equal_nan=True)
     assert rows[:, 0].tolist() == [1, 2]
+
+
+def test_a_score_without_bound_is_drawn_as_the_highest(series):
+    watch = series.watches["far"]
+    scores = watch.scores.copy()
+    scores[1, 7] = np.inf
+    endless = replace(series, watches={"far": replace(watch, scores=scores)})
+    cells = next(t for t in guard.heatmap(endless, "far").data if t.customdata is not None)
+    assert np.asarray(cells.z)[7, 1] == pytest.approx(scores[np.isfinite(scores)].max(), rel=1e-6)
 
 
 def test_scores_show_the_limit_and_those_excluded(series):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -10,16 +11,18 @@ from numpy.typing import NDArray
 
 from ..core.errors import ConfigError, nearest
 from ..core.series import Grid, Series, WatchSeries
-from ..core.stats import mad
 from ..core.words import listed
+from .grids import by_round, finite, pool_all, pool_highest, ranges, robust_rows, top
+from .grids import to_limit as to_limit
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain
 
 Scale = Literal["linear", "log", "robust z"]
 
 ROWS, COLUMNS = 300, 400  # cells that a screen shows; of more, the highest of neighbours is drawn
 LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
+FIRST = 4  # excluded clients that stand out by themselves
 DOTS = 60  # rounds up to which every value has a dot
-MOMENTS = 40  # vertical lines for moments of exclusion
+MOMENTS = 40  # rounds of exclusion up to which each has a line through the panels
 FAR = 10.0  # robust deviations at which the colour scale ends
 
 
@@ -34,14 +37,14 @@ def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = Fa
     step = -(-len(series.clients) // ROWS), -(-len(series) // COLUMNS)
     scores, who = pool_highest(seen.scores.T, step)
     colours, bar = _colours(seen, scale)
-    shown, _ = pool_highest(colours.T, step)
-    limits = np.where(np.isfinite(seen.threshold), seen.threshold, np.nan)[:: step[1]]
+    shown, _ = pool_highest(np.where(np.isposinf(colours), top(colours), colours).T, step)
+    limits = finite(seen.threshold)[:: step[1]]
     cells = np.stack([scores, np.broadcast_to(limits, scores.shape), who], axis=-1).astype(np.float32)
-    names, rounds = _ranges(labels(series.clients), step[0]), _ranges([str(t) for t in series.rounds], step[1])
+    names, rounds = ranges(labels(series.clients), step[0]), ranges([str(t) for t in series.rounds], step[1], "-")
     pooled = step != (1, 1)
     note = f"each cell is the highest of {step[0]} clients and {step[1]} rounds" if pooled else ""
     fig = figure(title, dark, min(860, max(320, 170 + 18 * len(names))), note)
-    gone = _pool_all(series.excluded.T, step)
+    gone = pool_all(series.excluded.T, step)
     if (gone & np.isnan(scores)).any():
         grey = np.where(gone & np.isnan(scores), 1.0, np.nan).astype(np.float32)
         fig.add_heatmap(x=rounds, y=names, z=grey, colorscale=[[0, FAINT], [1, FAINT]], showscale=False,
@@ -100,17 +103,15 @@ def learning(series: Series, dark: bool = False) -> Any:
 
 
 def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool = False) -> Any:
-    """Scores over rounds below and above the limit; ``clients`` stand out, those excluded where none are given."""
+    """Scores over rounds below and above the limit; ``clients`` stand out, the first excluded where none are given."""
     seen, title = _watch(series, watch), f"{plain(watch)}: scores over rounds"
     if not series.clients or not len(series):
         return empty(title, "no round has been recorded yet", dark)
-    chosen = [c for c in clients if c in series.clients] or [c for c, _ in _excluded(series)]
-    chosen = chosen[: len(CYCLE)]
+    chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or [c for c, _ in _excluded(series)][:FIRST]
     names, place = labels(series.clients), {c: j for j, c in enumerate(series.clients)}
     rest = [j for c, j in place.items() if c not in chosen]
     fig = figure(title, dark, 420)
-    limit = np.where(np.isfinite(seen.threshold), seen.threshold, np.nan)
-    _limit_band(fig, series.rounds, limit, seen.scores)
+    _limit_band(fig, series.rounds, finite(seen.threshold), seen.scores)
     if len(rest) > LINES:
         _quantiles(fig, series.rounds, seen.scores[:, rest])
     elif rest:
@@ -133,20 +134,20 @@ def client(series: Series, client: str, dark: bool = False) -> Any:
     """One client: every watch's score, 0 at the median client and 1 at the limit, and its weight in the model."""
     if client not in series.clients:
         raise ConfigError(f"no client {client!r} in this run; {nearest(client, series.clients)}")
-    j, title = series.clients.index(client), f"Client {labels(series.clients)[series.clients.index(client)]}"
-    fig = panels(title, dark, 520, 0.65, 0.35)
+    j = series.clients.index(client)
+    fig = panels(f"Client {labels(series.clients)[j]}", dark, 520, 0.65, 0.35)
     for k, (name, seen) in enumerate(series.watches.items()):
         fig.add_scatter(
             x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode=_dots(series), marker={"size": 5},
             line={"color": CYCLE[k % len(CYCLE)], "width": 2}, row=1, col=1,
-            customdata=np.stack([seen.scores[:, j], _finite(seen.threshold)], axis=-1),
+            customdata=np.stack([seen.scores[:, j], finite(seen.threshold)], axis=-1),
             hovertemplate=f"round %{{x}}<br>{plain(name)}: score %{{customdata[0]:.4g}}, "
             "limit %{customdata[1]:.4g}<extra></extra>",
         )  # fmt: skip
     if series.watches:
         fig.add_hline(y=1, line={"color": VERMILION, "dash": "dash", "width": 1.5}, row=1, col=1)
         fig.add_hrect(y0=1, y1=1e6, fillcolor=ALARM_BAND, line_width=0, layer="below", row=1, col=1)
-        highest = np.nanmax([_top(to_limit(seen)[:, j]) for seen in series.watches.values()])
+        highest = np.nanmax([top(to_limit(seen)[:, j]) for seen in series.watches.values()])
         fig.update_yaxes(range=[-0.5, max(1.5, 1.1 * float(highest))], row=1, col=1)
     fig.add_scatter(
         x=series.rounds, y=series.weights[:, j], name="weight", mode="lines", row=2, col=1,
@@ -183,42 +184,15 @@ def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = 
     return fig
 
 
-def to_limit(watch: WatchSeries) -> Grid:
-    """Scores on a scale that all watches share: 0 at the round's median client and 1 at its limit.
-
-    r_ij = (s_ij - median_j s_ij) / (tau_i - median_j s_ij);   NaN where there is no limit above the median
-    """
-    middle = _by_round(np.nanmedian, watch.scores)
-    span = _finite(watch.threshold) - middle
-    return np.asarray((watch.scores - middle[:, None]) / np.where(span > 0, span, np.nan)[:, None], dtype=np.float64)
-
-
-def pool_highest(grid: Grid, step: tuple[int, int]) -> tuple[Grid, NDArray[np.int64]]:
-    """The highest value of every block of cells, NaN where all are, and the row that it stands in.
-
-    >>> pool_highest(np.array([[1.0, np.nan], [3.0, 2.0], [np.nan, np.nan]]), (2, 2))[0].tolist()
-    [[3.0], [nan]]
-    """
-    rows, columns = (-(-size // by) for size, by in zip(grid.shape, step, strict=True))
-    wide = np.full((rows * step[0], columns * step[1]), -np.inf)
-    wide[: grid.shape[0], : grid.shape[1]] = np.where(np.isnan(grid), -np.inf, grid)
-    blocks = wide.reshape(rows, step[0], columns, step[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
-    at = blocks.argmax(axis=-1)
-    highest = np.take_along_axis(blocks, at[..., None], axis=-1)[..., 0]
-    return np.where(np.isneginf(highest), np.nan, highest), at // step[1] + step[0] * np.arange(rows)[:, None]
-
-
-def _pool_all(mask: NDArray[np.bool_], step: tuple[int, int]) -> NDArray[np.bool_]:
-    """Blocks in which every cell is marked."""
-    return np.asarray(pool_highest(np.where(mask, 0.0, 1.0), step)[0] == 0)
-
-
 def _colours(seen: WatchSeries, scale: Scale) -> tuple[Grid, Mapping[str, Any]]:
     """What the colour of a cell stands for, and the bar beside the figure."""
     values = seen.scores
     if scale == "robust z":
-        z = np.array([_robust(row) for row in values]).reshape(values.shape)
-        return z, {"cmin": 0, "cmax": FAR, "colorbar": {"title": {"text": "robust z<br>in its round"}}}
+        return robust_rows(values), {
+            "cmin": 0,
+            "cmax": FAR,
+            "colorbar": {"title": {"text": "robust z<br>in its round"}},
+        }
     if scale == "linear":
         return values, {"colorbar": {"title": {"text": "score"}}}
     if scale != "log":
@@ -227,15 +201,9 @@ def _colours(seen: WatchSeries, scale: Scale) -> tuple[Grid, Mapping[str, Any]]:
     low = float(positive.min()) if positive.size else 1.0
     with np.errstate(invalid="ignore"):
         logs = np.log10(np.where(values < low, low, values))
-    ticks = np.arange(np.floor(np.log10(low)), np.ceil(_top(logs.ravel())) + 1)
+    ticks = np.arange(np.floor(np.log10(low)), np.ceil(top(logs)) + 1)
     shown = {"tickvals": ticks, "ticktext": [f"{10.0**t:g}" for t in ticks]}
     return logs, {"colorbar": {"title": {"text": "score"}, **shown}}
-
-
-def _robust(row: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The robust z of those that took part."""
-    sound = row[np.isfinite(row)]
-    return row if not sound.size else np.asarray((row - np.median(sound)) / (mad(sound) + 1e-12), dtype=np.float64)
 
 
 def _watch(series: Series, watch: str) -> WatchSeries:
@@ -267,13 +235,14 @@ def _mark_moments(fig: Any, series: Series) -> None:
         moments.setdefault(t, []).extend(labels([client]))
     if not moments:
         return
-    for t in list(moments)[:MOMENTS]:
-        fig.add_vline(x=t, line={"color": VERMILION, "dash": "dot", "width": 1.5})
-    shown = fig.data[0]
+    if len(moments) <= MOMENTS:
+        line = {"color": VERMILION, "dash": "dot", "width": 1.5}
+        look = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": line}
+        fig.update_layout(shapes=[{**look, "x0": t, "x1": t} for t in moments])  # add_vline is slow for many
     at = np.searchsorted(series.rounds, list(moments))
     fig.add_scatter(
-        x=list(moments), y=np.asarray(shown.y)[at], mode="markers", name="exclusion", row=1, col=1, hoverinfo="text",
-        marker={"symbol": "x", "size": 10, "color": VERMILION},
+        x=list(moments), y=np.asarray(fig.data[0].y)[at], mode="markers", name="exclusion", row=1, col=1,
+        marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
         text=[f"round {t}: excluded {listed(who)}" for t, who in moments.items()],
     )  # fmt: skip
 
@@ -282,8 +251,8 @@ def _limit_band(fig: Any, rounds: NDArray[np.int64], limit: NDArray[np.float64],
     """The limit as a dashed line, and what lies above it in a faint colour."""
     if not np.isfinite(limit).any():
         return
-    top = 1.05 * max(_top(limit), _top(values.ravel()))
-    fig.add_scatter(x=rounds, y=np.where(np.isnan(limit), np.nan, top), mode="lines", line={"width": 0},
+    highest = 1.05 * max(top(limit), top(values))
+    fig.add_scatter(x=rounds, y=np.where(np.isnan(limit), np.nan, highest), mode="lines", line={"width": 0},
                     hoverinfo="skip", showlegend=False)  # fmt: skip
     fig.add_scatter(x=rounds, y=limit, mode="lines", name="limit", fill="tonexty", fillcolor=ALARM_BAND,
                     line={"color": VERMILION, "dash": "dash", "width": 1.5},
@@ -292,35 +261,10 @@ def _limit_band(fig: Any, rounds: NDArray[np.int64], limit: NDArray[np.float64],
 
 def _quantiles(fig: Any, rounds: NDArray[np.int64], values: Grid) -> None:
     """Many clients as the band of their 5 % and 95 % quantiles, with their median and their highest."""
-    low, middle, high = (_by_round(lambda row, q=q: np.nanquantile(row, q), values) for q in (0.05, 0.5, 0.95))
+    low, middle, high = (by_round(partial(np.nanquantile, q=q), values) for q in (0.05, 0.5, 0.95))
     for y, style in ((low, {}), (high, {"fill": "tonexty", "fillcolor": BAND, "name": "90 % of the other clients"})):
         fig.add_scatter(x=rounds, y=y, mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
                         **style)  # fmt: skip
-    for y, name, dash in ((middle, "their median", "solid"), (_by_round(np.nanmax, values), "their highest", "dot")):
+    for y, name, dash in ((middle, "their median", "solid"), (by_round(np.nanmax, values), "their highest", "dot")):
         fig.add_scatter(x=rounds, y=y, mode="lines", name=name, line={"color": GREY, "width": 1.5, "dash": dash},
                         hovertemplate=f"round %{{x}}<br>{name} %{{y:.4g}}<extra></extra>")  # fmt: skip
-
-
-def _by_round(statistic: Any, values: Grid) -> NDArray[np.float64]:
-    """A statistic of every round that has a value; NaN for the others."""
-    return np.array([statistic(row) if np.isfinite(row).any() else np.nan for row in values])
-
-
-def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def _top(values: NDArray[np.float64]) -> float:
-    """The highest finite value; 0 of none."""
-    sound = values[np.isfinite(values)]
-    return float(sound.max()) if sound.size else 0.0
-
-
-def _ranges(names: Sequence[str], step: int) -> list[str]:
-    """Names of blocks of neighbours.
-
-    >>> _ranges(["1", "2", "3"], 2)
-    ['1 to 2', '3']
-    """
-    blocks = [names[i : i + step] for i in range(0, len(names), step)]
-    return [b[0] if len(b) == 1 else f"{b[0]} to {b[-1]}" for b in blocks]

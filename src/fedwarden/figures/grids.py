@@ -1,0 +1,80 @@
+"""The arrays behind the figures: grids of rounds x clients brought to a scale and to a size that a screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.series import Grid, WatchSeries
+from ..core.stats import robust_z
+
+
+def to_limit(watch: WatchSeries) -> Grid:
+    """Scores on a scale that all watches share: 0 at the round's median client and 1 at its limit.
+
+    r_ij = (s_ij - median_j s_ij) / (tau_i - median_j s_ij);   NaN where there is no limit above the median
+    """
+    middle = by_round(np.nanmedian, watch.scores)
+    span = finite(watch.threshold) - middle
+    return np.asarray((watch.scores - middle[:, None]) / np.where(span > 0, span, np.nan)[:, None], dtype=np.float64)
+
+
+def robust_rows(grid: Grid) -> Grid:
+    """The robust z of every client among those of its round.
+
+    >>> robust_rows(np.array([[1.0, 2.0, np.nan, 3.0]])).round(6).tolist()
+    [[-1.0, 0.0, nan, 1.0]]
+    """
+    out = np.full(grid.shape, np.nan)
+    for row, values in zip(out, grid, strict=True):
+        sound = np.isfinite(values)
+        row[sound] = robust_z(values[sound])
+    return out
+
+
+def pool_highest(grid: Grid, step: tuple[int, int]) -> tuple[Grid, NDArray[np.int64]]:
+    """The highest value of every block of cells, NaN where all are, and the row that it stands in.
+
+    >>> pool_highest(np.array([[1.0, np.nan], [3.0, 2.0], [np.nan, np.nan]]), (2, 2))[0].tolist()
+    [[3.0], [nan]]
+    """
+    rows, columns = (-(-size // by) for size, by in zip(grid.shape, step, strict=True))
+    wide = np.full((rows * step[0], columns * step[1]), -np.inf)
+    wide[: grid.shape[0], : grid.shape[1]] = np.where(np.isnan(grid), -np.inf, grid)
+    blocks = wide.reshape(rows, step[0], columns, step[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    at = blocks.argmax(axis=-1)
+    highest = np.take_along_axis(blocks, at[..., None], axis=-1)[..., 0]
+    return np.where(np.isneginf(highest), np.nan, highest), at // step[1] + step[0] * np.arange(rows)[:, None]
+
+
+def pool_all(mask: NDArray[np.bool_], step: tuple[int, int]) -> NDArray[np.bool_]:
+    """Blocks in which every cell is marked."""
+    return np.asarray(pool_highest(np.where(mask, 0.0, 1.0), step)[0] == 0)
+
+
+def ranges(names: Sequence[str], step: int, between: str = " to ") -> list[str]:
+    """Names of blocks of neighbours.
+
+    >>> ranges(["1", "2", "3"], 2)
+    ['1 to 2', '3']
+    """
+    blocks = [names[i : i + step] for i in range(0, len(names), step)]
+    return [b[0] if len(b) == 1 else f"{b[0]}{between}{b[-1]}" for b in blocks]
+
+
+def by_round(statistic: Callable[[Any], Any], values: Grid) -> NDArray[np.float64]:
+    """A statistic of every round that has a value; NaN for the others."""
+    return np.array([statistic(row) if np.isfinite(row).any() else np.nan for row in values])
+
+
+def finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def top(values: NDArray[np.float64]) -> float:
+    """The highest finite value; 0 of none."""
+    sound = values[np.isfinite(values)]
+    return float(sound.max()) if sound.size else 0.0
