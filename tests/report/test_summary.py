@@ -87,6 +87,14 @@ def test_an_audit_is_told(record):
     )
 
 
+def test_an_audit_without_rounds_is_told_as_such():
+    seen = [Observation(2, "weights", "cosine", "", 1.0, 1.0, 0.1, 0.9, False)]
+    told = tell(RunRecord(RUN, Series.of([]), {"": tuple(seen)}))
+    assert told[0].endswith("holds what auditors saw and no rounds of a guard.")
+    assert told[1].startswith("An auditor looked at the shared model in 1 round, in 1 way;")
+    assert len(told) == 2
+
+
 def test_warnings_are_told_once(record):
     notes = tuple((t, f"far: at most {t} of 9 can be flagged") for t in (1, 2, 3))
     told = tell(replace(record, series=replace(record.series, notes=notes)))

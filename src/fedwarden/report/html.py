@@ -25,7 +25,7 @@ from ..store.digest import digest, distinct_notes, note_kind
 from ..store.record import RunRecord
 from .summary import day, tell
 
-WATCHES, SOURCES = 6, 8  # drawn at most, of each auditor
+WATCHES, AUDITORS, SOURCES = 6, 3, 8  # drawn at most; sources of each auditor
 HERE = Path(__file__).parent
 
 
@@ -77,7 +77,8 @@ def figures(record: RunRecord) -> Iterator[Any]:
     for watch in list(series.watches)[:WATCHES]:
         yield guard.heatmap(series, watch)
         yield guard.scores(series, watch)
-    for who, seen in record.observations.items():
+    loudest = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
+    for who, seen in loudest[:AUDITORS]:
         named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
         alarmed = {(o.source, o.metric, o.layer) for o in seen if o.alarm}
         for source in sorted(named, key=lambda s: (s not in alarmed, s[2] != ""))[:SOURCES]:

@@ -37,6 +37,10 @@ def day(moment: float) -> str:
 
 def _state(record: RunRecord) -> list[str]:
     run, done = record.run, len(record.series)
+    if not done and record.observations:
+        return [
+            f"Run {run.id} ({run.name}), begun on {day(run.created)}, holds what auditors saw and no rounds of a guard."
+        ]
     planned = run.config.get("rounds")
     of = f"{done} of {count(planned, 'round')}" if isinstance(planned, int) else count(done, "round")
     how = {
@@ -55,7 +59,8 @@ def _model(record: RunRecord) -> list[str]:
     values = metrics[name] if name else np.zeros(0)
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
-        return ["No accuracy was recorded."] if len(record.series) else ["No round has been recorded."]
+        told = "No accuracy was recorded." if len(record.series) else "No round has been recorded."
+        return [] if record.observations and not len(record.series) else [told]
     last, best = known[-1], known[int(np.argmax(values[known]))]
     what = "clean accuracy" if name == "accuracy" else str(name).replace("_", " ")
     text = f"The model's {what} is {_percent(values[last])} after round {record.series.rounds[last]}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -322,6 +323,7 @@ def _goals(scenario: Scenario, world: World) -> list[Examples]:
 def versions() -> dict[str, str]:
     """What a run's numbers depend on besides its configuration."""
     return {
+        "fedwarden": version("fedwarden"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
