@@ -226,6 +226,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--only", choices=("overhead", "engines"), help="one of the two parts")
+    parser.add_argument("--rounds", type=int, default=11, help="rounds of every measurement; with --quick 5")
     parser.add_argument("--child", nargs=2, metavar=("ENGINE", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update(OFFLINE)
@@ -236,8 +238,11 @@ def main() -> None:
     if options.table:
         return bad_reply_table()
     print(f"{machine()}\n")
-    overhead_table(SIZES[:1] if options.quick else SIZES, 5 if options.quick else 11)
-    engine_table((10,) if options.quick else (10, 50, 100), 5 if options.quick else 11)
+    rounds = 5 if options.quick else options.rounds
+    if options.only != "engines":
+        overhead_table(SIZES[:1] if options.quick else SIZES, rounds)
+    if options.only != "overhead":
+        engine_table((10,) if options.quick else (10, 50, 100), rounds)
     return None
 
 
