@@ -102,8 +102,8 @@ def graph(id: str, label: str, height: int = 380) -> html.Section:
 
 
 def field(label: str, control: Any, *, of: str | None = None) -> html.Div:
-    """A control with its label."""
-    return html.Div([html.Label(label, htmlFor=of), control], className="field")
+    """A control with its label; a group, as Dash names some controls by their value alone."""
+    return html.Div([html.Label(label, htmlFor=of), control], className="field", role="group", **aria(label=label))
 
 
 def table(caption: str, heads: Sequence[Any], rows: Sequence[Sequence[Any]], numeric: Sequence[int] = ()) -> html.Div:

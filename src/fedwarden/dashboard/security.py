@@ -10,14 +10,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Collection, Sequence
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from dash.exceptions import DependencyException
 from flask import Flask, Response, redirect, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 
+HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]+)?", re.ASCII)
 LARGEST = 256 * 1024  # bytes of a request; the pages send a few hundred
+LINE = 200  # characters of a message in the log
 FOREVER = 31536000
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -31,6 +35,7 @@ REFUSED = (
     "This dashboard needs its access token: open the address that `fedwarden dashboard` printed when it started.\n"
 )
 ELSEWHERE = "This dashboard answers to 127.0.0.1 and localhost only; open it by one of these names.\n"
+MISSING = "There is no such file.\n"
 BROKEN = "This request could not be answered; the terminal of the dashboard says why.\n"
 
 
@@ -74,7 +79,7 @@ def protect(server: Flask, token: str | None, script_hashes: Sequence[str], asse
     @server.before_request
     def admit() -> Response | tuple[str, int] | None:
         if request.path.startswith("/assets/") and request.path.removeprefix("/assets/") not in assets:
-            return "There is no such file.\n", 404
+            return MISSING, 404
         return _by_host() if token is None else _by_token(token)
 
     @server.after_request
@@ -90,13 +95,16 @@ def protect(server: Flask, token: str | None, script_hashes: Sequence[str], asse
     def fail(error: Exception) -> tuple[str, int]:
         if isinstance(error, HTTPException):
             return f"{error.code} {error.name}\n", error.code or 500
-        server.logger.error("%s %s: %s: %s", request.method, request.path, type(error).__name__, error)
+        if isinstance(error, DependencyException):  # Dash serves only the scripts that it knows
+            return MISSING, 404
+        what = " ".join(str(error).split())[:LINE]
+        server.logger.error("%s %s: %s: %s", request.method, request.path[:LINE], type(error).__name__, what)
         return BROKEN, 400 if request.path == "/_dash-update-component" else 500
 
 
 def _by_host() -> tuple[str, int] | None:
-    host = urlsplit(f"//{request.headers.get('Host', '')}").hostname
-    return None if host and is_loopback(host) else (ELSEWHERE, 403)
+    named = HOST.fullmatch(request.headers.get("Host", ""))
+    return None if named and is_loopback(named[1]) else (ELSEWHERE, 403)
 
 
 def _by_token(token: str) -> Response | tuple[str, int] | None:
@@ -108,7 +116,7 @@ def _by_token(token: str) -> Response | tuple[str, int] | None:
         return REFUSED, 403
     rest = MultiDict((k, v) for k, v in request.args.items(multi=True) if k != "token")
     query = urlencode(list(rest.items(multi=True)))
-    answer = redirect("/" + request.path.lstrip("/") + (f"?{query}" if query else ""), 303)
+    answer = redirect("/" + quote(request.path.lstrip("/")) + (f"?{query}" if query else ""), 303)
     answer.set_cookie(cookie, token, httponly=True, samesite="Strict")
     return answer  # type: ignore[return-value]
 

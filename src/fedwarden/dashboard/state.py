@@ -100,7 +100,9 @@ class Workspace:
         path = self.folder / "ledger.sqlite"
         try:
             parts = (_size_and_time(path), _size_and_time(path.with_name(f"{path.name}-wal")))
-            return Stamp(path.stat().st_ino, tuple(part for part in parts if part is not None))
+            return Stamp(
+                path.stat().st_ino, tuple(part for part in parts if part and part[0])
+            )  # readers make empty logs
         except OSError:
             return Stamp(0, ())
 

@@ -208,7 +208,7 @@ def clicked_client(click: Any, series: Series) -> str | None:
         cell = point["customdata"]  # a typed array, which JSON makes a table by position
         place = int(cell["2"] if isinstance(cell, dict) else cell[2])
         return series.clients[place] if 0 <= place < len(series.clients) else None
-    except (TypeError, KeyError, IndexError, ValueError):
+    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
         return None
 
 

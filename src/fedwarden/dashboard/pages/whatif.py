@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,7 +17,7 @@ from ...core.registry import lookup, names, parameters, summary
 from ...sim.recorded import decide_again, truth_of
 from ...sim.replay import Change, compare, spell_guard
 from ...store.digest import distinct_notes, note_kind
-from ..layout import address, aria, card, empty, heading, page, table
+from ..layout import address, aria, card, empty, field, heading, page, table
 from ..routes import Page, query, read, search
 from ..state import View, Workspace
 
@@ -91,7 +92,7 @@ def chosen_parts(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
             kept[part] = name
             for option, default in parameters(lookup(part, name)).items():
                 value = given.get(f"{part}.{option}")
-                if isinstance(value, str | int | float) and value != "" and value != _shown(default):
+                if isinstance(value, str | int | float) and _shown(value) not in ("", *_spelled(default)):
                     kept[f"{part}.{option}"] = _shown(value)
     return kept
 
@@ -152,7 +153,7 @@ def options(part: str, name: str, asked: Mapping[str, str]) -> list[Any]:
             )
         else:
             control = dcc.Input(_number(value), id=id, type="number", step="any", debounce=0.4)
-        made.append(html.Label([option.replace("_", " "), control], className="field"))
+        made.append(field(option.replace("_", " "), control, of=_spell_id(id)))
     return made
 
 
@@ -163,7 +164,7 @@ def _part(part: str, label: str, asked: Mapping[str, str]) -> html.Div:
     control = dcc.Dropdown(
         [{"label": AS_RECORDED, "value": ""}, *known], chosen if chosen in known else "", id=id, clearable=False
     )
-    return html.Div([html.Label([label, control], className="field"), html.Div(id={"type": "options", "part": part})])
+    return html.Div([field(label, control, of=_spell_id(id)), html.Div(id={"type": "options", "part": part})])
 
 
 def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
@@ -207,6 +208,16 @@ def _unseen(changes: Sequence[Change]) -> Any:
 def _shown(value: Any) -> str:
     """An option as text."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _spell_id(id: Mapping[str, str]) -> str:
+    """An id of several parts as Dash writes it into the page."""
+    return json.dumps(id, sort_keys=True, separators=(",", ":"))
+
+
+def _spelled(default: Any) -> tuple[str, ...]:
+    """How a browser may write a default: 1.0 comes back as 1."""
+    return (_shown(default), f"{default:g}") if isinstance(default, float) else (_shown(default),)
 
 
 def _number(text: str) -> float | None:

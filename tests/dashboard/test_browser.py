@@ -1,0 +1,269 @@
+"""The pages in a real browser: every one of them, what is chosen on them, and a run that writes meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("selenium", reason="selenium is not installed")
+
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from fedwarden.dashboard.screenshot import screenshot
+from fedwarden.dashboard.server import prepare
+
+PATIENCE = 20
+DRAWN = """
+const plot = document.querySelector(`#${arguments[0]} .js-plotly-plot`);
+return Boolean(plot && plot.data && plot.data.length && plot.querySelector(".main-svg"));
+"""
+LIVE = """
+name = "live"
+rounds = 400
+[data]
+dataset = "digits"
+clients = 8
+[model]
+name = "mlp"
+[train]
+workers = 1
+epochs = 5
+[[attacks]]
+name = "label_flip"
+count = 1
+"""
+FITS = "return document.documentElement.scrollWidth <= window.innerWidth"
+CLICK = """
+const plot = document.querySelector("#heatmap .js-plotly-plot"), { xaxis, yaxis } = plot._fullLayout;
+const { left, top } = plot.getBoundingClientRect();
+return [left + xaxis._offset + xaxis.c2p(arguments[0]), top + yaxis._offset + yaxis.c2p(arguments[1])].map(Math.round);
+"""
+
+
+@pytest.fixture
+def site(browser):
+    """Serve a workspace and open its pages: ``site(folder)`` gives a function that opens one."""
+    servers = []
+
+    def serve(folder):
+        server, where = prepare(folder, "127.0.0.1", 0)
+        Thread(target=server.run, daemon=True).start()
+        servers.append(server)
+        return lambda page: browser.get(where.rstrip("/") + page)
+
+    yield serve
+    browser.get("about:blank")
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def until(browser):
+    """Wait for a condition, a text on the page, or a figure."""
+
+    def wait(condition=None, *, says=None, drawn=None):
+        def holds(driver):
+            if says is not None:
+                return says in driver.find_element(By.ID, "page").text
+            return driver.execute_script(DRAWN, drawn) if drawn is not None else condition(driver)
+
+        return WebDriverWait(browser, PATIENCE, 0.05).until(holds, f"{says or drawn or condition}: {page(browser)}")
+
+    return wait
+
+
+def page(driver):
+    return driver.find_element(By.TAG_NAME, "body").text[:600]
+
+
+def choose(browser, until, field, text):
+    """Choose an entry of a dropdown as a person does."""
+    browser.find_element(By.CSS_SELECTOR, f"[aria-label='{field}'] .dash-dropdown").click()
+    option = f"//*[contains(@class, 'dash-dropdown-option')][normalize-space()='{text}']"
+    until(lambda d: d.find_elements(By.XPATH, option))[0].click()
+
+
+def test_the_runs_are_listed_filtered_and_compared(site, browser, until, shared):
+    site(shared)("/")
+    until(says="guarded")
+    rows = [r.text for r in browser.find_elements(By.CSS_SELECTOR, "#runs tbody tr")]
+    assert rows[0].startswith("2 plain interrupted")
+    assert rows[1].startswith("1 guarded done 6 of 6 flower - 60.0 % h")
+    assert browser.title == "Runs · fedwarden"
+    browser.find_element(By.ID, "filter").send_keys("guard")
+    until(lambda d: len(d.find_elements(By.CSS_SELECTOR, "#runs tbody tr")) == 1)
+    browser.find_element(By.ID, "filter").send_keys(Keys.BACKSPACE * 5)
+    until(lambda d: len(d.find_elements(By.CSS_SELECTOR, "#runs tbody tr")) == 2)
+    for box in browser.find_elements(By.CSS_SELECTOR, "#runs input[type=checkbox]"):
+        box.click()
+    until(says="Compare runs 1 and 2")
+    browser.find_element(By.LINK_TEXT, "Compare runs 1 and 2").click()
+    until(drawn="both")
+    until(says="excluded here alone")
+    assert browser.current_url.endswith("/compare?first=1&second=2")
+    assert "guarded" in browser.find_element(By.ID, "first").text
+
+
+def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, shared):
+    site(shared)("/run/1")
+    for figure in ("heatmap", "learning", "scores"):
+        until(drawn=figure)
+    until(says="1 of 8 clients was excluded: h in round 2")
+    assert browser.find_element(By.CSS_SELECTOR, "#worst tbody th").text == "h"
+    browser.find_element(By.LINK_TEXT, "h").click()
+    until(says="Excluded in round 2:")
+    until(drawn="client")
+    assert browser.current_url.endswith("/run/1?client=h")
+    assert "Layers in round 2" in browser.find_element(By.ID, "client").text
+    browser.back()
+    until(says="Choose a client in the picture")
+    browser.get(browser.current_url + "?client=nobody")
+    until(says="No client “nobody” has taken part")
+
+
+def test_a_click_in_the_heatmap_opens_the_client(site, browser, until, shared):
+    site(shared)("/run/1")
+    until(drawn="heatmap")
+    until(drawn="scores")
+    until(says="was excluded: h in round 2")
+    point = ActionChains(browser).w3c_actions
+    point.pointer_action.move_to_location(*browser.execute_script(CLICK, 4, 2))  # round 5, client c
+    point.pointer_action.pause(0.3).click()
+    point.perform()
+    until(says="Client c")
+    assert browser.current_url.endswith("/run/1?client=c")
+
+
+def test_the_scale_is_in_the_address(site, browser, until, shared):
+    site(shared)("/run/1")
+    until(drawn="heatmap")
+    browser.find_element(By.XPATH, "//*[@id='scale']//label[contains(., 'robust z')]").click()
+    until(lambda d: d.current_url.endswith("scale=robust+z"))
+    browser.refresh()
+    until(drawn="heatmap")
+    bar = "return document.querySelector('#heatmap .js-plotly-plot').layout.coloraxis.colorbar.title.text"
+    until(lambda d: "robust z" in d.execute_script(bar))
+
+
+def test_what_if_another_rule_had_decided(site, browser, until, shared):
+    site(shared)("/run/1/what-if")
+    until(says="The same decisions.")
+    choose(browser, until, "Rule", "k_sigma")
+    field = until(lambda d: d.find_elements(By.CSS_SELECTOR, "[aria-label='k'] input"))[0]
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("3")
+    until(says="1 of 8 clients are treated differently.")
+    until(says="can flag at most")
+    until(lambda d: d.current_url.endswith("?rule=k_sigma&rule.k=3"))
+    browser.refresh()
+    until(says="1 of 8 clients are treated differently.")
+
+
+def test_an_audit_with_its_alarm_and_a_run_without(site, browser, until, shared):
+    show = site(shared)
+    show("/run/2/audit")
+    until(drawn="leakage")
+    assert browser.find_element(By.CSS_SELECTOR, "#alarms tbody tr").text.startswith("5 weights, cosine")
+    show("/run/1/audit")
+    until(says="No audit has been recorded in this run.")
+    show("/studies")
+    until(says="No study of leakage has been run in this workspace.")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/run/99", "There is no run 99"), ("/run/../../etc", "no such page"), ("/compare", "Choose two runs")],
+)
+def test_an_address_that_leads_nowhere_says_so(site, until, shared, path, words):
+    site(shared)(path)
+    until(says=words)
+
+
+def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, until, home, tmp_path):
+    show = site(home)
+    show("/run/1")
+    until(drawn="heatmap")
+    shutil.move(home, tmp_path / "away")
+    until(says="cannot be brought up to date")
+    assert "1 of 8 clients was excluded" in page(browser)  # what was read stays
+    shutil.move(tmp_path / "away", home)
+    until(lambda d: "cannot be brought up to date" not in page(d))
+
+
+def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until, shared):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    figure = "return document.querySelector('#learning .js-plotly-plot')._fullLayout.paper_bgcolor"
+    site(shared)("/run/1")
+    until(drawn="learning")
+    light = browser.execute_script(paper), browser.execute_script(figure)
+    media(dark=True)
+    until(lambda d: d.execute_script(paper) != light[0] and d.execute_script(figure) != light[1])
+    browser.find_element(By.XPATH, "//*[@id='theme']//label[contains(., 'Light')]").click()
+    until(lambda d: (d.execute_script(paper), d.execute_script(figure)) == light)
+    browser.refresh()
+    until(drawn="learning")
+    assert browser.execute_script(paper) == light[0]
+    browser.execute_script("localStorage.clear()")
+
+
+def test_a_narrow_screen(site, browser, until, shared):
+    browser.set_window_size(400, 800)
+    show = site(shared)
+    for path, figure in (
+        ("/", None),
+        ("/run/1?client=h", "client"),
+        ("/run/1/what-if", None),
+        ("/compare?first=1&second=2", "both"),
+    ):
+        show(path)
+        until(lambda d: len(page(d)) > 60)
+        if figure:
+            until(drawn=figure)
+        assert browser.execute_script(FITS), path
+
+
+def test_everything_that_can_be_operated_has_a_name(site, browser, until, shared):
+    show = site(shared)
+    for path in ("/", "/run/1?client=h", "/run/1/what-if?rule=gesd"):
+        show(path)
+        until(says="Run")
+        tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        roles = ("button", "link", "checkbox", "radio", "textbox", "searchbox", "spinbutton", "combobox", "table")
+        nameless = [
+            n["role"]["value"] for n in tree if n.get("role", {}).get("value") in roles and not n["name"]["value"]
+        ]
+        assert not nameless, path
+
+
+@pytest.mark.slow
+def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
+    home, toml = tmp_path / "home", tmp_path / "live.toml"
+    toml.write_text(LIVE)
+    show = site(home)
+    show("/run/1")
+    until(says="no ledger in")
+    with subprocess.Popen([sys.executable, "-m", "fedwarden", "run", str(toml), "--home", str(home), "--quiet"]) as run:
+        until(says="is recorded as running")
+        until(drawn="heatmap")
+        seen = set()
+        while run.poll() is None:
+            seen.add(browser.find_element(By.ID, "summary").text.partition(" of 400")[0].split()[-1])
+    assert len(seen) > 3
+    until(says="is complete: 400 of 400 rounds")
+
+
+@pytest.mark.slow
+def test_a_picture_is_taken(chromium, shared, tmp_path):
+    for dark in (False, True):
+        screenshot(shared, tmp_path / f"{dark}.png", "/run/1?client=h", dark)
+    light, night = ((tmp_path / f"{dark}.png").read_bytes() for dark in (False, True))
+    assert light[:8] == night[:8] == b"\x89PNG\r\n\x1a\n"
+    assert light != night
+    assert min(len(light), len(night)) > 30_000

@@ -1,0 +1,234 @@
+"""What the pages say and choose, from plain values and from anything a browser may send."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedwarden.core.series import Series
+from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.dashboard import routes
+from fedwarden.dashboard.layout import clients, percent
+from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
+from fedwarden.dashboard.pages.client import sheet
+from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
+from fedwarden.dashboard.state import Workspace
+from fedwarden.experiments import audit as settings
+from fedwarden.experiments.study import results_file
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=9,
+)
+
+
+def text(part):
+    """What a reader sees of a part of a page, as JSON."""
+    return json.dumps(part, default=lambda c: c.to_plotly_json(), ensure_ascii=False)
+
+
+@given(ANYTHING, ANYTHING)
+def test_any_address_is_a_page(path, search):
+    page = routes.read(path, search)
+    assert page.kind in PAGES
+    assert page.run is None or 0 <= page.run <= routes.LARGEST
+    assert all(isinstance(v, str) for v in page.query.values())
+
+
+@given(st.integers(0, routes.LARGEST), st.dictionaries(st.sampled_from(["client", "watch"]), st.text(min_size=1)))
+def test_links_lead_where_they_say(run, values):
+    for kind in ("run", "what-if", "audit"):
+        path, _, search = routes.link(kind, run, **values).partition("?")
+        assert routes.read(path, search) == routes.Page(kind, run, values)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_every_page_has_parts_and_a_version(kind, shared):
+    page = routes.Page(kind, 1, {"client": "<b>", "first": "1", "second": "x", "rule": "no such rule", "scale": "huge"})
+    assert "tick" in text(PAGES[kind].show(page))
+    version = PAGES[kind].version(Workspace(shared), page)
+    assert version == PAGES[kind].version(Workspace(shared), page)
+
+
+def rows(*names):
+    return [
+        {"run": i, "name": n, "created": 0.0, "state": "done", "engine": "flower", "rounds": 3, "of": None,
+         "preset": None, "accuracy": None, "excluded": []}
+        for i, n in enumerate(names, 1)
+    ]  # fmt: skip
+
+
+def test_the_filter_finds_every_word_somewhere():
+    assert "alpha" in text(runs.listing(rows("alpha", "beta"), "ALPH flow", ()))
+    assert "beta" not in text(runs.listing(rows("alpha", "beta"), "ALPH flow", ()))
+    assert "None of 2 runs" in text(runs.listing(rows("alpha", "beta"), "gamma", ()))
+    assert "fedwarden demo" in text(runs.listing([], "", ()))
+
+
+def test_more_runs_than_fit_are_counted():
+    assert f"{7} more" in text(runs.listing(rows(*map(str, range(runs.MOST + 7))), "", ()))
+
+
+@given(ANYTHING)
+def test_what_is_ticked_may_be_anything(picked):
+    assert all(isinstance(n, int) for n in runs._chosen(picked))
+
+
+def series():
+    """Three clients at 1, 2 and 4 with a limit of 3; d is rejected throughout."""
+    scores = np.array([1.0, 2.0, 4.0, np.nan])
+    watch = WatchRecord("far", scores, scores, 3.0, scores > 3)
+    record = RoundRecord(1, tuple("abcd"), np.ones(4), np.full(4, 0.25), (watch,), scores > 3)
+    return Series.of([record])
+
+
+def test_the_worst_come_first_and_those_never_measured_not_at_all():
+    found = worst(series(), "far")
+    assert [(p.client, p.score, p.limit, p.over) for p in found] == [
+        ("c", 4.0, 3.0, True),
+        ("b", 2.0, 3.0, False),
+        ("a", 1.0, 3.0, False),
+    ]
+
+
+def test_an_excluded_client_stands_where_it_was_last_seen(shared):
+    place = worst(Workspace(shared).view(1).series, "far")[0]
+    assert (place.client, place.round, place.excluded_in) == ("h", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("point", "client"),
+    [
+        ({"customdata": [4.0, 3.0, 2.0]}, "c"),
+        ({"customdata": {"0": 4.0, "1": 3.0, "2": 1}}, "b"),
+        ({"y": "a"}, "a"),
+        ({"customdata": [4.0, 3.0, 9.0]}, None),
+        ({"customdata": [4.0, 3.0, -1.0]}, None),
+        ({"customdata": [4.0, 3.0, float("nan")]}, None),
+        ({"customdata": [4.0, 3.0, float("inf")]}, None),
+        ({"y": "nobody"}, None),
+    ],
+)
+def test_a_clicked_cell_is_a_client(point, client):
+    assert clicked_client({"points": [point]}, series()) == client
+
+
+@given(ANYTHING)
+def test_a_click_may_be_anything(click):
+    assert clicked_client(click, series()) in (None, *"abcd")
+    assert clicked_client({"points": [click]}, series()) in (None, *"abcd")
+
+
+def test_the_list_links_to_each_client_and_keeps_the_rest(shared):
+    shown = text(ranking(Workspace(shared).view(1), "far", {"scale": "log"}))
+    assert "/run/1?scale=log&client=h" in shown
+    assert "excluded in round 2" in shown
+
+
+def test_a_client_in_full(shared):
+    shown = text(sheet(Workspace(shared).view(1), "h", "", dark=False))
+    assert "Excluded in round 2: " in shown
+    assert "most in" in shown
+    assert "Layers in round" in shown
+    assert '"conv"' in shown
+    assert "Rejected replies" not in shown
+    shown = text(sheet(Workspace(shared).view(1), "b", "", dark=True))
+    assert "Rejected replies" in shown
+    assert "Round 4: " in shown
+    assert "No watch has flagged this client" in shown
+
+
+def test_a_what_if_without_a_change_decides_the_same(shared):
+    assert "The same decisions" in text(whatif.verdict(Workspace(shared).view(1), ()))
+
+
+def test_a_what_if_names_those_who_change_and_the_limit_of_the_rule(shared):
+    settings = ("rule=k_sigma", "rule.k=3")  # of 8 values none lies more than sqrt(7) deviations above the mean
+    shown = text(whatif.verdict(Workspace(shared).view(1), settings))
+    assert "1 of 8 clients are treated differently" in shown
+    assert "no longer excluded" in shown
+    assert "can flag at most" in shown
+    shown = text(whatif.verdict(Workspace(shared).view(1), ("policy=observe",)))
+    assert "no longer excluded" in shown
+
+
+def test_a_what_if_that_cannot_be_is_a_message(shared):
+    assert "alpha lies in (0, 1); got 7" in text(
+        whatif.verdict(Workspace(shared).view(1), ("rule=gesd", "rule.alpha=7"))
+    )
+    assert "cannot be replayed" in text(whatif.verdict(Workspace(shared).view(2), ()))
+
+
+def test_the_same_what_if_is_decided_once(shared):
+    view = Workspace(shared).view(1)
+    whatif.verdict(view, ("rule=gesd",))
+    before = whatif.judge.cache_info().misses
+    whatif.verdict(view, ("rule=gesd",))
+    assert whatif.judge.cache_info().misses == before
+
+
+@given(
+    st.dictionaries(st.sampled_from(["rule", "policy", "signal", "x"]), ANYTHING), st.dictionaries(st.text(), ANYTHING)
+)
+def test_only_known_parts_and_options_are_asked_for(wanted, values):
+    wanted = {k: v for k, v in wanted.items() if isinstance(v, str | None)}
+    assert set(whatif.chosen_parts(wanted, values)) <= {"rule", "policy"}
+
+
+def test_options_at_their_default_stay_out_of_the_address():
+    values = {"rule.alpha": 0.05, "rule.spend": "false", "rule.nonsense": 3, "history.kp": 1, "policy.limit": 4}
+    kept = whatif.chosen_parts({"rule": "gesd", "history": "pid", "policy": ""}, values)
+    assert kept == {"rule": "gesd", "rule.spend": "false", "history": "pid"}
+    assert whatif.settings(kept) == ("rule=gesd", "rule.spend=false", "history=pid")
+
+
+@pytest.mark.parametrize("part", whatif.PARTS)
+def test_every_component_offers_its_options(part):
+    for name in whatif.names(part):
+        shown = text(whatif.options(part, name, {}))
+        assert all(f'"name": "{option}"' in shown for option in whatif.parameters(whatif.lookup(part, name)))
+
+
+def test_alarms_in_words(shared):
+    seen = Workspace(shared).observations(2, "7")
+    assert audit.sources(seen) == ["weights/cosine/"]
+    shown = text(audit.alarms(seen))
+    assert '"5"' in shown
+    assert '"6"' not in shown
+    assert "None in 4 rounds" in text(audit.alarms(seen[:3]))
+
+
+def leaks(even, seed):
+    """A study's line in which outputs see the shift and weights do not."""
+    rng = np.random.default_rng(seed)
+
+    def branch(shift):
+        value = {"weights/cosine/": 1 + 0.1 * rng.random(), "outputs/mean_logits/": 1.0}
+        return {"readings": {k: [[11, v, 1.0, 9.0 * shift + rng.random(), 0.1, 0.0]] for k, v in value.items()}}
+
+    names = {settings.STILL: 0, settings.FRESH: 0, f"fresh {even}": 1}
+    cell = {"n": 2, "m": 1, "seed": seed}
+    return {"cell": cell, "result": {"branches": {name: branch(shift) for name, shift in names.items()}}}
+
+
+def test_a_study_is_shown_as_far_as_it_has_come(tmp_path):
+    workspace = Workspace(tmp_path)
+    assert studies.version(workspace, routes.Page("studies")) == ""
+    path = results_file(tmp_path, "sensitivity-digits")
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(leaks("80-20", seed)) + "\n" for seed in range(5)) + '{"cell": {"n"')
+    assert "sensitivity-digits" in studies.version(workspace, routes.Page("studies"))
+    case = studies.cases(workspace, "sensitivity-digits")
+    assert case == ["1 of 2 changes to 80-20"]
+    found = studies.judged(workspace, "sensitivity-digits", workspace.study_stamp("sensitivity-digits"), case[0])
+    assert found["outputs, mean logits"][settings.FRESH].auroc == 1.0
+    assert found["weights, cosine"][settings.FRESH].auroc < 1.0
+
+
+def test_numbers_that_are_missing():
+    assert (percent(None), percent(float("nan")), clients([])) == ("-", "-", "nobody")

@@ -1,0 +1,184 @@
+"""What is kept of a workspace, when it is read again, and what a ledger in trouble does to it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from fedwarden.core.series import Series
+from fedwarden.dashboard import state
+from fedwarden.dashboard.state import Workspace
+from fedwarden.store.ledger import Ledger, LedgerError
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Every opening of a ledger by the dashboard, and from which round on its records were read."""
+    seen = []
+
+    class Spy(Ledger):
+        def __init__(self, *args, **kwargs):
+            seen.append(None)
+            super().__init__(*args, **kwargs)
+
+        def records(self, run, after=0, watches=None):
+            seen[-1] = after
+            return super().records(run, after, watches)
+
+    monkeypatch.setattr(state, "Ledger", Spy)
+    return seen
+
+
+def settle(monkeypatch):
+    """Let the files be old enough for their times to be trusted."""
+    monkeypatch.setattr(state, "SETTLED", -1.0)
+
+
+def test_nothing_is_read_while_nothing_changes(home, opened, monkeypatch):
+    settle(monkeypatch)
+    workspace = Workspace(home)
+    first = workspace.briefs(), workspace.run(1), workspace.view(1)
+    reads = len(opened)
+    assert (workspace.briefs(), workspace.run(1), workspace.view(1)) == first
+    assert len(opened) == reads
+
+
+def test_a_growing_run_is_read_from_its_last_known_round_on(home, played, opened, monkeypatch):
+    settle(monkeypatch)
+    workspace = Workspace(home)
+    with Ledger(home) as ledger:
+        run = ledger.start("live", "flower", {}, {})
+        for record in played[:3]:
+            ledger.append(run, record)
+        before = workspace.view(run)
+        for record in played[3:]:
+            ledger.append(run, record)
+        ledger.finish(run, "done")
+        opened.clear()
+        after = workspace.view(run)
+    assert opened == [3]
+    assert (len(before.records), len(after.records), after.run.state) == (3, 6, "done")
+    whole = Series.of(played)
+    np.testing.assert_array_equal(after.series.weights, whole.weights)
+    np.testing.assert_array_equal(after.series.excluded, whole.excluded)
+    assert after.series.excluded_in == whole.excluded_in == {"h": 2}
+
+
+def test_two_commits_within_the_resolution_of_the_clock_are_both_seen(home, played, monkeypatch):
+    workspace = Workspace(home)
+    monkeypatch.setattr(Workspace, "stamp", lambda self: state.Stamp(1, ((1, time.time_ns()),)))
+    with Ledger(home) as ledger:
+        run = ledger.start("live", "flower", {}, {})
+        for k, record in enumerate(played, 1):
+            ledger.append(run, record)
+            assert len(workspace.view(run).records) == k
+
+
+def test_one_watch_is_read_where_one_is_asked_for(home):
+    workspace = Workspace(home)
+    assert list(workspace.view(1, "far").series.watches) == ["far"]
+    assert list(workspace.view(1, "no such watch").series.watches) == ["far"]
+    assert workspace.view(2, "far").watches == ()
+
+
+def test_another_ledger_in_its_place_is_another_workspace(home, tmp_path, played):
+    workspace = Workspace(home)
+    assert workspace.view(1).run.name == "guarded"
+    with Ledger(tmp_path / "other") as ledger:
+        run = ledger.start("other", "flower", {}, {})
+        ledger.append(run, played[0])
+    shutil.rmtree(home)
+    shutil.move(tmp_path / "other", home)
+    view = workspace.view(1)
+    assert (view.run.name, len(view.records)) == ("other", 1)
+
+
+def test_no_more_is_kept_than_there_is_room_for(home, monkeypatch):
+    monkeypatch.setattr(state, "KEPT", 3)
+    workspace = Workspace(home)
+    for t in range(1, 7):
+        workspace.record(1, t)
+    assert len(workspace._kept) == 3
+
+
+def missing(home):
+    shutil.rmtree(home)
+
+
+def corrupt(home):
+    for rest in home.glob("ledger.sqlite-*"):
+        rest.unlink()
+    (home / "ledger.sqlite").write_bytes(b"not a database at all, but long enough to be read as one" * 99)
+
+
+def newer(home):
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
+        db.execute("PRAGMA user_version = 99")
+
+
+def empty(home):
+    for rest in home.glob("ledger.sqlite*"):
+        rest.unlink()
+    (home / "ledger.sqlite").touch()
+
+
+@pytest.mark.parametrize("harm", [missing, corrupt, newer, empty])
+def test_trouble_is_told_and_passes(harm, home, tmp_path, asker):
+    shutil.copytree(home, tmp_path / "sound")
+    ask = asker(home)
+    look = {"url__pathname": "/run/1", "url__search": ""}
+    version = ask("version.data", **look)["response"]["version"]["data"]
+    harm(home)
+    told = ask("version.data", **look, version__data=version)["response"]
+    assert "version" not in told
+    assert "cannot be brought up to date" in str(told["problem"])
+    assert "unread" in str(ask("version.data", **look)["response"]["body"])
+    assert "Traceback" not in str(told)
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(tmp_path / "sound", home)
+    well = ask("version.data", **look, problem__children="something")["response"]
+    assert well["version"]["data"] == version
+    assert well["problem"]["children"] == []
+
+
+def test_a_locked_ledger_is_told_of_soon(home, asker, monkeypatch):
+    monkeypatch.setattr(state, "PATIENCE", 0.1)
+    ask = asker(home)
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        told = ask("version.data", url__pathname="/", url__search="")["response"]
+        assert time.monotonic() - began < 2
+        assert "locked" in str(told["problem"])
+        db.execute("ROLLBACK")
+    assert "version" in ask("version.data", url__pathname="/", url__search="")["response"]
+
+
+def test_a_ledger_that_is_being_written_is_read_as_of_the_last_round(home, played):
+    workspace = Workspace(home)
+    with Ledger(home) as ledger:
+        run = ledger.start("live", "flower", {}, {})
+        ledger.append(run, played[0])
+        ledger.db.execute("BEGIN IMMEDIATE")
+        ledger.db.execute("UPDATE run SET name = 'half done'")
+        assert [b["name"] for b in workspace.briefs()] == ["live", "plain", "guarded"]
+        ledger.db.execute("ROLLBACK")
+
+
+def test_an_unknown_run_is_a_message_that_names_the_way_out(home):
+    with pytest.raises(LedgerError, match="no run 17 in this workspace; the page of runs"):
+        Workspace(home).view(17)
+
+
+def test_a_run_whose_name_is_a_number_is_not_taken_for_that_number(home):
+    with Ledger(home) as ledger:
+        ledger.start("17", "flower", {}, {})
+    with pytest.raises(LedgerError, match="no run 17"):
+        Workspace(home).run(17)
