@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
-from fedwarden.core.config import Strict, override, parse, read_toml
+from fedwarden.core.config import Strict, override, parse, read_toml, to_toml
 from fedwarden.core.errors import ConfigError, FedwardenError
 
 
@@ -124,3 +128,23 @@ def test_a_fault_is_one_line_that_names_the_key(table, message):
         parse(Run, table)
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, FedwardenError)
+
+
+KEYS = st.text(st.characters(codec="utf-8"), max_size=6)
+VALUES = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=5))
+def test_a_table_written_as_toml_is_read_back(table):
+    assert tomllib.loads(to_toml(table)) == table
+
+
+def test_what_is_none_is_left_out_of_toml():
+    assert tomllib.loads(to_toml({"a": None, "b": {"c": None, "d": {"e": None, "f": 1}}})) == {"b": {"d": {"f": 1}}}
