@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import fedwarden as fw
@@ -93,3 +94,12 @@ def media(chromium):
         )
 
     return choose
+
+
+@pytest.fixture
+def one_thread():
+    """Small models gain nothing from more, and wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

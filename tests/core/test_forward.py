@@ -17,13 +17,7 @@ from fedwarden.core.layout import Layout
 N = 21  # more than two groups of one after another
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small models gain nothing from more, and wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Indexed(nn.Module):

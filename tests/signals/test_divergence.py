@@ -25,13 +25,7 @@ KINDS = ("absolute", "relative", "cosine")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small models gain nothing from more, and wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def mlp(seed=0, dtype=torch.float32):

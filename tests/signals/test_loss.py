@@ -16,13 +16,7 @@ from fedwarden.core.layout import Layout
 from fedwarden.signals.loss import ProbeLoss, client_losses
 from fedwarden.sim.models import build_model
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def mlp():

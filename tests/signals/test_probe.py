@@ -11,14 +11,7 @@ from torch import nn
 from fedwarden.signals.probe import draw_probe, synthetic_probe
 from fedwarden.sim.models import build_model
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small models gain nothing from more, and wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def seeded(seed=0):

@@ -38,13 +38,7 @@ RECTIFIERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small models gain nothing from more, and wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class TwoLayers(nn.Module):

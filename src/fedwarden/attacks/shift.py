@@ -39,12 +39,7 @@ def exchange(
     for which, name in enumerate(("even", "odd")):
         places = leaving[kind[leaving] == which]
         stock = rng.permutation(np.flatnonzero(pool % 2 == which))
-        if len(stock) < len(places):
-            raise ValueError(
-                f"needs {len(places)} samples of {name} classes that no client holds; its part of the reserve has "
-                f"{len(stock)}; raise data.reserve"
-            )
-        out[places] = stock[: len(places)]
+        out[places] = _first(stock, len(places), f"{name} classes")
     return out
 
 
@@ -82,12 +77,7 @@ def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np
     out = np.full(len(y), -1)
     for label in np.unique(drawn):
         places, stock = leaving[drawn == label], rng.permutation(np.flatnonzero(pool == label))
-        if len(stock) < len(places):
-            raise ValueError(
-                f"needs {len(places)} samples of class {label} that no client holds; its part of the reserve has "
-                f"{len(stock)}; raise data.reserve"
-            )
-        out[places] = stock[: len(places)]
+        out[places] = _first(stock, len(places), f"class {label}")
     return out
 
 
@@ -111,3 +101,12 @@ def taken(own: Examples, pool: Examples, found: NDArray[np.int64]) -> Examples:
     new, (x, y) = np.flatnonzero(found >= 0), (own.x.clone(), own.y.copy())
     x[new], y[new] = pool.x[found[new]], pool.y[found[new]]
     return Examples(x, y)
+
+
+def _first(stock: NDArray[np.int64], count: int, of: str) -> NDArray[np.int64]:
+    if len(stock) < count:
+        raise ValueError(
+            f"needs {count} samples of {of} that no client holds; its part of the reserve has {len(stock)}; "
+            "raise data.reserve"
+        )
+    return stock[:count]
