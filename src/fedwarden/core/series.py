@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,10 +164,16 @@ class Series:
         return found
 
 
-def client_order(clients: Sequence[str]) -> tuple[str, ...]:
-    """Every client once: numbered ones by number, then the others by name.
+def client_order(clients: Iterable[str]) -> tuple[str, ...]:
+    """Every client once, in the order of a reader: numbers inside names by their size.
 
-    >>> client_order(["10", "9", "b", "a", "9"])
-    ('9', '10', 'a', 'b')
+    >>> client_order(["10", "9", "node-10", "node-2", "9"])
+    ('9', '10', 'node-2', 'node-10')
     """
-    return tuple(sorted(set(clients), key=lambda c: (0, int(c), "") if c.isdecimal() else (1, 0, c)))
+    return tuple(sorted(set(clients), key=_reading))
+
+
+def _reading(name: str) -> list[tuple[int, int, str]]:
+    pieces = (piece for piece in re.split(r"([0-9]+)", name) if piece)
+    digits = ((piece, piece.lstrip("0")) for piece in pieces)  # a longer number is larger; int() refuses very long ones
+    return [(0, len(d), d) if piece[0] in "0123456789" else (1, 0, piece) for piece, d in digits]
