@@ -93,6 +93,22 @@ def test_replay_takes_numbers_without_a_leading_zero(call_json, recorded):
     assert told["guard"]["watches"][0]["rule"]["alpha"] == 0.01
 
 
+def test_replay_of_a_preset_takes_its_options(call, call_json, recorded):
+    told = call_json("replay", "1", "--preset", "pid-made", "--set", "options.k=9.0", "--home", recorded)
+    assert told["guard"]["watches"][0]["rule"] == {"name": "k_sigma", "k": 9.0}
+    code, _, err = call("replay", "1", "--set", "options.k=9.0", "--home", recorded)
+    assert code == 2
+    assert "--preset" in err
+
+
+def test_show_tells_who_stood_out_and_stayed(call, tiny, tmp_path):
+    setting = ["--set", "guard.preset=watch", "--set", "guard.options.limit=0.1"]
+    assert call("run", tiny, *setting, "--home", tmp_path)[0] == 0
+    out = call("show", "1", "--home", tmp_path)[1]
+    assert "stood out client" in out
+    assert "excluded client" not in out
+
+
 def test_tune_prints_a_guard_that_can_be_pasted(call, call_json, tiny):
     quick = ["--trials", "4", "--seeds", "1"]
     told = call_json("tune", tiny, *quick)

@@ -22,6 +22,7 @@ from ..store.record import RunRecord
 from .common import AsJson, Home, RunNumber, emit, hint, number, out, table
 
 COLUMNS = 12  # accuracies in a row
+MOST = 10  # clients that are told of one by one
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -59,6 +60,7 @@ def _show(told: RunRecord, home: Path | None) -> None:
     if len(series):
         _accuracies(series)
         _clients(list(series.watches), digest(series, told.reasons), truth)
+        _stood_out(series)
         for note, rounds in distinct_notes(series.notes, note_kind).items():
             out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {escape(note)}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
@@ -130,6 +132,22 @@ def _clients(watches: Sequence[str], clients: Sequence[ClientDigest], truth: set
             out.print(f"[red]excluded[/] client {escape(c.client)} in round {c.excluded_in}: {escape(c.reason)}")
         for reason, rounds in _grouped(c.rejected).items():
             out.print(f"[yellow]rejected[/] client {escape(c.client)} in {rounds_of(rounds)}: {escape(reason)}")
+
+
+def _stood_out(series: Series) -> None:
+    """Who was flagged and stayed: in how many rounds and by which watches, the most often first."""
+    by_watch = {w.name: w.flagged.sum(axis=0).tolist() for w in series.watches.values()}
+    counts = {c: {name: k[j] for name, k in by_watch.items()} for j, c in enumerate(series.clients)}
+    rounds = dict(zip(series.clients, series.flagged.sum(axis=0).tolist(), strict=True))
+    stayed = sorted((c for c in series.clients if rounds[c] and c not in series.excluded_in), key=lambda c: -rounds[c])
+    for client in stayed[:MOST]:
+        by = sorted((w for w, k in counts[client].items() if k), key=lambda w: -counts[client][w])
+        words = ", ".join(f"{w} ({counts[client][w]})" for w in by)
+        out.print(
+            f"[yellow]stood out[/] client {escape(client)} in {rounds[client]} of {len(series)} rounds: {escape(words)}"
+        )
+    if len(stayed) > MOST:
+        out.print(f"[yellow]stood out[/] {len(stayed) - MOST} more, in fewer rounds")
 
 
 def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:

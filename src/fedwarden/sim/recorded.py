@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.config import parse
+from ..core.config import override, parse
 from ..core.errors import ConfigError
 from ..core.types import RoundRecord
 from ..store.ledger import Run
@@ -43,5 +43,9 @@ def decide_again(
             f"run {run.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
             "watches, and with guard.policy=observe to exclude nobody"
         )
-    warden = alter(Warden.preset(preset).include(seen) if preset else recorded, settings)
+    of_preset = [s for s in settings if s.partition("=")[0].split(".")[0].strip() == "options"]
+    if of_preset and not preset:
+        raise ConfigError(f"{of_preset[0]!r} is for a preset; name it as well, as in --preset auto")
+    other = parse(GuardConfig, override({"preset": preset}, of_preset)).build() if preset else recorded
+    warden = alter(other.include(seen), [s for s in settings if s not in of_preset])
     return warden, replay(records, warden, find_sources(recorded.watches, warden.watches))

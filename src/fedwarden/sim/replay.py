@@ -137,7 +137,8 @@ def alter(warden: Warden, settings: Sequence[str]) -> Warden:
     spread = []
     for setting in settings:
         head = setting.partition("=")[0].split(".")[0].strip()
-        if head not in (known := (*PER_WATCH, *GuardConfig.model_fields)):
+        known = {*PER_WATCH, *GuardConfig.model_fields} - {"preset", "options"}  # a warden is past those
+        if head not in known:
             raise ConfigError(f"a guard has no setting {head!r}; {nearest(head, known)}")
         each = head in PER_WATCH
         spread += [f"watches.{i}.{setting}" for i in range(len(warden.watches))] if each else [setting]
