@@ -102,7 +102,7 @@ def test_replay_of_a_preset_takes_its_options(call, call_json, recorded):
 
 
 def test_show_tells_who_stood_out_and_stayed(call, tiny, tmp_path):
-    setting = ["--set", "guard.preset=watch", "--set", "guard.options.limit=0.1"]
+    setting = ["--set", "guard.preset=watch", "--set", "guard.options={limit = 0.1}"]
     assert call("run", tiny, *setting, "--home", tmp_path)[0] == 0
     out = call("show", "1", "--home", tmp_path)[1]
     assert "stood out client" in out
