@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 
-.PHONY: setup demo test test-all lint docs bench peers clean
+.PHONY: setup demo test test-all browser lint docs bench peers clean
 
 setup: $(STAMP)
 
@@ -28,7 +28,14 @@ lint: setup
 test: lint
 	$(BIN)/python -m pytest -m 'not slow'
 
-test-all: lint
+browser:
+	@if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get install -qq -y chromium chromium-driver >/dev/null 2>&1 \
+		|| (apt-get update -qq && apt-get install -qq -y chromium chromium-driver) >/dev/null 2>&1 \
+		|| echo "no chromium could be installed; the tests in a browser are skipped"; \
+	fi
+
+test-all: lint browser
 	$(BIN)/python -m pytest
 
 docs: setup
@@ -37,6 +44,7 @@ docs: setup
 bench: setup
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/dashboard.py
 
 peers: $(PEERS)/.installed
 

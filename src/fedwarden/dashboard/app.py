@@ -63,7 +63,7 @@ def _route(app: Dash, workspace: Workspace) -> None:
         Output("problem", "children"),
         Output("body", "className"),
         Input("tick", "n_intervals"),
-        Input("url", "search"),
+        State("url", "search"),
         State("url", "pathname"),
         State("version", "data"),
         State("problem", "children"),

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dash import dcc, html
+from dash import dcc, html, no_update
 
 from ..figures.theme import CONFIG
-from .routes import link
+from .routes import link, query, search
 
 TICK = 1000  # milliseconds between two looks for new rounds
 GRAPH: Any = CONFIG
@@ -73,6 +73,11 @@ def page(title: str, *children: Any) -> list[Any]:
 def address(kind: str) -> dcc.Location:
     """Where a page writes what is chosen on it; each has its own, as a callback needs all its parts on one page."""
     return dcc.Location(id=f"{kind}-address", refresh=False)
+
+
+def move(asked: Any, found: str) -> Any:
+    """Another query for a page's address; nothing where it is the same, or where the address is not known yet."""
+    return no_update if asked is None or found == search(**query(asked)) else found
 
 
 def heading(title: str, run: int | None = None, kind: str = "") -> html.Div:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
 from ...core.types import Observation
 from ...figures import audit as figures
-from ..layout import address, aria, card, empty, field, graph, heading, number, page, table
+from ..layout import address, aria, card, empty, field, graph, heading, move, number, page, table
 from ..routes import Page, query, read, search
 from ..state import Workspace
 
@@ -87,7 +87,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("source", "value"),
         Input("dark", "data"),
         State("url", "pathname"),
-        State("url", "search"),
+        State("audit-address", "search"),
     )
     def draw(version: Any, observer: Any, source: Any, dark: Any, path: Any, asked: Any) -> Any:
         run = read(path).run
@@ -99,7 +99,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         what, metric, layer = source.split("/", 2)
         drawn = figures.leakage(seen, what, metric, layer, bool(dark)).update_layout(uirevision=source)
         found = search(**{**query(asked), "observer": observer, "source": source})
-        return drawn, alarms(seen), no_update if found == search(**query(asked)) else found
+        return drawn, alarms(seen), move(asked, found)
 
 
 def sources(seen: Sequence[Observation]) -> list[str]:

@@ -25,13 +25,13 @@ def register(app: Dash, workspace: Workspace) -> None:
     @app.callback(
         Output("client", "children"),
         Input("version", "data"),
-        Input("url", "search"),
+        Input("run-address", "search"),
         Input("dark", "data"),
         State("url", "pathname"),
     )
     def show(version: Any, asked: Any, dark: Any, path: Any) -> Any:
         page = read(path, asked)
-        if version is None or dark is None or page.run is None:
+        if version is None or asked is None or dark is None or page.run is None:
             raise PreventUpdate
         name = page.query.get("client")
         if name is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -9,7 +10,7 @@ from dash.exceptions import PreventUpdate
 
 from ...core.series import client_order
 from ...figures import guard as figures
-from ..layout import address, aria, clients, empty, field, graph, heading, page, percent, state, table
+from ..layout import address, aria, clients, empty, field, graph, heading, move, page, percent, state, table
 from ..routes import Page, link, number, query, search
 from ..state import View, Workspace
 
@@ -28,9 +29,8 @@ def show(_: Page) -> list[Any]:
     )
 
 
-def version(workspace: Workspace, asked: Page) -> str:
-    heads = [workspace.run(n) for n in (number(asked.query.get(k)) for k in ENDS) if n is not None]
-    return f"{len(workspace.briefs())} " + " ".join(f"{r.id}:{r.created}:{r.state}:{r.rounds}" for r in heads)
+def version(workspace: Workspace, _: Page) -> str:
+    return json.dumps(workspace.briefs())
 
 
 def register(app: Dash, workspace: Workspace) -> None:
@@ -40,10 +40,10 @@ def register(app: Dash, workspace: Workspace) -> None:
         Output("first", "value"),
         Output("second", "value"),
         Input("version", "data"),
-        State("url", "search"),
+        Input("compare-address", "search"),
     )
     def choices(version: Any, asked: Any) -> Any:
-        if version is None:
+        if version is None or asked is None:
             raise PreventUpdate
         options = [{"value": r["run"], "label": f"{r['run']}  {r['name']}"} for r in workspace.briefs()]
         return options, options, *(number(query(asked).get(end)) for end in ENDS)
@@ -53,21 +53,21 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("first", "value"),
         Input("second", "value"),
         State("version", "data"),
-        State("url", "search"),
+        State("compare-address", "search"),
     )
     def choose(first: Any, second: Any, version: Any, asked: Any) -> Any:
         found = search(first=number(first), second=number(second))
-        return no_update if version is None or found == asked else found
+        return no_update if version is None or not found else move(asked, found)
 
     @app.callback(
         Output("facts", "children"),
         Output("both", "figure"),
         Input("version", "data"),
-        Input("url", "search"),
+        Input("compare-address", "search"),
         Input("dark", "data"),
     )
     def draw(version: Any, asked: Any, dark: Any) -> Any:
-        if version is None or dark is None:
+        if version is None or asked is None or dark is None:
             raise PreventUpdate
         numbers = [number(query(asked).get(k)) for k in ENDS]
         if None in numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
 from ...core.series import Series
@@ -15,7 +15,7 @@ from ...figures.theme import labels
 from ...report.summary import NAMED, tell
 from ...store.digest import reasons
 from ...store.record import RunRecord
-from ..layout import address, aria, card, empty, field, graph, heading, number, page, state, table
+from ..layout import address, aria, card, empty, field, graph, heading, move, number, page, state, table
 from ..routes import Page, link, query, read, search
 from ..state import View, Workspace
 from . import client as details
@@ -107,11 +107,13 @@ def register(app: Dash, workspace: Workspace) -> None:
         Output("worst", "children"),
         Input("version", "data"),
         Input("watch", "value"),
-        Input("url", "search"),
+        Input("run-address", "search"),
         Input("dark", "data"),
         State("url", "pathname"),
     )
     def draw_scores(version: Any, watch: Any, asked: Any, dark: Any, path: Any) -> Any:
+        if asked is None:  # the address is not known yet
+            raise PreventUpdate
         view = _view(workspace, version, path, watch, dark)
         if watch not in view.series.watches:
             return nothing("", "this run has recorded no scores", dark), empty("This run has recorded no scores.")
@@ -125,13 +127,13 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("scale", "value"),
         Input("heatmap", "clickData"),
         State("url", "pathname"),
-        State("url", "search"),
+        State("run-address", "search"),
         prevent_initial_call=True,
     )
     def steer(watch: Any, scale: Any, click: Any, path: Any, asked: Any) -> Any:
         """What is chosen is in the address, so that a link shows it again."""
         run, known = read(path).run, query(asked)
-        if run is None:
+        if run is None or asked is None:
             raise PreventUpdate
         view = workspace.view(run, str(watch or ""))
         new = {**known, "scale": scale if scale in SCALES[1:] else None}
@@ -141,7 +143,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         if clicked is not None:
             new["client"] = clicked
         found = search(**new)
-        return no_update if found == search(**known) else found
+        return move(asked, found)
 
     details.register(app, workspace)
 

@@ -14,7 +14,7 @@ from ...experiments.audits import AUDITS
 from ...experiments.leakage import name, severities, sources, verdicts
 from ...experiments.mitigation import measured
 from ...figures import audit as figures
-from ..layout import address, empty, field, graph, heading, page
+from ..layout import address, empty, field, graph, heading, move, page
 from ..routes import Page, query, search
 from ..state import Workspace
 
@@ -79,13 +79,16 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("study", "value"),
         Input("case", "value"),
         Input("dark", "data"),
+        State("studies-address", "search"),
     )
-    def draw(version: Any, study: Any, case: Any, dark: Any) -> Any:
+    def draw(version: Any, study: Any, case: Any, dark: Any, asked: Any) -> Any:
         if version is None or dark is None or study not in NAMES or case not in cases(workspace, study):
             raise PreventUpdate
-        found = judged(workspace, study, workspace.study_stamp(study), case)
-        drawn = (figures.mitigation if study.startswith(MITIGATIONS) else figures.aurocs)(found, bool(dark))
-        return drawn.update_layout(uirevision=f"{study} {case}"), search(study=study, case=case)
+        results = judged(workspace, study, workspace.study_stamp(study), case)
+        drawn = (figures.mitigation if study.startswith(MITIGATIONS) else figures.aurocs)(results, bool(dark))
+        found = search(study=study, case=case)
+        drawn.update_layout(uirevision=f"{study} {case}")
+        return drawn, move(asked, found)
 
 
 def cases(workspace: Workspace, study: str) -> list[str]:

@@ -71,7 +71,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State({"type": "part", "part": ALL}, "id"),
         State({"type": "option", "part": ALL, "name": ALL}, "id"),
         State("url", "pathname"),
-        State("url", "search"),
+        State("what-if-address", "search"),
     )
     def decide(version: Any, chosen: Any, values: Any, parts: Any, places: Any, path: Any, asked: Any) -> Any:
         run = read(path).run
@@ -81,7 +81,9 @@ def register(app: Dash, workspace: Workspace) -> None:
         given = {f"{p['part']}.{p['name']}": value for p, value in zip(places, values, strict=True)}
         kept = chosen_parts(wanted, given)
         found = search(**kept)
-        return verdict(workspace.view(run), settings(kept)), no_update if found == search(**query(asked)) else found
+        return verdict(workspace.view(run), settings(kept)), no_update if asked is None or found == search(
+            **query(asked)
+        ) else found
 
 
 def chosen_parts(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
