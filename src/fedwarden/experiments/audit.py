@@ -65,6 +65,7 @@ SETTINGS: Mapping[str, Setting] = {
     "fashion_mnist": Setting("fashion_mnist", "audit_cnn", 40, 21, PAPER),
     "census": Setting("adult", "census_mlp", 100, 51, {1: 3900, 2: 3900, 3: 2600, 5: 1500, 10: 800}),
     "mnist-mlp": Setting("mnist", {"name": "mlp", "hidden": [128]}, 20, 11, PAPER),
+    "fashion-mlp": Setting("fashion_mnist", {"name": "mlp", "hidden": [128]}, 40, 21, PAPER),
     "mnist-small": Setting(
         "mnist", "audit_cnn", 20, 11, {n: d // 13 for n, d in PAPER.items()}, 5e-4, (0.7, 0.9, 1.0), probe=64
     ),
