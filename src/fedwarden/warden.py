@@ -209,16 +209,16 @@ class Warden:
     def equip(self, server: Server) -> Warden:
         """Give signals and aggregator what they need of the server, before the first round; returns this warden.
 
-        Optional watches for which the server has nothing are left out.
+        Optional watches for which the server has nothing go on waiting for one that has.
         """
-        ready = []
+        ready, left = [], []
         for watch in self.waiting:
             try:
                 ready.append(replace(watch, signal=equip(watch.signal, server), optional=False))
             except ConfigError:
-                continue
+                left.append(watch)
         self.watches = (*(replace(w, signal=equip(w.signal, server)) for w in self.watches), *ready)
-        self.waiting = ()
+        self.waiting = tuple(left)
         self.aggregator = equip(self.aggregator, server)
         self.memory = self._blank()
         return self
