@@ -38,7 +38,7 @@ return ["heatmap", "scores", "learning"].every(id => plot(id)?.data?.length > 0)
 SHOWN = """
 const maps = document.querySelector("#heatmap .js-plotly-plot").data.filter(trace => trace.type === "heatmap");
 const last = maps[maps.length - 1].x.slice(-1)[0];
-return last.split(" ").pop() === arguments[0] && document.querySelector("#summary").innerText.includes(arguments[1]);
+return last.split(/[^0-9]+/).pop() === arguments[0] && document.querySelector("#summary").innerText.includes(arguments[1]);
 """
 
 
@@ -62,8 +62,10 @@ def serve(home: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "fedwarden", "dashboard", "--home", str(home), "--port", "0", "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[-1].rstrip("/")
-        process.terminate()
+        try:
+            yield process.stdout.readline().split()[-1].rstrip("/")
+        finally:
+            process.terminate()
 
 
 @contextmanager
@@ -74,8 +76,10 @@ def browse() -> Iterator[Any]:
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1360,1000"):
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    try:
+        yield driver
+    finally:
+        driver.quit()
 
 
 def wait(driver: Any, script: str, *arguments: str) -> float:

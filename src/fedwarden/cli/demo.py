@@ -68,6 +68,7 @@ def _show(reports: dict[str, dict[str, Any]], home: Path | None) -> None:
     out.print(shown)
     hint(
         f"fedwarden show {last['run']}  # each client's score, and why it was excluded",
+        "fedwarden dashboard  # both runs in a browser",
         f"fedwarden report {last['run']}  # the same with figures, as one file to pass on",
         f"fedwarden replay {last['run']} --rule gesd  # what another rule would have decided",
         folder=home,

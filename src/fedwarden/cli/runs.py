@@ -29,5 +29,9 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
         shown.add_row(*head, done, row["preset"] or "-", percent(row["accuracy"]), excluded)
     out.print(shown)
     if rows:
-        hint(f"fedwarden show {rows[0]['run']}  # its clients, who was excluded and why", folder=home)
+        hint(
+            f"fedwarden show {rows[0]['run']}  # its clients, who was excluded and why",
+            "fedwarden dashboard  # all runs in a browser",
+            folder=home,
+        )
     return None
