@@ -38,7 +38,8 @@ return ["heatmap", "scores", "learning"].every(id => plot(id)?.data?.length > 0)
 SHOWN = """
 const maps = document.querySelector("#heatmap .js-plotly-plot").data.filter(trace => trace.type === "heatmap");
 const last = maps[maps.length - 1].x.slice(-1)[0];
-return last.split(/[^0-9]+/).pop() === arguments[0] && document.querySelector("#summary").innerText.includes(arguments[1]);
+return last.split(/[^0-9]+/).pop() === arguments[0]
+  && document.querySelector("#summary").innerText.includes(arguments[1]);
 """
 
 

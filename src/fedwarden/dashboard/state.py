@@ -139,8 +139,8 @@ def _grow(ledger: Ledger, number: int, watch: str | None, old: View | None) -> V
     last = old.records[-1].round if old.records else 0
     new = ledger.records(number, last, None if watch is None else [watch])
     watches = old.watches or ledger.watches(number)
-    if not new:
-        return replace(old, run=run, watches=watches)
+    if not new:  # the same object where nothing changed, as what is made of it is kept by it
+        return old if (run, watches) == (old.run, old.watches) else replace(old, run=run, watches=watches)
     series = old.series.then(new) if old.records else Series.of(new)
     return View(run, watches, (*old.records, *new), series)
 
