@@ -148,6 +148,7 @@ def test_a_click_in_the_heatmap_opens_the_client(site, browser, until, shared):
     until(says="Client c")
 
 
+@pytest.mark.slow
 def test_the_scale_is_in_the_address(site, browser, until, shared):
     site(shared)("/run/1")
     until(drawn="heatmap")
@@ -193,6 +194,7 @@ def test_an_address_that_leads_nowhere_says_so(site, until, shared, path, words)
     until(says=words)
 
 
+@pytest.mark.slow
 def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, until, home, tmp_path):
     show = site(home)
     show("/run/1")
@@ -204,6 +206,7 @@ def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, unt
     until(lambda d: "cannot be brought up to date" not in page(d))
 
 
+@pytest.mark.slow
 def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until, shared):
     paper = "return getComputedStyle(document.body).backgroundColor"
     figure = "return document.querySelector('#learning .js-plotly-plot')._fullLayout.paper_bgcolor"
@@ -220,6 +223,7 @@ def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until,
     browser.execute_script("localStorage.clear()")
 
 
+@pytest.mark.slow
 def test_a_narrow_screen(site, browser, until, shared):
     browser.set_window_size(400, 800)
     show = site(shared)
@@ -236,6 +240,7 @@ def test_a_narrow_screen(site, browser, until, shared):
         assert browser.execute_script(FITS), path
 
 
+@pytest.mark.slow
 def test_everything_that_can_be_operated_has_a_name(site, browser, until, shared):
     show = site(shared)
     for path in ("/", "/run/1?client=h", "/run/1/what-if?rule=gesd"):
