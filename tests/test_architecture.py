@@ -15,7 +15,8 @@ import fedwarden
 SOURCE = Path(fedwarden.__file__).parent
 ROOT = SOURCE.parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
-HEAVY = {"pydantic", "typer", "rich", "sklearn", "numba", "optuna", "flwr", "matplotlib", "pandas", "datasets", "plotly"}
+HEAVY = {"pydantic", "typer", "rich", "sklearn", "numba", "optuna", "flwr", "matplotlib", "pandas", "datasets"}
+HEAVY |= {"plotly", "dash"}
 
 
 def test_the_path_of_a_round_imports_torch_numpy_and_scipy_only():

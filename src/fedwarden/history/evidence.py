@@ -22,6 +22,9 @@ class Memory(NamedTuple):
     rounds: int = 0
 
 
+BLANK = Memory()
+
+
 def lower_spread(means: Scores) -> float:
     """Root mean square of the deviations below the median: the half that attackers, who lie high, do not reach.
 
@@ -83,14 +86,11 @@ class Evidence:
     ) -> tuple[Mapping[str, Any], Scores]:
         if not len(values):
             return state, values
-        past = [Memory(*state.get(c, ())) for c in client_ids]
-        evidence, means, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T
+        past = zip(*(state.get(c, BLANK) for c in client_ids), strict=True)
+        evidence, means, rounds = map(np.array, past)
         # one wild round must not stretch a client's mean, nor through it what the cohort is allowed
         means = means + (np.clip(values, -1.0, 1.0) - means) / (rounds + 1)
         reference = means if trusted is None or not trusted.any() else means[trusted]
         scores = gather(evidence, values, allowance(reference, self.alpha, self.effect))
-        now = {
-            c: Memory(e, m, r.rounds + 1)
-            for c, e, m, r in zip(client_ids, scores.tolist(), means.tolist(), past, strict=True)
-        }
-        return {**state, **now}, scores
+        now = map(Memory._make, zip(scores.tolist(), means.tolist(), (rounds + 1).tolist(), strict=True))
+        return {**state, **dict(zip(client_ids, now, strict=True))}, scores
