@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,6 +85,26 @@ def test_one_watch_is_read_where_one_is_asked_for(home):
     assert list(workspace.view(1, "far").series.watches) == ["far"]
     assert list(workspace.view(1, "no such watch").series.watches) == ["far"]
     assert workspace.view(2, "far").watches == ()
+
+
+def test_a_run_opens_with_the_watch_that_flagged_most_clients(home, played, asker):
+    with Ledger(home) as ledger:
+        run = ledger.start("two watches", "flower", {}, {})
+        for record in played:
+            (far,) = record.watches
+            ledger.append(run, replace(record, watches=(replace(far, name="still", flagged=far.flagged & False), far)))
+    assert list(Workspace(home).view(run, "").series.watches) == ["far"]
+    ask, path = asker(home), f"/run/{run}"
+
+    def opened(search):
+        return ask("watch.value", version__data="1", url__pathname=path, url__search=search)["response"]["watch"]
+
+    assert opened("") == {"options": ["still", "far"], "value": "far"}
+    assert opened("?watch=still")["value"] == "still"
+    chosen = {"url__pathname": path, "run-address__search": "", "scale__value": "linear"}
+    found = ask("run-address.search", **chosen, watch__value="still")["response"]
+    assert found["run-address"]["search"] == "?watch=still"
+    assert ask("run-address.search", **chosen, watch__value="far")["response"] == {}
 
 
 def test_another_ledger_in_its_place_is_another_workspace(home, tmp_path, played):

@@ -73,6 +73,24 @@ def test_a_record_comes_back_as_it_went_in(ledger, run):
     assert found[0].flagged.dtype == bool
 
 
+def test_the_loudest_watch_flagged_most_clients_and_not_one_most_often(ledger, run):
+    def flags(t, ids, **flagged):
+        none = np.zeros(len(ids))
+        watches = [
+            WatchRecord(name, none, none, 1.0, np.array([c in who for c in ids])) for name, who in flagged.items()
+        ]
+        return fw.RoundRecord(t, tuple(ids), none, none, tuple(watches))
+
+    assert ledger.loudest(run) is None
+    ledger.append(run, flags(1, "abc", still="", often="", wide=""))
+    assert ledger.loudest(run) == "still"
+    ledger.append(run, flags(2, "abc", still="", often="b", wide="c"))
+    assert ledger.loudest(run) == "often"
+    ledger.append(run, flags(3, "bac", still="", often="b", wide="c"))  # b and c at other places than before
+    ledger.append(run, flags(4, "dcb", still="", often="b", wide="d"))
+    assert ledger.loudest(run) == "wide"
+
+
 def test_an_empty_round_comes_back(ledger, run):
     empty = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), notes=("nobody came",))
     ledger.append(run, empty)

@@ -65,12 +65,16 @@ class Workspace:
         """The head of a run."""
         return self._read(("run", number), lambda ledger, _: _find(ledger, number))
 
+    def loudest(self, number: int) -> str | None:
+        """The watch that flagged most clients of a run so far."""
+        return self._read(("loudest", number), lambda ledger, _: ledger.loudest(number))
+
     def view(self, number: int, watch: str | None = None) -> View:
-        """A run with one of its watches, the first where it has none of that name; with all where none is given."""
+        """A run with one of its watches, the loudest where it has none of that name; with all where none is given."""
         with self._lock:
             if watch is not None and ("view", number, None) not in self._kept:
                 names = self._read(("watches", number), lambda ledger, _: ledger.watches(number))
-                only = watch if watch in names else next(iter(names), None)
+                only = watch if watch in names else self.loudest(number)
             else:
                 only = None
             return self._read(("view", number, only), lambda ledger, old: _grow(ledger, number, only, old))

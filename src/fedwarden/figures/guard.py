@@ -73,12 +73,16 @@ def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = Fa
 def draw(
     series: Series, watch: str | None = None, of: str | None = None, scale: Scale = "linear", dark: bool = False
 ) -> Any:
-    """What a notebook shows: the client ``of``, or a watch's scores, or accuracy and loss where there are any."""
+    """What a notebook shows: the client ``of``, a watch's scores, or accuracy and loss where there are any.
+
+    With none of these it is the watch that flagged most clients.
+    """
     if of is not None:
         return client(series, of, dark)
     if watch is None and (series.metrics or not series.watches):
         return learning(series, dark)
-    return heatmap(series, watch or next(iter(series.watches)), scale, dark)
+    seen = series.watches
+    return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)
 
 
 def learning(series: Series, dark: bool = False) -> Any:

@@ -277,6 +277,16 @@ class Ledger:
         rows = self._rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
         return tuple(row["watch"] for row in rows)
 
+    def loudest(self, run: int) -> str | None:
+        """The watch that flagged most clients so far, of equals the first; None where nothing watched."""
+        rows = self._query(
+            "SELECT watch.watch FROM watch JOIN round USING (run, round) LEFT JOIN json_each(watch.flagged) AS each "
+            "WHERE run = ? GROUP BY watch.watch "
+            "ORDER BY COUNT(DISTINCT json_extract(clients, '$[' || each.value || ']')) DESC, MIN(position) LIMIT 1",
+            run,
+        )
+        return rows[0]["watch"] if rows else None
+
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Everything read inside belongs to one moment, whatever a run commits meanwhile; may be nested."""

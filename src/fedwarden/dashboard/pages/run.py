@@ -76,7 +76,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = _view(workspace, version, path, watch)
         names = list(view.watches)
         title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
-        return title, told(workspace, view), names, watch if watch in names else next(iter(names), None)
+        return title, told(workspace, view), names, watch if watch in names else workspace.loudest(view.run.id)
 
     @app.callback(
         Output("heatmap", "figure"),
@@ -138,7 +138,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = workspace.view(run, str(watch or ""))
         new = {**known, "scale": scale if scale in SCALES[1:] else None}
         if watch in view.watches:
-            new["watch"] = watch if watch != view.watches[0] else None
+            new["watch"] = watch if watch != workspace.loudest(run) else None
         clicked = clicked_client(click, view.series)
         if clicked is not None:
             new["client"] = clicked
