@@ -119,11 +119,12 @@ def time_rule(rule: Rule, rows: torch.Tensor, repeats: int) -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the smaller size alone")
+    parser.add_argument("--large", action="store_true", help="the larger size alone")
     parser.add_argument("--rule", action="append", help="only this rule; may be repeated")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    sizes = [(20, 1_199_882)] if options.quick else [(20, 1_199_882), (50, 11_173_962)]
+    sizes = [(20, 1_199_882)] * (not options.large) + [(50, 11_173_962)] * (not options.quick)
     print(f"{machine()}, {torch.get_num_threads()} threads\n")
     table = []
     for n, d in sizes:
@@ -133,6 +134,7 @@ def main() -> None:
             if not options.rule or rule.name in options.rule:
                 say(f"{rule.name}: n = {n}, d = {d:,}")
                 table.append(time_rule(rule, rows, options.repeats))
+                say(" | ".join(map(str, table[-1])))  # a long benchmark may be cut off
     show(
         "Time of one aggregation",
         ("n", "d", "rule", "ours, ms", "times one read", "Flower, times ours", "ByzFL, times ours", "bar"),
