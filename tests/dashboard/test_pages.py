@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -201,6 +202,15 @@ def test_alarms_in_words(shared):
     assert '"5"' in shown
     assert '"6"' not in shown
     assert "None in 4 rounds" in text(audit.alarms(seen[:3]))
+
+
+def test_an_audit_opens_with_the_alarm_that_chance_explains_least(shared):
+    seen = Workspace(shared).observations(2, "7")  # weights, cosine: an alarm with p = 0.001
+    quiet = [replace(o, source="evaluation", p=1e-9, alarm=False) for o in seen]
+    surer = [replace(o, source="outputs", p=o.p / 2) for o in seen]
+    assert audit.surest([*quiet, *seen, *surer]) == "outputs/cosine/"
+    assert audit.surest(quiet) == "evaluation/cosine/"
+    assert audit.surest([]) is None
 
 
 def leaks(even, seed):

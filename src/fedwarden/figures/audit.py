@@ -75,14 +75,14 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
     if not verdicts:
         return empty(title, "no source has been judged", dark)
     nulls = list(dict.fromkeys(null for found in verdicts.values() for null in found))
-    fig = figure(title, dark, 180 + 34 * len(verdicts))
+    fig = figure(title, dark, 180 + 34 * len(verdicts), "AUROC: 0.5 cannot tell, 1 always tells")
     order = list(range(len(verdicts)))
     for k, null in enumerate(nulls):
         rows = [(i, name, found[null]) for i, (name, found) in enumerate(verdicts.items()) if null in found]
-        shift = 0.22 * (k - (len(nulls) - 1) / 2)
+        shift = 0.28 * (k - (len(nulls) - 1) / 2)
         fig.add_scatter(
             x=[v.auroc for _, _, v in rows], y=[i + shift for i, _, _ in rows], mode="markers",
-            name=f"against {plain(null)}", marker={"size": 9, "color": CYCLE[k % len(CYCLE)]},
+            name=f"against {plain(null)}", marker={"size": 8, "color": CYCLE[k % len(CYCLE)]},
             error_x={"type": "data", "symmetric": False, "array": [v.high - v.auroc for _, _, v in rows],
                      "arrayminus": [v.auroc - v.low for _, _, v in rows], "thickness": 1.5, "width": 3},
             hoverinfo="text",
@@ -91,7 +91,7 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
         )  # fmt: skip
     fig.add_vline(x=0.5, line={"color": GREY, "dash": "dash", "width": 1.5})
     fig.update_layout(
-        xaxis={"title": {"text": "AUROC: 0.5 cannot tell, 1 always tells"}, "range": [-0.03, 1.03]},
+        xaxis={"title": {"text": "AUROC"}, "range": [-0.06, 1.06]},
         yaxis={
             "tickvals": order,
             "ticktext": [plain(n) for n in verdicts],

@@ -75,7 +75,7 @@ def register(app: Dash, workspace: Workspace) -> None:
             [{"value": o, "label": o or "the observer"} for o in observers],
             chosen,
             [{"value": k, "label": name(k)} for k in keys],
-            source if source in keys else next(iter(keys), None),
+            source if source in keys else surest(workspace.observations(run, chosen)),
         )
 
     @app.callback(
@@ -104,8 +104,13 @@ def register(app: Dash, workspace: Workspace) -> None:
 
 def sources(seen: Sequence[Observation]) -> list[str]:
     """What was observed, in the order of the first round; those of the whole model first."""
-    keys = dict.fromkeys(f"{o.source}/{o.metric}/{o.layer}" for o in seen)
-    return sorted(keys, key=lambda key: not key.endswith("/"))
+    return sorted(dict.fromkeys(map(_key, seen)), key=lambda key: not key.endswith("/"))
+
+
+def surest(seen: Sequence[Observation]) -> str | None:
+    """The source with the alarm that chance explains least; the first source where there is no alarm."""
+    alarmed = [o for o in seen if o.alarm]
+    return _key(min(alarmed, key=lambda o: o.p)) if alarmed else next(iter(sources(seen)), None)
 
 
 def name(key: str) -> str:
@@ -119,15 +124,15 @@ def name(key: str) -> str:
 
 
 def alarms(seen: Sequence[Observation]) -> Any:
-    """Every alarm, the latest first, with the classes that moved."""
-    found = sorted((o for o in seen if o.alarm), key=lambda o: -o.round)
+    """Every alarm, the latest first and of a round the surest, with the classes that moved."""
+    found = sorted((o for o in seen if o.alarm), key=lambda o: (-o.round, o.p))
     if not found:
         rounds = max(o.round for o in seen)
         return html.P(f"None in {rounds} rounds: nothing departed from its past more than chance explains.")
     rows = [
         [
             str(o.round),
-            name(f"{o.source}/{o.metric}/{o.layer}"),
+            name(_key(o)),
             number(o.value),
             number(o.expected),
             f"{o.p:.2g}",
@@ -147,3 +152,7 @@ def nothing() -> Any:
         ["What a planned change would show is answered by ", html.Code("fedwarden audit"), "; studies of leakage are "
          "on the page of studies."],
     )  # fmt: skip
+
+
+def _key(o: Observation) -> str:
+    return f"{o.source}/{o.metric}/{o.layer}"

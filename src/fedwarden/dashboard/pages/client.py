@@ -45,7 +45,7 @@ def register(app: Dash, workspace: Workspace) -> None:
 def sheet(view: View, name: str, asked: Any, dark: bool) -> Any:
     """Everything about a client."""
     rest = {k: v for k, v in query(asked).items() if k != "client"}
-    drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="")
+    drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="", margin_t=16)
     away = dcc.Link("Close", href=link("run", view.run.id, **rest), className="close")
     last = next((r for r in reversed(view.records) if name in r.client_ids), None)
     text = [reasons(view, name), refused(view, name)]
