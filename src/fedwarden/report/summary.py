@@ -81,7 +81,7 @@ def _exclusions(record: RunRecord) -> list[str]:
     grouped: dict[str, list[str]] = {}
     for c in gone:
         grouped.setdefault(_in_short(record.reasons.get(c, "")), []).append(c)
-    told = [f"Why {listed(who)}: {words}." for words, who in grouped.items() if words]
+    told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in grouped.items() if words]
     if len(told) > NAMED:
         told[NAMED:] = [f"{count(len(told) - NAMED, 'more reason')} stand in the table of clients."]
     return [_who(record), *told]
