@@ -48,7 +48,8 @@ def shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -
 def layers(client: Any, maps: dict[int, mmap.mmap]) -> list[Tensor]:
     """One client's layers as 1-D tensors over its own buffers."""
     whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
-    return [tensor(layer, maps).reshape(-1) for layer in ([client] if whole else client)]
+    found = [tensor(layer, maps) for layer in ([client] if whole else client)]
+    return [layer if layer.ndim == 1 else layer.reshape(-1) for layer in found]  # a view costs a microsecond
 
 
 def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
@@ -56,7 +57,7 @@ def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
     if isinstance(array, Tensor):
         if array.is_complex():
             raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
-        return array.detach()
+        return array.detach() if array.requires_grad else array
     array = np.asanyarray(array)
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")

@@ -114,10 +114,11 @@ class Updates:
             ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
         segments, start = [], 0
         for layer in zip(*clients, strict=True):
-            integer = any(not row.dtype.is_floating_point for row in layer)
-            for a, b, m in ranges(layer[0].numel(), shifted(measured, start, layer[0].numel()), integer):
-                segments.append(Segment(start + a, start + b, tuple(row[a:b] for row in layer), None, m))
-            start += layer[0].numel()
+            integer, size = any(not row.dtype.is_floating_point for row in layer), layer[0].numel()
+            for a, b, m in ranges(size, shifted(measured, start, size), integer):
+                part = layer if b - a == size else tuple(row[a:b] for row in layer)
+                segments.append(Segment(start + a, start + b, part, None, m))
+            start += size
         return cls(segments, base, list(maps.values()))
 
     @classmethod
