@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 
-.PHONY: setup demo test test-all browser lint docs bench peers clean
+.PHONY: setup demo test slow test-all browser lint docs bench peers clean
 
 setup: $(STAMP)
 
@@ -35,8 +35,10 @@ browser:
 		|| echo "no chromium could be installed; the tests in a browser are skipped"; \
 	fi
 
-test-all: lint browser
-	$(BIN)/python -m pytest
+slow: setup
+	$(BIN)/python -m pytest -m slow
+
+test-all: browser test slow
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
