@@ -74,6 +74,7 @@ def register(app: Dash, workspace: Workspace) -> None:
 
     @app.callback(
         Output("study-figure", "figure"),
+        Output("study-figure", "style"),
         Output("studies-address", "search"),
         Input("version", "data"),
         Input("study", "value"),
@@ -88,7 +89,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         drawn = (figures.mitigation if study.startswith(MITIGATIONS) else figures.aurocs)(results, bool(dark))
         found = search(study=study, case=case)
         drawn.update_layout(uirevision=f"{study} {case}")
-        return drawn, move(asked, found)
+        return drawn, {"minHeight": drawn.layout.height}, move(asked, found)
 
 
 def cases(workspace: Workspace, study: str) -> list[str]:
