@@ -10,7 +10,7 @@ import pytest
 from fedwarden.core.series import Series
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger, LedgerError
-from fedwarden.store.record import RunRecord, read_series
+from fedwarden.store.record import RunRecord
 
 
 def record(
@@ -61,11 +61,11 @@ def test_reading_gives_what_was_recorded(tmp_path, rounds):
         run = ledger.start("r", "test", {}, {})
         for one in rounds:
             ledger.append(run, one)
-        same(read_series(ledger, run), Series.of(rounds))
-        same(read_series(ledger, run, after=2), Series.of(rounds[2:]))
-        assert list(read_series(ledger, run, watches=["turned"]).watches) == ["turned"]
+        same(Series.of(ledger.records(run)), Series.of(rounds))
+        same(Series.of(ledger.records(run, after=2)), Series.of(rounds[2:]))
+        assert list(Series.of(ledger.records(run, watches=["turned"])).watches) == ["turned"]
         empty = ledger.start("empty", "test", {}, {})
-        assert read_series(ledger, empty).weights.shape == (0, 0)
+        assert Series.of(ledger.records(empty)).weights.shape == (0, 0)
     opened = RunRecord.open("r", tmp_path)
     same(opened.series, Series.of(rounds))
     assert opened.series.excluded_in == {"x": 4}

@@ -42,9 +42,8 @@ class Ensemble:
     """The mean over several signals of a client's robust z-score.
 
     A client that is corrupted stands out a little everywhere, and an honest one that is different in something by
-    chance is not in the rest; so the mean tells them apart where the largest does not. Members are signals of one scale
-    for every model and round, as logarithms and cosines are. Those that need a server are left out where it has nothing
-    for them.
+    chance is not in the rest. Members are signals of one scale for every model and round, as logarithms and cosines
+    are. Those that need a server are left out where it has nothing for them.
     """
 
     members: Sequence[Any] = MEMBERS

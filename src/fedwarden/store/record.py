@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -78,8 +78,3 @@ class RunRecord:
             },
         }
         return facts(told, f"run {self.run.id}: {self.run.name}")
-
-
-def read_series(ledger: Ledger, run: int, watches: Collection[str] | None = None, after: int = 0) -> Series:
-    """The rounds of a run after one of them as arrays, with some of its watches or all."""
-    return Series.of(ledger.records(run, after, watches))
