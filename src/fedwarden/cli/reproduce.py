@@ -63,7 +63,7 @@ def command(
             raise ConfigError(f"there is no setting {name!r} of an audit; {nearest(name, SETTINGS)}")
         cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), audit.tables, f"{audit.runs}-{name}"
         picture = audit.picture
-        run, draw = audit.run, picture and partial(_audit_picture, picture, f"audit-{kept}.svg", study)
+        run, draw = audit.run, picture and partial(_audit_picture, picture, study, name)
     elif study in WATCHES:
         cells_of, tables = WATCHES[study]
         cells, kept, run, draw = cells_of(range(seeds), device), study, watch.run, None
@@ -97,5 +97,5 @@ def command(
     out.print(f"{len(found)} runs; every one in {results_file(folder, kept)}")
 
 
-def _audit_picture(picture: Any, name: str, study: str, found: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    return [picture(found, folder / name, f"{study}, {len(found)} runs")]
+def _audit_picture(picture: Any, study: str, data: str, found: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    return [picture(found, folder / f"{study}-{data}.svg", f"{study}, {data}")]

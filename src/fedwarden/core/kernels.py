@@ -15,6 +15,7 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 
 WIDTH = 512  # columns at a time: the shared vectors and the rows stay in the caches between two looks
+WIDE = 2048  # columns at a time where there is one look: long runs suit the prefetcher
 PRODUCT_WIDTH = 512  # columns at a time where every row meets every other, out of the second-level cache
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -146,13 +147,14 @@ def survey(rows, base, start, stop, centre, shares, total, sq_norms, sq_distance
     Without ``sq_distances`` (an empty array) only sums and norms are made. A row that counts in neither sum is not
     mixed in, so that one which is not finite spoils only its own norm.
     """
-    mean, zero = np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
+    width = WIDTH if len(sq_distances) > 0 else WIDE
+    mean, zero = np.zeros(width, np.float32), np.zeros(width, np.float32)
     used, rest = np.flatnonzero((centre != 0) | (shares != 0)), np.flatnonzero((centre == 0) & (shares == 0))
     mixed, others, norms = rows[used], rows[rest], np.zeros(len(used))
     c, s, norms_of_others = centre[used], shares[used], np.zeros(len(rest))
     twin = len(sq_distances) > 0 and not np.array_equal(c, s)
-    for a in range(start, stop, WIDTH):
-        m = min(WIDTH, stop - a)
+    for a in range(start, stop, width):
+        m = min(width, stop - a)
         out = total[a - start : a - start + m]
         out[:] = 0
         mean[:] = 0
@@ -173,13 +175,18 @@ def survey(rows, base, start, stop, centre, shares, total, sq_norms, sq_distance
 
 
 @njit(nogil=True, cache=True)
-def weighted_sum(rows, base, start, stop, weights, out):
-    """out += sum_i weights[i] * (row_i - base) over columns [start, stop)."""
-    zero = np.zeros(WIDTH, np.float32)
-    for a in range(start, stop, WIDTH):
-        m = min(WIDTH, stop - a)
-        origin = _at(base, a, m) if base != 0 else zero
-        _mix(rows, origin, a, m, weights, out[a - start : a - start + m])
+def weighted_sum(rows, base, start, stop, weights, scale, out):
+    """out = scale * out + sum_i weights[i] * (row_i - base) over columns [start, stop); scale 0 does not read out."""
+    zero = np.zeros(WIDE, np.float32)
+    for a in range(start, stop, WIDE):
+        m = min(WIDE, stop - a)
+        origin, total = _at(base, a, m) if base != 0 else zero, out[a - start : a - start + m]
+        if scale == 0:
+            total[:] = 0
+        elif scale != 1:
+            for j in range(m):
+                total[j] *= scale
+        _mix(rows, origin, a, m, weights, total)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .errors import ConfigError, nearest
@@ -107,10 +108,13 @@ def summary(kind: str, name: str) -> str:
     return (inspect.getdoc(lookup(kind, name)) or "").split("\n", 1)[0]
 
 
-def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
+@cache
+def parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
     """The options of a factory and their defaults."""
     signature = inspect.signature(factory)
-    return {p.name: p.default for p in signature.parameters.values() if p.kind is not p.POSITIONAL_ONLY}
+    return MappingProxyType(
+        {p.name: p.default for p in signature.parameters.values() if p.kind is not p.POSITIONAL_ONLY}
+    )
 
 
 def _table(kind: str) -> dict[str, Callable[..., Any]]:

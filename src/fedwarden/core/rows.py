@@ -6,10 +6,12 @@ import mmap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -22,6 +24,21 @@ class Segment:
     rows: tuple[Tensor, ...]
     stack: Tensor | None
     measured: bool
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether kernels for contiguous float32 can read the rows where they lie."""
+        some = self.rows if self.stack is None else self.rows[:1]  # the rows of a stack are alike
+        return all(row.dtype == torch.float32 and row.is_contiguous() for row in some)
+
+    @cached_property
+    def addresses(self) -> NDArray[np.uint64]:
+        return addresses(self.rows)
+
+
+def addresses(rows: Sequence[Tensor]) -> NDArray[np.uint64]:
+    """Where the rows lie in memory."""
+    return np.array([row.data_ptr() for row in rows], dtype=np.uint64)
 
 
 def ranges(d: int, measured: Sequence[tuple[int, int]] | None, integer: bool) -> list[tuple[int, int, bool]]:

@@ -62,6 +62,8 @@ class Cohort:
     def select(self, index: Sequence[int]) -> Cohort:
         """The same round with fewer clients; shares the buffers."""
         keep = np.asarray(index, dtype=int)
+        if np.array_equal(keep, np.arange(len(self))):
+            return self
         return Cohort(
             self.round,
             tuple(self.client_ids[i] for i in keep),

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .order import nearest_mean, network, ranked_mean
-from .rows import Segment, layers, ranges, shifted, tensor
+from .rows import Segment, addresses, layers, ranges, shifted, tensor
 from .stats import Mask, Scores
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
@@ -286,8 +286,8 @@ class Updates:
         if survey is not None and (change := _correction(w, survey)) is not None:
             scale, delta = change
             self._survey = None
-            return self._accumulate(delta, survey.total if scale == 1.0 else survey.total.mul_(scale))
-        return self._accumulate(w, torch.zeros(self.d, dtype=self.dtype, device=self.device))
+            return self._accumulate(delta, scale, survey.total)
+        return self._accumulate(w, 0.0, torch.empty(self.d, dtype=self.dtype, device=self.device))
 
     def _width(self) -> int:
         width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
@@ -378,16 +378,16 @@ class Updates:
     @cached_property
     def _in_place(self) -> bool:
         """Whether kernels can read the rows where they lie."""
-        return all(row.dtype == torch.float32 and row.is_contiguous() for s in self.segments for row in s.rows)
+        return all(segment.in_place for segment in self.segments)
 
     def _source(self, segment: Segment, start: int, stop: int) -> tuple[NDArray[np.uint64], np.uint64, int, int, Any]:
         """Addresses of the rows and of the base, the columns counted from there, and what must be kept meanwhile."""
         if self._in_place:
             offset = segment.start
             base = 0 if self.base is None else self.base.data_ptr() + 4 * offset
-            return _addresses(segment.rows), np.uint64(base), start - offset, stop - offset, None
+            return segment.addresses, np.uint64(base), start - offset, stop - offset, None
         block = self._block(segment, start, stop).contiguous()
-        return _addresses(block.unbind(0)), np.uint64(0), 0, stop - start, block
+        return addresses(block.unbind(0)), np.uint64(0), 0, stop - start, block
 
     def _pieces(self, width: int) -> Iterator[tuple[Segment, int, int]]:
         """Column ranges in order; memory-mapped pages are given back once enough of them have been read."""
@@ -422,22 +422,23 @@ class Updates:
         norms, lengths, distances = _sum_in_order(task, self._tasks(), np.zeros((3, self.n)))
         return Survey(norms, lengths, distances, total, shares)
 
-    def _accumulate(self, weights: Scores, out: Tensor) -> Tensor:
-        """out + sum_i weights_i x_i over the rows whose weight is not zero; rows of weight 0 are never read."""
+    def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
+        """scale * out + sum_i weights_i x_i, written to out; rows of weight 0 are never read, nor out at scale 0."""
         keep = np.flatnonzero(weights)
         if not len(keep):
-            return out
+            return out if scale == 1.0 else out.mul_(scale) if scale else out.zero_()
         rows = self.select(keep)
         if not self._compiled():
             w = torch.as_tensor(weights[keep]).to(self.device, self.dtype)
             for start, stop, block in rows.blocks():
-                out[start:stop] += w @ block
+                part = out[start:stop]
+                part.copy_(w @ block + part * scale if scale else w @ block)
             return out
-        w32 = weights[keep].astype(np.float32)
+        w32, s32 = weights[keep].astype(np.float32), np.float32(scale)
 
         def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
             places, base, a, b, _ = rows._source(segment, start, stop)
-            kernels.weighted_sum(places, base, a, b, w32, out[start:stop].numpy())
+            kernels.weighted_sum(places, base, a, b, w32, s32, out[start:stop].numpy())
             return np.zeros(0)
 
         _sum_in_order(task, rows._tasks(), np.zeros(0))
@@ -477,8 +478,8 @@ class Mixed(Updates):
         full[: self.n] = np.pad(self.matrix, ((0, 0), (0, 1)))
         return np.asarray(full @ self.source._products() @ full.T, dtype=np.float64)
 
-    def _accumulate(self, weights: Scores, out: Tensor) -> Tensor:
-        return self.source._accumulate(self.matrix.T @ weights, out)
+    def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
+        return self.source._accumulate(self.matrix.T @ weights, scale, out)
 
     @cached_property
     def _in_place(self) -> bool:
@@ -487,6 +488,8 @@ class Mixed(Updates):
 
 def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
     """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
+    if np.array_equal(weights, survey.shares) and np.isfinite(survey.sq_norms).all():
+        return 1.0, np.zeros_like(weights)
     counted = (survey.shares > 0) & (weights > 0)
     if not counted.any():
         return None
@@ -543,10 +546,6 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 def _kernels() -> ModuleType | None:
     """The compiled kernels, imported on first use; None where numba is not installed."""
     return import_module("fedwarden.core.kernels") if find_spec("numba") else None
-
-
-def _addresses(rows: Sequence[Tensor]) -> NDArray[np.uint64]:
-    return np.array([row.data_ptr() for row in rows], dtype=np.uint64)
 
 
 def _squares(block: Tensor) -> Tensor:

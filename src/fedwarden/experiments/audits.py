@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from .audit import Setting, centralised, federated, layers, run, scalability
+from .departures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES
 from .leakage import (
     Results,
     alarms_table,
-    draw_rounds,
-    draw_severities,
     fresh_by_clients,
     fresh_clients,
     layer_table,
@@ -39,10 +38,10 @@ class Audit:
 
 
 AUDITS: Mapping[str, Audit] = {
-    "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised", draw_rounds),
-    "audit-layers": Audit(layers, (layer_table,), "layers"),
-    "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", draw_severities),
-    "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity"),
-    "audit-scalability": Audit(scalability, (fresh_clients, partial_clients), "scalability"),
+    "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised", ROUNDS),
+    "audit-layers": Audit(layers, (layer_table,), "layers", LAYERS),
+    "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", SEVERITIES),
+    "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity", CERTAINTY),
+    "audit-scalability": Audit(scalability, (fresh_clients, partial_clients), "scalability", CLIENTS),
     "audit-mitigations": Audit(cells, (table, advice), "mitigations", draw, run_measured, "digits"),
 }

@@ -1,19 +1,17 @@
-"""Tables and pictures of the audits: which source tells a shift from each of its nulls, and from which severity on."""
+"""Tables of the audits: which source tells a shift from each of its nulls, and from which severity on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..audit.verdict import BY_CLASS, Leakage, leakage, magnitude, sees, smallest_detected
+from ..audit.verdict import Leakage, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
 from ..core.types import Observation
 from .audit import FRESH, STILL, ratio
-from .pictures import curves
 from .study import markdown
 
 Results = Sequence[Mapping[str, Any]]
@@ -128,12 +126,16 @@ def layer_table(results: Results) -> str:
     return markdown(["source", "metric", "layer", "against no change", "against a fresh swap"], rows)
 
 
+def by_size(results: Results) -> dict[tuple[int, int], Results]:
+    """The results of each number of clients, and of how many of them change."""
+    sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in results})
+    return {(n, m): [r for r in results if r["cell"]["n"] == n] for n, m in sizes}
+
+
 def by_clients(results: Results, what: str, table: Callable[[Results], str]) -> str:
     """A table for each number of clients."""
-    sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in results})
     parts = []
-    for n, m in sizes:
-        part = [r for r in results if r["cell"]["n"] == n]
+    for (n, m), part in by_size(results).items():
         who = "one model" if n == 1 else f"{n} clients, {m} of which change{'s' * (m == 1)}"
         parts.append(f"#### {what}: {who}, {len(part)} seeds\n\n{table(part)}")
     return "\n\n".join(parts)
@@ -141,19 +143,16 @@ def by_clients(results: Results, what: str, table: Callable[[Results], str]) -> 
 
 def clients_table(results: Results, kind: str) -> str:
     """AUROC of each source against the null of a kind of swap, for every number of clients and severity."""
-    sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in results})
-    parts = {n: [r for r in results if r["cell"]["n"] == n] for n, _ in sizes}
-    tried = severities(results)
-    keys = [k for k in sources(results) if all(k in sources(part) for part in parts.values())]
+    parts, tried = by_size(results), severities(results)
     rows = []
-    for key in keys:
+    for key in sources(results):
         cells = []
         for part in parts.values():
             for even in tried:
                 null = FRESH if kind == "fresh" else f"partial swap {ratio(even)}"
                 cells.append(auroc(verdicts(part, key, f"{kind} {ratio(even)}", [null])[null]))
         rows.append([name(key), *cells])
-    heads = [f"{m} of {n} clients, {ratio(even)}" for n, m in sizes for even in tried]
+    heads = [f"{m} of {n} clients, {ratio(even)}" for n, m in parts for even in tried]
     return markdown(["source", *heads], rows)
 
 
@@ -176,39 +175,6 @@ def partial_by_clients(results: Results) -> str:
 
 def seen_by_clients(results: Results) -> str:
     return by_clients(results, "What is seen", sight_table)
-
-
-def draw_severities(results: Results, path: Path, title: str) -> Path:
-    """AUROC over severity, against a fresh swap and against a partial one; a line per source."""
-    tried = severities(results)
-    panels = {}
-    for kind, null in (("fresh", FRESH), ("partial", "partial swap")):
-        lines = {}
-        for key in sources(results):
-            against = {e: null if kind == "fresh" else f"{null} {ratio(e)}" for e in tried}
-            found = {e: verdicts(results, key, f"{kind} {ratio(e)}", [against[e]])[against[e]].auroc for e in tried}
-            lines[name(key)] = {e: [a] for e, a in found.items()}
-        panels[f"against an unshifted {null}"] = lines
-    loud = [name(f"outputs/{metric}/") for metric in BY_CLASS]
-    curves(path, panels, title, "share of even classes after the change", "AUROC", strong=loud)
-    return path
-
-
-def draw_rounds(results: Results, path: Path, title: str) -> Path:
-    """Some sources over the rounds, shifted and beside the nulls."""
-    keys = [k for k in sources(results) if k in ("weights/procrustes/", "gradients/cosine/", "outputs/mean_logits/")]
-    shift = f"fresh {ratio(severities(results)[-1])}"
-    panels = {}
-    for key in keys:
-        lines: dict[str, dict[float, list[float]]] = {}
-        for branch in (STILL, FRESH, shift):
-            for r in results:
-                before, after = r["result"]["before"], r["result"]["branches"][branch]
-                for reading in [*before["readings"].get(key, []), *after["readings"][key]]:
-                    lines.setdefault(branch, {}).setdefault(reading[0], []).append(reading[1])
-        panels[name(key)] = lines
-    curves(path, panels, title, "round", "value", strong=(shift,), share=False)
-    return path
 
 
 def name(key: str) -> str:
