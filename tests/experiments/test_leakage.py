@@ -13,8 +13,6 @@ from fedwarden.experiments.audits import AUDITS
 from fedwarden.experiments.leakage import (
     clients_table,
     departure,
-    draw_rounds,
-    draw_severities,
     fresh_table,
     layer_table,
     partial_table,
@@ -87,12 +85,6 @@ def test_scores_come_in_the_order_of_the_seeds():
 
 def test_layers_have_rows_of_their_own():
     assert "| weights | cosine | 0.bias | **1** (1 to 1) |" in layer_table(planted(layer="0.bias"))
-
-
-def test_pictures(tmp_path):
-    pytest.importorskip("matplotlib")
-    for draw in (draw_severities, draw_rounds):
-        assert "<svg" in draw(planted(3), tmp_path / f"{draw.__name__}.svg", "planted").read_text()
 
 
 @pytest.mark.parametrize("even", [0.55, 0.7, 1.0])

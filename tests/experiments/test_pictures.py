@@ -9,7 +9,7 @@ import pytest
 
 from fedwarden.core.errors import MissingExtra
 from fedwarden.experiments import pictures
-from fedwarden.experiments.pictures import FAINT, STRONG, curves
+from fedwarden.experiments.pictures import COLOURS, FAINT, STRONG, curves, spread
 
 PANELS = {
     "left": {"loud": {0.0: [0.5, 0.7], 1.0: [0.9, 0.9]}, "quiet": {0.0: [0.1], 1.0: [0.2]}},
@@ -63,7 +63,37 @@ def test_a_name_has_one_colour_and_one_entry_in_the_legend_whatever_panel_it_is_
     for name, panels in {"one": {"p": {"a": line, "b": line}}, "two": {"p": {"a": line}, "q": {"b": line}}}.items():
         curves(tmp_path / f"{name}.svg", panels, "t", "x", "y")
         text = (tmp_path / f"{name}.svg").read_text().lower()
-        drawn[name] = {colour for colour in ("#1f77b4", "#aec7e8", "#ff7f0e") if colour in text}
+        drawn[name] = {colour for colour in COLOURS if re.search(f"stroke: {colour}[^>]*stroke-width: 1.2", text)}
         legend = text[text.index('id="legend_1"') :]
         assert [bool(re.search(rf"(?:<!-- |>){label}(?: -->|</text>)", legend)) for label in "ab"] == [True, True]
-    assert drawn["one"] == drawn["two"] == {"#1f77b4", "#aec7e8"}  # the first two of the palette
+    assert drawn["one"] == drawn["two"] == set(COLOURS[:2])
+
+
+def test_panels_are_broken_into_rows_and_only_the_outer_ones_have_labels(tmp_path):
+    panels = {f"panel {i}": {"a": {0: [0.1], 1: [0.2]}} for i in range(5)}
+    curves(tmp_path / "p.svg", panels, "t", "the x", "the y", columns=3)
+    text = (tmp_path / "p.svg").read_text()
+    assert len(re.findall(r'<g id="axes_\d+">', text)) == 5
+    assert [len(re.findall(rf"(?:<!-- |>){word}(?: -->|</text>)", text)) for word in ("the x", "the y")] == [3, 2]
+
+
+def test_words_are_places_in_their_order(tmp_path):
+    curves(tmp_path / "p.svg", {"p": {"a": {"late": [1.0], "early": [2.0]}, "b": {"early": [3.0]}}}, "t", "x", "y")
+    text = (tmp_path / "p.svg").read_text()
+    at = {word: float(x) for x, word in re.findall(r'<text[^>]*?x="([\d.]+)"[^>]*>(late|early)</text>', text)}
+    assert at["late"] < at["early"]
+
+
+def test_a_logarithmic_axis_shows_medians_and_ranges_and_no_interval_below_zero():
+    skewed = [1.0, 2.0, 3.0, 400.0]
+    assert spread(skewed, log=True) == (1.0, 2.5, 400.0)
+    assert spread(skewed)[0] < 0
+    low, middle, high = spread([1.0, 2.0, 3.0])  # Student: t of 2 degrees at 97.5 % is 4.3027, the deviation 1
+    assert (middle, high - middle) == (2.0, pytest.approx(4.3027 / 3**0.5, abs=1e-4))
+    assert middle - low == pytest.approx(high - middle)
+
+
+def test_many_places_are_a_band(tmp_path):
+    for count, band in ((5, False), (20, True)):
+        curves(tmp_path / "p.svg", {"p": {"a": {i: [1.0, 2.0] for i in range(count)}}}, "t", "x", "y", log=True)
+        assert ("FillBetween" in (tmp_path / "p.svg").read_text()) == band

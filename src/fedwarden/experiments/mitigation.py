@@ -173,9 +173,9 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
     for kind, value, found in _measured(results):
         place = 100 * _lost(results, found) + 1e-9 * value  # strengths that cost the same are points of their own
         lines.setdefault(kind, {})[place] = [_best(found)[0]]
-    curves(
-        path, {"shift against an unshifted swap": lines}, title, "points of accuracy lost", "AUROC", strong=("none",)
-    )
+    panels = {"best source, shift against an unshifted swap": lines}
+    title = f"{title}: {len({r['cell']['seed'] for r in results})} seeds"
+    curves(path, panels, title, "points of accuracy lost", "AUROC", strong=("none",))
     return path
 
 
