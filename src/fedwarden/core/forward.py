@@ -23,6 +23,7 @@ STACK_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # weights and activations of
 STACKABLE = {nn.Linear, nn.LayerNorm, nn.BatchNorm1d, nn.PReLU}
 COUNTER = "num_batches_tracked"  # of BatchNorm, which does not read it in evaluation
 GROUP = 8  # models that run one after another before what was seen of them is used
+REEL = 64  # the same where a graph is replayed: every use launches kernels of its own
 
 
 @contextmanager
@@ -57,26 +58,110 @@ def at_once(model: nn.Module, activations: int) -> int:
     return max(1, room // (4 * (sum(p.numel() for p in model.parameters()) + activations)))
 
 
-def each_model(look: Look, model: nn.Module, cohort: Cohort, stack: int) -> Iterator[list[Tensor]]:
+def each_model(
+    look: Look, model: nn.Module, cohort: Cohort, stack: int, reel: Reel | None = None
+) -> Iterator[list[Tensor]]:
     """``look`` while the model holds the round's global weights, then each client's, in groups of g models.
 
         weights_i = params + x_i
 
     ``look`` runs the model and returns new tensors; a group has each of them as (g, ...). The first group is the global
-    model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``.
+    model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``. With a reel, kept
+    from round to round, they follow one another on a GPU.
     """
     layout, home = Layout.of(model), _home(model)
     base, shift = _offset(layout, cohort, home)
-    n, size = len(cohort), stack if stack > 1 else GROUP
+    slot = reel.slot(layout, home) if reel else Slot(layout, home) if stack == 1 else None
+    n, size = len(cohort), REEL if reel else GROUP if slot else stack
     groups = [range(start, min(start + size, n)) for start in range(0, n, size)]
-    if stack > 1:  # the global model too: another way to multiply could turn a bit
+    if slot is None:  # the global model too: another way to multiply could turn a bit
         yield _together(look, model, layout, home, base[None], shift)
         for group in groups:
             yield _together(look, model, layout, home, _table(cohort.updates, group), shift)
     else:
-        yield _in_turn(look, model, layout, home, [[base]], shift)
+        view = reel.view(look) if reel else look
+        yield _in_turn(view, model, slot, [[base]], shift)
         for group in groups:
-            yield _in_turn(look, model, layout, home, [cohort.updates.sent(i) for i in group], shift)
+            yield _in_turn(view, model, slot, [cohort.updates.sent(i) for i in group], shift)
+
+
+class Slot:
+    """Room for the weights of one model: a flat vector, and the model's state over it."""
+
+    def __init__(self, layout: Layout, home: torch.device) -> None:
+        self.flat = torch.empty(layout.d, device=home)
+        self.state = {k: v for k, v in layout.unflatten(self.flat).items() if not k.endswith(COUNTER)}
+        parts = dict(zip(layout.names, self.flat.split(list(layout.sizes)), strict=True))
+        self.casts = [(v, parts[k].view_as(v)) for k, v in self.state.items() if v.dtype != self.flat.dtype]
+
+    def fill(self, row: Sequence[Tensor], shift: Tensor | None) -> None:
+        start = 0
+        for piece in row:
+            self.flat[start : start + piece.numel()].copy_(piece)
+            start += piece.numel()
+        if shift is not None:
+            self.flat.add_(shift)
+        for target, part in self.casts:
+            target.copy_(part if target.is_floating_point() else part.round())
+
+
+class Reel:
+    """A look at a model, captured as a CUDA graph: with other weights or samples it takes one launch, not hundreds.
+
+    It is good for one model and one way to look, which gives tensors of one type, for as many rounds as there are. A
+    look that cannot be captured is taken as it is.
+    """
+
+    def __init__(self) -> None:
+        self._samples: Tensor | None = None
+        self._slot: Slot | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._seen = torch.empty(0)
+        self._shapes: list[torch.Size] = []
+        self._refused = False
+
+    def samples(self, samples: Tensor) -> Tensor:
+        """These samples, where the graph reads them."""
+        old = self._samples
+        if old is None or (old.shape, old.dtype, old.device) != (samples.shape, samples.dtype, samples.device):
+            self._samples, self._graph = samples.clone(), None
+            return self._samples
+        return old.copy_(samples)
+
+    def slot(self, layout: Layout, home: torch.device) -> Slot:
+        """Where the graph reads the weights."""
+        if self._slot is None or (len(self._slot.flat), self._slot.flat.device) != (layout.d, home):
+            self._slot, self._graph = Slot(layout, home), None
+        return self._slot
+
+    def view(self, look: Look) -> Look:
+        """``look``, captured when it is first called, and replayed from then on."""
+
+        def play() -> list[Tensor]:
+            if self._graph is None and not self._refused:
+                self._capture(look)
+            if self._graph is None:
+                return look()
+            self._graph.replay()
+            parts = self._seen.clone().split([shape.numel() for shape in self._shapes])
+            return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+        return play
+
+    def _capture(self, look: Look) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # once outside of a graph, as capturing asks for
+            look()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                found = look()
+                self._seen = torch.cat([seen.reshape(-1) for seen in found])  # to be taken out by one copy
+            self._graph, self._shapes = graph, [seen.shape for seen in found]
+        except RuntimeError:  # a model that asks the GPU for a number as it runs
+            self._refused = True
 
 
 def _table(updates: Updates, group: range) -> Tensor:
@@ -121,30 +206,17 @@ def _lend(model: nn.Module, state: dict[str, Tensor], task: Callable[[], T]) -> 
     return functional_call(_Lent(model), lent, (task,), tie_weights=False)  # type: ignore[no-any-return]
 
 
-def _in_turn(
-    look: Look, model: nn.Module, layout: Layout, home: torch.device, rows: Rows, shift: Tensor | None
-) -> list[Tensor]:
+def _in_turn(look: Look, model: nn.Module, slot: Slot, rows: Rows, shift: Tensor | None) -> list[Tensor]:
     """One loan for all: the weights change in place, as handing them over costs as much as running a small model."""
-    held = torch.empty(layout.d, device=home)
-    state = {k: v for k, v in layout.unflatten(held).items() if not k.endswith(COUNTER)}
-    parts = dict(zip(layout.names, held.split(list(layout.sizes)), strict=True))
-    casts = [(value, parts[name].view_as(value)) for name, value in state.items() if value.dtype != held.dtype]
 
     def task() -> list[list[Tensor]]:
         found = []
         for row in rows:
-            start = 0
-            for piece in row:
-                held[start : start + piece.numel()].copy_(piece)
-                start += piece.numel()
-            if shift is not None:
-                held.add_(shift)
-            for target, part in casts:
-                target.copy_(part if target.is_floating_point() else part.round())
+            slot.fill(row, shift)
             found.append(look())
         return found
 
-    return [torch.stack(column) for column in zip(*_lend(model, state, task), strict=True)]
+    return [torch.stack(column) for column in zip(*_lend(model, slot.state, task), strict=True)]
 
 
 def _together(
@@ -156,4 +228,4 @@ def _together(
     try:
         return vmap(lambda row: _lend(model, layout.unflatten(row), look))(flat)
     except RuntimeError:  # vmap cannot follow every model; what else is wrong is raised again
-        return _in_turn(look, model, layout, home, [[row] for row in flat], None)
+        return _in_turn(look, model, Slot(layout, home), [[row] for row in flat], None)

@@ -58,7 +58,7 @@ def hamming(overlap: Tensor) -> Tensor:
 class Method:
     """How a layer's units (N, n_l) are held while a model runs, and the affinities (g, N, N) of g that were held.
 
-    On a CPU with compiled kernels as packed bits, which are counted; elsewhere as the products themselves. Of stacked
+    On a CPU with compiled kernels as packed bits, which are counted; elsewhere as the affinities themselves. Of stacked
     models only the signs are taken while they run: neither can be done under vmap.
     """
 
@@ -70,12 +70,15 @@ class Method:
         kernels = _kernels() if device.type == "cpu" and entries >= KERNEL_SIZE else None
         sign = torch.sign if device.type == "cpu" else lambda units: units > 0  # each the quicker one there
         if kernels is None:
-            if stacked:
-                return cls(sign, lambda units, size: 1 - hamming(overlap(units)) / size)
-            return cls(overlap, lambda counts, size: 1 - hamming(counts) / size)
+            return cls(sign, lambda units, _: _agree(units)) if stacked else cls(_agree, lambda held, _: held)
         if stacked:
             return cls(sign, lambda units, size: _agreement(kernels, _pack(kernels, units), size))
         return cls(lambda units: _pack(kernels, units[None])[0], lambda words, size: _agreement(kernels, words, size))
+
+
+def _agree(units: Tensor) -> Tensor:
+    """The affinities by matrix products, (..., N, n_l) -> (..., N, N)."""
+    return 1 - hamming(overlap(units)) / units.shape[-1]
 
 
 def _pack(kernels: ModuleType, units: Tensor) -> Tensor:

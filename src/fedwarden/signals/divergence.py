@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core.errors import ConfigError
-from ..core.forward import at_home, at_once, each_model, still
+from ..core.forward import Reel, at_home, at_once, each_model, still
 from ..core.layout import Layout
 from ..core.registry import register
 from ..core.stats import Mask, Scores
@@ -104,26 +104,37 @@ def divergence(
 
 
 def client_deltas(
-    cohort: Cohort, model: nn.Module, probe: Tensor, layers: Sequence[Layer], kind: Kind = "absolute"
+    cohort: Cohort,
+    model: nn.Module,
+    probe: Tensor,
+    layers: Sequence[Layer],
+    kind: Kind = "absolute",
+    reel: Reel | None = None,
 ) -> NDArray[np.float64]:
-    """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers."""
+    """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers.
+
+    A reel, kept from round to round, spares a GPU the launches.
+    """
     samples, sizes = at_home(probe, model), [layer.size for layer in layers if layer.axis is not None]
+    reel = reel if samples.is_cuda else None
+    samples = reel.samples(samples) if reel else samples
     entries = len(samples) * sum(sizes)
-    stack = at_once(model, entries)
+    stack = 1 if reel else at_once(model, entries)
     method = Method.best(samples.device, entries, stack > 1)
 
     def look() -> list[Tensor]:
         held, output = listener.run()
-        return [output.sum(dtype=torch.float32) if isinstance(output, Tensor) else torch.zeros(()), *held]
+        total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
+        return [total, *held]
 
     found: list[Tensor] = []
     with still(model), Listener(model, samples, layers, method.hold) as listener:
-        for outputs, *held in each_model(look, model, cohort, stack):
+        for outputs, *held in each_model(look, model, cohort, stack, reel):
             seen = [method.affinities(h, size) for h, size in zip(held, sizes, strict=True)]
             if not found:
                 reference, usual = [a[0] for a in seen], outputs[0].isfinite()
-            moved = [1 - layer_similarity(a, b, kind) for a, b in zip(seen, reference, strict=True)]
-            found.append(torch.stack(moved, dim=1).where((outputs.isfinite() | ~usual)[:, None], torch.nan))
+            moved = torch.stack([layer_similarity(a, b, kind) for a, b in zip(seen, reference, strict=True)], dim=1)
+            found.append((1 - moved).where((outputs.isfinite() | ~usual)[:, None], torch.nan))
     deltas: NDArray[np.float64] = torch.cat(found[1:]).cpu().double().numpy()
     deltas[~np.isfinite(cohort.updates.lengths())] = np.nan
     return deltas
@@ -174,13 +185,17 @@ class Divergence:
         known, key = cohort.updates.memo, (client_deltas, self.server, cohort.params, self.probe, self.affinity)
         if key not in known:
             model, samples = self._held(cohort.params)
-            known[key] = client_deltas(cohort, model, samples, self._layers, self.affinity)
+            known[key] = client_deltas(cohort, model, samples, self._layers, self.affinity, self._reel)
         found: NDArray[np.float64] = known[key]
         return found
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...]:
         return find_layers(*self._held())
+
+    @cached_property
+    def _reel(self) -> Reel:
+        return Reel()
 
     def _held(self, params: Tensor | None = None) -> tuple[nn.Module, Tensor]:
         """The server's model and samples; samples that are made of a model, by default of that one as it stands."""
