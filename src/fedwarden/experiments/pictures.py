@@ -56,7 +56,7 @@ def curves(
     plt = drawing()
     wide = columns or len(panels)
     high = -(-len(panels) // wide)
-    size = (5.2 * wide, 4.4) if high == 1 else (4.4 * wide, 2.9 * high)
+    size = (5.2 * wide, 4.4) if high == 1 else (3.5 * wide, 2.5 * high)
     figure, axes = plt.subplots(high, wide, figsize=size, sharey=share, squeeze=False, layout="constrained")
     figure.get_layout_engine().set(h_pad=0.08)
     names = list(dict.fromkeys(label for lines in panels.values() for label in lines))
@@ -107,7 +107,8 @@ def _panel(axis: Any, lines: Mapping[str, Line], looks: Mapping[str, dict[str, A
     places = list(dict.fromkeys(place for line in lines.values() for place in line))
     words = any(isinstance(place, str) for place in places)
     if words:
-        axis.set_xticks(range(len(places)), places, fontsize=8, rotation=40 if len(places) > 6 else 0)
+        slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if len(places) > 6 else {}
+        axis.set_xticks(range(len(places)), places, fontsize=8, **slanted)
     elif all(isinstance(place, int) for place in places):
         axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_yscale("log" if log else "linear")
