@@ -149,6 +149,11 @@ def layers(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Ce
     return federated(seeds, device, setting, severities=(0.8,), per_layer=True)
 
 
+def many(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
+    """Every severity in the larger federations, the largest first."""
+    return federated(seeds, device, setting, FEDERATIONS[:1:-1])
+
+
 def scalability(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
     return federated(seeds, device, setting, FEDERATIONS, severities=(0.7, 0.9))
 

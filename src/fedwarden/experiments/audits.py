@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .audit import Setting, centralised, federated, layers, run, scalability
+from .audit import Setting, centralised, federated, layers, many, run, scalability
 from .departures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES
 from .leakage import (
     Results,
@@ -41,6 +41,7 @@ AUDITS: Mapping[str, Audit] = {
     "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised", ROUNDS),
     "audit-layers": Audit(layers, (layer_table,), "layers", LAYERS),
     "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", SEVERITIES),
+    "audit-many": Audit(many, (fresh_by_clients, partial_by_clients), "many"),
     "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity", CERTAINTY),
     "audit-scalability": Audit(scalability, (fresh_clients, partial_clients), "scalability", CLIENTS),
     "audit-mitigations": Audit(cells, (table, advice), "mitigations", draw, run_measured, "digits"),
