@@ -15,12 +15,14 @@ from fedwarden.experiments.departures import (
     LAYERS,
     ROUNDS,
     SEVERITIES,
+    SIZES,
     certainty,
     extent,
     over_clients,
     over_layers,
     over_rounds,
     over_severities,
+    over_sizes,
 )
 
 MOVES = {"no change": 0.0, "fresh swap": 1.0, "fresh 70-30": 2.0, "fresh 90-10": 3.0, "partial swap 90-10": 0.5}
@@ -88,10 +90,21 @@ def test_certainty_is_one_where_all_seeds_lie_above_the_null_and_none_where_all_
     assert panels["outputs, against a fresh swap"]["chance"] == {"70-30": [0.5], "90-10": [0.5]}
 
 
+def test_every_number_of_clients_has_its_line_of_certainty():
+    calm = planted(10, 3)
+    for r in calm:
+        r["result"]["branches"]["fresh 70-30"] = r["result"]["branches"]["fresh swap"]
+    assert over_sizes([*calm, *planted(5)])["weights, cosine"] == {
+        "chance": {"70-30": [0.5], "90-10": [0.5]},
+        "1 of 5 clients": {"70-30": [1.0], "90-10": [1.0]},
+        "3 of 10 clients": {"70-30": [0.5], "90-10": [1.0]},
+    }
+
+
 def test_the_title_tells_clients_and_seeds(tmp_path):
     pytest.importorskip("matplotlib")
     assert extent(planted(1, 1, seeds=(0,))) == "one model, 1 seeds"
-    for picture in (ROUNDS, LAYERS, SEVERITIES, CLIENTS, CERTAINTY):
+    for picture in (ROUNDS, LAYERS, SEVERITIES, CLIENTS, CERTAINTY, SIZES):
         text = picture(planted(), tmp_path / "p.svg", "a study, some data").read_text()
         ElementTree.fromstring(text)
         assert "a study, some data: 2 clients, 3 seeds" in text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedwarden.core.config import parse
-from fedwarden.experiments.audit import SETTINGS, branches, centralised, federated, run, scalability
+from fedwarden.experiments.audit import SETTINGS, branches, centralised, federated, many, run, scalability
 from fedwarden.experiments.audits import AUDITS
 from fedwarden.experiments.leakage import (
     clients_table,
@@ -18,6 +18,7 @@ from fedwarden.experiments.leakage import (
     partial_table,
     scores,
     sight_table,
+    smallest_clients,
 )
 from fedwarden.sim.scenario import AttackConfig, load_scenario
 from fedwarden.sim.world import build_world
@@ -75,6 +76,18 @@ def test_every_number_of_clients_has_its_columns():
     assert rows("\n".join(lines))["outputs, mean logits"] == ["**1** (1 to 1)"] * 4
 
 
+def test_the_smallest_shift_is_looked_for_in_each_number_of_clients_by_itself():
+    more = [{**r, "cell": {"n": 10, "m": 3, "seed": r["cell"]["seed"]}} for r in planted()]
+    for r in more:  # among ten clients, 70-30 moves the answers as a fresh swap does
+        made = r["result"]["branches"]
+        made["fresh 70-30"] = made["fresh swap"]
+    head, _, table = smallest_clients([*more, *planted()]).partition("\n\n")
+    assert head == "#### Smallest shift detected at 5 % false alarms, all samples exchanged"
+    assert table.splitlines()[0] == "| source | 1 of 2 clients | 3 of 10 clients |"
+    assert rows(table)["outputs, mean logits"] == ["70-30", "90-10"]
+    assert rows(table)["weights, cmd"] == ["-", "-"]
+
+
 def test_scores_come_in_the_order_of_the_seeds():
     found = planted(4)
     assert (
@@ -116,12 +129,27 @@ def test_every_setting_describes_scenarios_and_changes(name):
             assert all(len(a["clients"]) == cell["m"] and 0 not in a["clients"][: cell["n"] > 1] for a in attacks)
 
 
+def test_many_tries_every_severity_in_the_larger_federations_from_the_rounds_that_scalability_plays():
+    setting = SETTINGS["mnist"]
+    jobs = many([0, 1], "cpu", setting)
+    assert [tuple(cell.values()) for cell, _ in jobs] == [(10, 3, 0), (10, 3, 1), (5, 1, 0), (5, 1, 1)]
+    tried = ["55-45", "60-40", "70-30", "80-20", "90-10", "100-0"]
+    coarse = {tuple(cell.values()): job for cell, job in scalability([0, 1], "cpu", setting)}
+    for cell, job in jobs:
+        assert [b.split()[1] for b in job["branches"] if b.startswith("fresh ") and b != "fresh swap"] == tried
+        twin = coarse[tuple(cell.values())]
+        assert (job["scenario"], job["gaze"], job["start"]) == (twin["scenario"], twin["gaze"], twin["start"])
+        assert twin["branches"].items() <= job["branches"].items()
+
+
 def test_a_cell_gives_plain_numbers():
     (_, job), *_ = federated([0], "cpu", SETTINGS["digits"], severities=(0.9,))
     job = {**job, "scenario": {**job["scenario"], "rounds": 4}, "start": 4, "branches": branches(4, [1], [0.9])}
     found = json.loads(json.dumps(run(job)))
     assert list(found["branches"]) == ["no change", "fresh swap", "fresh 90-10", "partial 90-10", "partial swap 90-10"]
-    assert [r[0] for r in found["before"]["readings"]["weights/cosine/"]] == [2, 3]
+    cosines = found["before"]["readings"]["weights/cosine/"]
+    assert [r[0] for r in cosines] == [2, 3]
+    assert all(r[1] != round(r[1], 6) for r in cosines)  # what tells rounds apart lies behind the sixth digit
     assert all(len(x) == 1 and x[0][0] == 4 for x in found["branches"]["fresh swap"]["readings"].values())
 
 

@@ -170,6 +170,6 @@ def _plain(branch: Branch) -> dict[str, Any]:
     readings: dict[str, list[list[float]]] = {}
     for seen in branch.seen.values():
         for o in seen:
-            row = [o.round, *(float(f"{x:.6g}") for x in (o.value, o.expected, o.score, o.p)), float(o.alarm)]
+            row = [o.round, *(float(f"{x:.9g}") for x in (o.value, o.expected, o.score, o.p)), float(o.alarm)]
             readings.setdefault(f"{o.source}/{o.metric}/{o.layer}", []).append(row)
     return {"readings": readings, "accuracy": {str(t): round(a, 4) for t, a in branch.accuracy.items()}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .audit import Setting, centralised, federated, layers, many, run, scalability
-from .departures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES
+from .departures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES, SIZES
 from .leakage import (
     Results,
     alarms_table,
@@ -18,6 +18,7 @@ from .leakage import (
     partial_by_clients,
     partial_clients,
     seen_by_clients,
+    smallest_clients,
 )
 from .mitigation import advice, cells, draw, run_measured, table
 from .study import Cell, Table
@@ -41,7 +42,7 @@ AUDITS: Mapping[str, Audit] = {
     "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised", ROUNDS),
     "audit-layers": Audit(layers, (layer_table,), "layers", LAYERS),
     "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", SEVERITIES),
-    "audit-many": Audit(many, (fresh_by_clients, partial_by_clients), "many"),
+    "audit-many": Audit(many, (smallest_clients, fresh_by_clients, partial_by_clients), "many", SIZES),
     "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity", CERTAINTY),
     "audit-scalability": Audit(scalability, (fresh_clients, partial_clients), "scalability", CLIENTS),
     "audit-mitigations": Audit(cells, (table, advice), "mitigations", draw, run_measured, "digits"),

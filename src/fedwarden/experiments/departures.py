@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from ..audit.verdict import BY_CLASS
+from ..audit.verdict import BY_CLASS, auroc
 from .audit import FRESH, STILL, ratio
-from .leakage import Results, by_size, name, scores, severities, sources, verdicts
+from .leakage import Results, by_size, name, scores, severities, sources
 from .pictures import Panels, curves
 
 INTERNAL = ("weights", "gradients", "representations")
@@ -137,11 +137,25 @@ def certainty(results: Results) -> Panels:
         for kind, null in (("fresh", FRESH), ("partial", SWAP)):
             lines = {CHANCE: {e: [0.5] for e in tried}}
             for key in mine:
-                against = [null if kind == "fresh" else f"{null} {e}" for e in tried]
-                found = [verdicts(results, key, f"{kind} {e}", [n])[n] for e, n in zip(tried, against, strict=True)]
-                lines[key.split("/")[1].replace("_", " ")] = {e: [f.auroc] for e, f in zip(tried, found, strict=True)}
+                lines[key.split("/")[1].replace("_", " ")] = {e: [_told(results, key, kind, e)] for e in tried}
             panels[f"{source}, against a {null}"] = lines
     return panels
+
+
+def over_sizes(results: Results) -> Panels:
+    """AUROC of each source against a fresh swap for every ratio: a line per number of clients."""
+    tried = [ratio(e) for e in severities(results)]
+    lines = {f"{m} of {n} clients": part for (n, m), part in by_size(results).items()}
+    return {
+        name(key): {CHANCE: {e: [0.5] for e in tried}}
+        | {label: {e: [_told(part, key, "fresh", e)] for e in tried} for label, part in lines.items()}
+        for key in _shown(results)
+    }
+
+
+def _told(results: Results, key: str, kind: str, even: str) -> float:
+    null = FRESH if kind == "fresh" else f"{SWAP} {even}"
+    return auroc(scores(results, f"{kind} {even}", key), scores(results, null, key))
 
 
 def _shown(results: Results) -> list[str]:
@@ -159,4 +173,5 @@ ROUNDS = Picture(over_rounds, "round", "value")
 LAYERS = Picture(over_layers, "layer", DEPARTURE)
 SEVERITIES = Picture(over_severities, "even to odd classes after the change", DEPARTURE)
 CLIENTS = Picture(over_clients, "clients that change, of all", DEPARTURE)
+SIZES = Picture(over_sizes, "even to odd classes after the change", "AUROC", log=False)
 CERTAINTY = Picture(certainty, "even to odd classes after the change", "AUROC", columns=2, log=False)

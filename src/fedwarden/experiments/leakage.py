@@ -74,11 +74,15 @@ def fresh_table(results: Results) -> str:
     for key in sources(results):
         still = verdicts(results, key, f"fresh {ratio(tried[-1])}", [STILL])[STILL]
         fresh = [verdicts(results, key, f"fresh {ratio(e)}", [FRESH])[FRESH] for e in tried]
-        found = smallest_detected(
-            {e: scores(results, f"fresh {ratio(e)}", key) for e in tried}, scores(results, FRESH, key)
-        )
-        rows.append([name(key), auroc(still), *map(auroc, fresh), "-" if found is None else ratio(found)])
+        rows.append([name(key), auroc(still), *map(auroc, fresh), smallest(results, key)])
     return markdown([*head, "smallest detected"], rows)
+
+
+def smallest(results: Results, key: str) -> str:
+    """The smallest shift by fresh samples that a source detects at 5 % false alarms, and so every larger one."""
+    shifted = {e: scores(results, f"fresh {ratio(e)}", key) for e in severities(results)}
+    found = smallest_detected(shifted, scores(results, FRESH, key))
+    return "-" if found is None else ratio(found)
 
 
 def partial_table(results: Results) -> str:
@@ -163,6 +167,13 @@ def fresh_clients(results: Results) -> str:
 def partial_clients(results: Results) -> str:
     head = "#### As few samples exchanged as it takes, against an unshifted swap of as many\n\n"
     return head + clients_table(results, "partial")
+
+
+def smallest_clients(results: Results) -> str:
+    parts = by_size(results)
+    rows = [[name(key), *(smallest(part, key) for part in parts.values())] for key in sources(results)]
+    table = markdown(["source", *(f"{m} of {n} clients" for n, m in parts)], rows)
+    return f"#### Smallest shift detected at 5 % false alarms, all samples exchanged\n\n{table}"
 
 
 def fresh_by_clients(results: Results) -> str:
