@@ -13,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Pool:
         self.processes: list[subprocess.Popen[str]] = []
         self.ready: set[int] = set()
         helpers = workers - 1 if model is not None and engine.device.type == "cpu" else 0
+        self.feeders = ThreadPoolExecutor(max(helpers, 1), thread_name_prefix="fedwarden-feed")
         clients, d = len(engine.rows), engine.layout.d
         if helpers < 1:
             self.params, self.out = torch.empty(d), torch.empty(clients, d)
@@ -101,6 +102,7 @@ class Pool:
             if process.stdout:
                 process.stdout.close()
         self.processes = []
+        self.feeders.shutdown()
         if scratch := getattr(self, "scratch", None):
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -120,13 +122,13 @@ class Pool:
         for group in self.engine.groups(client_ids):
             mine = [client_ids[i] for i in group]
             tasks.put(Task(round, mine, group, {c: changed[c].tolist() for c in mine if changed and c in changed}))
-        threads = [Thread(target=self._feed, args=(process, tasks), daemon=True) for process in self.processes]
+        # first tasks are sent from here, as a thread gets the interpreter only milliseconds after this one is at work
+        sent = [self._send(process, tasks) if process.pid in self.ready else None for process in self.processes]
+        fed = [self.feeders.submit(self._feed, p, tasks, task) for p, task in zip(self.processes, sent, strict=True)]
         with one_thread():
-            for thread in threads:
-                thread.start()
             self._work(tasks)
-            for thread in threads:
-                thread.join()
+            for feeding in fed:
+                feeding.result()
             self._work(tasks)  # what a dying worker handed back
         return self.out[: len(client_ids)]
 
@@ -134,22 +136,31 @@ class Pool:
         while (task := _next(tasks)) is not None:
             run_task(self.engine, self.params, task, self.out)
 
-    def _feed(self, process: subprocess.Popen[str], tasks: SimpleQueue[Task]) -> None:
+    def _feed(self, process: subprocess.Popen[str], tasks: SimpleQueue[Task], task: Task | None) -> None:
         """Hand tasks to one worker until none is left; one that it does not finish goes back."""
-        assert process.stdin is not None
         assert process.stdout is not None
-        if process.pid not in self.ready and process.stdout.readline().strip() != "ready":
-            return
-        self.ready.add(process.pid)
-        while process.poll() is None and (task := _next(tasks)) is not None:
+        if process.pid not in self.ready:
+            if process.stdout.readline().strip() != "ready":
+                return
+            self.ready.add(process.pid)
+        while task is not None or (task := self._send(process, tasks)) is not None:
             try:
-                print(json.dumps(asdict(task)), file=process.stdin, flush=True)
                 done = process.stdout.readline().strip() == "done"
             except OSError:
                 done = False
             if not done:
                 tasks.put(task)
                 return
+            task = None
+
+    def _send(self, process: subprocess.Popen[str], tasks: SimpleQueue[Task]) -> Task | None:
+        """The next task, sent to a worker; None where there is none, or nobody to take it."""
+        assert process.stdin is not None
+        task = _next(tasks) if process.poll() is None else None
+        if task is not None:
+            with suppress(OSError):  # of a worker that died: no answer comes, and the task goes back
+                print(json.dumps(asdict(task)), file=process.stdin, flush=True)
+        return task
 
 
 def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:
