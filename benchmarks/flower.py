@@ -42,6 +42,7 @@ from flower.nodes import BAD_REPLIES, LocalGrid, bad, honest, state
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 SIZES = ((20, 1_200_000), (50, 11_200_000))
 LAYERS = 20
+TURNS = 3  # runs of each engine: a slow minute of the machine should meet both
 
 
 def replies_of(n: int, d: int) -> tuple[ArrayRecord, LocalGrid]:
@@ -140,22 +141,26 @@ def child(engine: str, scene: str) -> None:
 
 
 def engine_row(title: str, scene: str, clients: int, rounds: int, bar: float | None) -> list[Any]:
-    """The same scenario on both engines, in processes of their own; the first round of each is left out."""
+    """The same scenario on both engines in turn, in processes of their own; the first round of each is left out."""
     say(f"engines: {title}, {clients} clients")
-    times: dict[str, tuple[float, float]] = {}
+    times: dict[str, list[float]] = {"in-process": [], "flower": []}
+    wholes: dict[str, list[float]] = {"in-process": [], "flower": []}
     with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as place:
         folder = Path(place)
         (folder / "scene.toml").write_text(scene.format(rounds=rounds, clients=clients, samples=500 * clients))
-        for engine in ("in-process", "flower"):
-            env = {**os.environ, **OFFLINE, "FEDWARDEN_HOME": str(folder / engine), "PYTHONWARNINGS": "ignore"}
+        for turn, engine in enumerate(("in-process", "flower") * TURNS):
+            home = str(folder / f"{engine}-{turn}")
+            env = {**os.environ, **OFFLINE, "FEDWARDEN_HOME": home, "PYTHONWARNINGS": "ignore"}
             command = [sys.executable, __file__, "--child", engine, str(folder / "scene.toml")]
             start = perf_counter()
             done = subprocess.run(command, env=env, check=True, timeout=1800, stdout=subprocess.PIPE, text=True)
-            whole = perf_counter() - start
-            times[engine] = median(json.loads(done.stdout.splitlines()[-1])[1:]), whole
-    (a, whole_a), (b, whole_b) = times["in-process"], times["flower"]
+            wholes[engine].append(perf_counter() - start)
+            times[engine] += json.loads(done.stdout.splitlines()[-1])[1:]
+    (a, b), (whole_a, whole_b) = (map(median, found.values()) for found in (times, wholes))
     met = at_least(b / a, bar, " times")
-    return [title, clients, f"{1000 * b:.0f}", f"{1000 * a:.0f}", f"{b / a:.1f}", f"{whole_b / whole_a:.1f}", met]
+    row = [title, clients, f"{1000 * b:.0f}", f"{1000 * a:.0f}", f"{b / a:.1f}", f"{whole_b / whole_a:.1f}", met]
+    say(" | ".join(map(str, row)))  # a long benchmark may be cut off
+    return row
 
 
 def engine_table(counts: tuple[int, ...], rounds: int) -> None:
@@ -169,7 +174,8 @@ def engine_table(counts: tuple[int, ...], rounds: int) -> None:
         "The same scenario on both engines",
         header,
         rows,
-        f"{rounds} rounds; a round is the clients' part of it, messages included, the first left out.",
+        f"Medians of {TURNS} runs of {rounds} rounds on each engine in turn; a round is the clients' part of it, "
+        "messages included, the first left out.",
     )
 
 
@@ -228,6 +234,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--only", choices=("overhead", "engines"), help="one of the two parts")
     parser.add_argument("--rounds", type=int, default=11, help="rounds of every measurement; with --quick 5")
+    parser.add_argument("--clients", type=int, nargs="+", metavar="N", help="of the engines; default: 10, 50 and 100")
     parser.add_argument("--child", nargs=2, metavar=("ENGINE", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update(OFFLINE)
@@ -242,7 +249,7 @@ def main() -> None:
     if options.only != "engines":
         overhead_table(SIZES[:1] if options.quick else SIZES, rounds)
     if options.only != "overhead":
-        engine_table((10,) if options.quick else (10, 50, 100), rounds)
+        engine_table(tuple(options.clients or ((10,) if options.quick else (10, 50, 100))), rounds)
     return None
 
 
