@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-
 PAUSE = 0.02  # seconds: torch's threads spin after an operation and would take a core from whatever is timed next
 
 
