@@ -148,14 +148,24 @@ def test_the_calm_table_by_hand():
     ]
 
 
-def test_two_pictures(tmp_path):
+def test_pictures_of_heterogeneity_and_of_corruptions(tmp_path):
     results = [result("none", alpha, divergence=seen(signal=FIRST)) for alpha in ALPHAS]
     results += [result(name, divergence=seen(signal=FIRST)) for name in CORRUPTIONS]
     paths = draw(results, tmp_path)
-    assert [p.name for p in paths] == ["watch-heterogeneity.svg", "watch-corruption.svg"]
-    first, second = (p.read_text() for p in paths)
+    assert [p.name for p in paths] == [
+        "watch-heterogeneity.svg", "watch-corruption.svg", "watch-corruption-z.svg",
+    ]  # fmt: skip
+    first, second, third = (p.read_text() for p in paths)
     assert all(f"Dirichlet {alpha:g}" in first for alpha in ALPHAS)
-    assert all(name in second for name in ("corrupted", "client 9", *CORRUPTIONS))
+    for picture in (second, third):
+        assert all(name in picture for name in ("corrupted", "client 9", *CORRUPTIONS))
+    assert "robust z" in third
+
+
+def test_what_was_not_run_is_not_drawn(tmp_path):
+    paths = draw([result("blur", divergence=seen(signal=FIRST))], tmp_path)
+    assert [p.name for p in paths] == ["watch-corruption.svg", "watch-corruption-z.svg"]
+    assert "rotation" not in paths[0].read_text()
 
 
 def test_a_small_run_tells_what_every_watch_saw():

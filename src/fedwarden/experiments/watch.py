@@ -149,26 +149,34 @@ def calm_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], folder: Path, name: str = "watch") -> list[Path]:
-    """The paper's two figures: divergence by heterogeneity, and the corrupted client among the others."""
-    first, second = folder / f"{name}-heterogeneity.svg", folder / f"{name}-corruption.svg"
-    panels: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for alpha in ALPHAS:
-        found = select(results, {"corruption": "none", "alpha": alpha})[:1]
-        panels[f"Dirichlet {alpha:g}"] = {
-            f"client {i}": {float(t + 1): [v] for t, v in enumerate(np.asarray(r["divergence"]["signal"])[:, i])}
-            for r in found
-            for i in range(CLIENTS)
-        }
-    curves(first, panels, "Divergence of each client from the global model", "round", "divergence")
-    panels = {}
-    for corruption in CORRUPTIONS:
-        found = select(results, {"corruption": corruption})[:1]
-        panels[corruption] = {
-            ("corrupted" if i == 0 else f"client {i}"): {
-                float(t + 1): [v] for t, v in enumerate(np.asarray(r["divergence"]["signal"])[:, i])
+    """The paper's two figures: divergence by heterogeneity, and divergence and z of a corrupted client and the others.
+
+    Of the first seed; panels without results are left out.
+    """
+    drawn = []
+    calm = {f"Dirichlet {alpha:g}": {"corruption": "none", "alpha": alpha} for alpha in ALPHAS}
+    if panels := _by_client(results, calm, "signal", "client 0"):
+        drawn.append(folder / f"{name}-heterogeneity.svg")
+        curves(drawn[-1], panels, "Divergence of each client from the global model", "round", "divergence")
+    corrupted = {corruption: {"corruption": corruption} for corruption in CORRUPTIONS}
+    for what, label, file in (("signal", "divergence", "corruption"), ("score", "robust z", "corruption-z")):
+        if panels := _by_client(results, corrupted, what, "corrupted"):
+            drawn.append(folder / f"{name}-{file}.svg")
+            title = f"One corrupted client among ten: {label} of the representations"
+            curves(drawn[-1], panels, title, "round", label, ("corrupted",), columns=2)
+    return drawn
+
+
+def _by_client(
+    results: Sequence[Mapping[str, Any]], panels: Mapping[str, Mapping[str, Any]], what: str, first: str
+) -> dict[str, dict[str, dict[float, list[float]]]]:
+    """What the divergence gave of each client over the rounds, for each selection of the results that has any."""
+    found = {}
+    for title, where in panels.items():
+        for result in select(results, where)[:1]:
+            values = np.asarray(result["divergence"][what])
+            found[title] = {
+                (first if i == 0 else f"client {i}"): {float(t + 1): [v] for t, v in enumerate(values[:, i])}
+                for i in range(CLIENTS)
             }
-            for r in found
-            for i in range(CLIENTS)
-        }
-    curves(second, panels, "One corrupted client among ten", "round", "divergence", strong=("corrupted",))
-    return [first, second]
+    return found
