@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -30,7 +31,7 @@ from .rows import Segment, addresses, layers, ranges, shifted, tensor
 from .stats import Mask, Scores
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
-TASK_COLUMNS = 1 << 16  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
+TASK_COLUMNS = 1 << 17  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
@@ -514,7 +515,8 @@ def _sum_in_order(
     """
     kernels, workers = _kernels(), torch.get_num_threads()
     assert kernels is not None
-    lock, numbered, waiting, added = Lock(), enumerate(tasks), dict[int, NDArray[np.float64]](), 0
+    first = list(islice(tasks, workers))  # a thread that finds no task would still have to be woken
+    lock, numbered, waiting, added = Lock(), enumerate(chain(first, tasks)), dict[int, NDArray[np.float64]](), 0
 
     def work() -> None:
         nonlocal added
@@ -530,7 +532,7 @@ def _sum_in_order(
                     np.add(zero, waiting.pop(added), out=zero)
                     added += 1
 
-    others = [_pool(workers - 1).submit(work) for _ in range(workers - 1)]
+    others = [_pool(workers - 1).submit(work) for _ in first[1:]]
     work()
     for other in others:
         other.result()
