@@ -10,14 +10,9 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import import_module
-from importlib.util import find_spec
-from itertools import chain, islice
+from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +24,10 @@ from torch import Tensor
 from .order import nearest_mean, network, ranked_mean
 from .rows import Segment, addresses, layers, ranges, shifted, tensor
 from .stats import Mask, Scores
+from .threads import in_order, load_kernels
+
+Task = Callable[[ModuleType, Segment, int, int], NDArray[np.float64]]
+"""What a kernel makes of a range of columns: (kernels, segment, start, stop) -> partial sums."""
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 TASK_COLUMNS = 1 << 17  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
@@ -350,7 +349,7 @@ class Updates:
                 kernels.gram(rows, base, origin, a, b, sums)
             return sums
 
-        half = _sum_in_order(task, self._tasks(), np.zeros((size, size)))[: self.n + 1, : self.n + 1]
+        half = self._run(task, np.zeros((size, size)))[: self.n + 1, : self.n + 1]
         return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
 
     def _ordered(self, kernel: Callable[..., None], reduce: Callable[[Tensor], Tensor]) -> Tensor:
@@ -364,7 +363,7 @@ class Updates:
             kernel(kernels, rows, base, a, b, out[start:stop].numpy())
             return np.zeros(0)
 
-        _sum_in_order(task, self._tasks(), np.zeros(0))
+        self._run(task, np.zeros(0))
         return out
 
     def _compiled(self) -> bool:
@@ -403,9 +402,13 @@ class Updates:
                         pages.madvise(mmap.MADV_DONTNEED)
                     held = 0
 
-    def _tasks(self) -> Iterator[tuple[Segment, int, int]]:
-        """Column ranges for the threads."""
-        return self._pieces(TASK_COLUMNS // 2 if self._maps else TASK_COLUMNS)
+    def _run(self, task: Task, total: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``total`` and the results of a task on ranges of columns, added in the order of the columns."""
+        compiled = _kernels()
+        assert compiled is not None
+        pieces = self._pieces(TASK_COLUMNS // 2 if self._maps else TASK_COLUMNS)
+        in_order(lambda piece: task(compiled, *piece), pieces, lambda part: np.add(total, part, out=total))
+        return total
 
     def _survey_kernel(self, centre: Scores, shares: Scores, spread: bool) -> Survey:
         c, s = centre.astype(np.float32), shares.astype(np.float32)
@@ -420,7 +423,7 @@ class Updates:
             sums[1:] = (sums[0], sums[2]) if segment.measured else 0.0
             return sums
 
-        norms, lengths, distances = _sum_in_order(task, self._tasks(), np.zeros((3, self.n)))
+        norms, lengths, distances = self._run(task, np.zeros((3, self.n)))
         return Survey(norms, lengths, distances, total, shares)
 
     def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
@@ -442,7 +445,7 @@ class Updates:
             kernels.weighted_sum(places, base, a, b, w32, s32, out[start:stop].numpy())
             return np.zeros(0)
 
-        _sum_in_order(task, rows._tasks(), np.zeros(0))
+        rows._run(task, np.zeros(0))
         return out
 
 
@@ -504,50 +507,8 @@ def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
     return scale, delta
 
 
-def _sum_in_order(
-    task: Callable[[ModuleType, Segment, int, int], NDArray[np.float64]],
-    tasks: Iterator[tuple[Segment, int, int]],
-    zero: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Add the results of the tasks to ``zero`` in the order of the columns, on as many threads as torch would use.
-
-    The calling thread takes its share: waking another one costs as much as a short task.
-    """
-    kernels, workers = _kernels(), torch.get_num_threads()
-    assert kernels is not None
-    first = list(islice(tasks, workers))  # a thread that finds no task would still have to be woken
-    lock, numbered, waiting, added = Lock(), enumerate(chain(first, tasks)), dict[int, NDArray[np.float64]](), 0
-
-    def work() -> None:
-        nonlocal added
-        while True:
-            with lock:
-                i, columns = next(numbered, (-1, None))
-            if columns is None:
-                return
-            found = task(kernels, *columns)
-            with lock:
-                waiting[i] = found
-                while added in waiting:
-                    np.add(zero, waiting.pop(added), out=zero)
-                    added += 1
-
-    others = [_pool(workers - 1).submit(work) for _ in first[1:]]
-    work()
-    for other in others:
-        other.result()
-    return zero
-
-
-@cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="fedwarden")
-
-
-@cache
 def _kernels() -> ModuleType | None:
-    """The compiled kernels, imported on first use; None where numba is not installed."""
-    return import_module("fedwarden.core.kernels") if find_spec("numba") else None
+    return load_kernels("fedwarden.core.kernels")
 
 
 def _squares(block: Tensor) -> Tensor:

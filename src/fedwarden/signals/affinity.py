@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ..core.threads import in_order, load_kernels
 
 WIDTH = 2048  # columns of one product: float16 holds every integer up to 2048, and 128 rows of float32 fit a cache
 KERNEL_SIZE = 1 << 14  # entries from which the compiled kernels pay for their start
@@ -97,22 +95,12 @@ def _agreement(kernels: ModuleType, words: Tensor, size: int) -> Tensor:
 
 def _share(task: Callable[[int, int], None], work: int) -> None:
     """Run part k of as many as torch has threads, or all of little work at once."""
-    workers = torch.get_num_threads() if work >= SHARED_SIZE else 1
-    if workers == 1:
-        task(0, 1)
-    else:
-        list(_pool(workers).map(task, range(workers), [workers] * workers))
+    parts = torch.get_num_threads() if work >= SHARED_SIZE else 1
+    in_order(lambda k: task(k, parts), range(parts), lambda _: None)
 
 
-@cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="fedwarden")
-
-
-@cache
 def _kernels() -> ModuleType | None:
-    """The compiled kernels, imported on first use; None where numba is not installed."""
-    return import_module("fedwarden.core.bits") if find_spec("numba") else None
+    return load_kernels("fedwarden.core.bits")
 
 
 def affinity(units: Tensor) -> Tensor:
