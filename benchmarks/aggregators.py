@@ -94,13 +94,13 @@ def make_rows(n: int, d: int) -> torch.Tensor:
 
 
 def in_fresh_process(rule: Rule, n: int, d: int, repeats: int) -> list[Any]:
-    """One row of the table; where a peer takes the process down with it, ours alone."""
+    """One row of the table; where a peer fails, or takes the process down with it, ours alone."""
     command = [sys.executable, __file__, "--repeats", str(repeats), "--child", rule.name, str(n), str(d)]
     for peers in ("with", "without"):
         done = subprocess.run([*command, peers], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode == 0:
             row: list[Any] = json.loads(done.stdout.splitlines()[-1])
-            return row if peers == "with" else [*row[:-1], "a peer was killed"]
+            return row if peers == "with" else [*row[:-1], "a peer failed"]
         say(f"{rule.name} {peers} its peers ended with {done.returncode}")
     raise SystemExit(f"{rule.name} could not be timed at n = {n}, d = {d:,}; is there enough memory?")
 

@@ -191,7 +191,7 @@ def test_auto_needs_several_rounds_unless_it_is_gross():
 
     def rows(t):
         x = rng.normal(size=(8, D))
-        x[0] *= 6  # above 1.5 twice over, below 10
+        x[0] *= 6  # above 1.7 twice over, below 10
         return x
 
     records = play(warden, 8, rows, rounds=4)

@@ -35,7 +35,7 @@ def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
     gathered too.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
-    distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.2}
+    distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
     watches = [
         Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
         Watch("direction", direction, gathered, start_round=1, name="direction"),

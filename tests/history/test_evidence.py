@@ -50,7 +50,7 @@ def test_evidence_is_the_formula_whoever_takes_part(played):
         for c, value in now.items():
             past.setdefault(c, []).append(min(max(value, -1.0), 1.0))
         means = np.array([np.mean(past[c]) for c in now])
-        allowed = max(math.log(1.5), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
+        allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value in now.items():
             evidence[c] = max(0.0, evidence.get(c, 0.0) + min(value / allowed - 1, 1.0))
         np.testing.assert_allclose(scores, [evidence[c] for c in now], atol=1e-9)
@@ -80,7 +80,7 @@ def test_only_trusted_clients_say_what_is_allowed():
     _, wide = Evidence().step({}, ids, x)
     _, narrow = Evidence().step({}, ids, x, trusted)
     assert wide[4] == 0.0  # the last client makes the cohort look heterogeneous
-    assert narrow[4] == pytest.approx(0.6 / math.log(1.5) - 1)
+    assert narrow[4] == pytest.approx(0.6 / math.log(1.7) - 1)
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"effect": 0.0}])

@@ -68,11 +68,11 @@ def gather(evidence: Scores, values: Scores, allowed: float) -> Scores:
 class Evidence:
     """Cumulative evidence beyond an effect size and beyond the cohort's own heterogeneity.
 
-    ``effect`` is in the signal's own units; the default is half as far again as the median, in logs.
+    ``effect`` is in the signal's own units; the default is 1.7 times as far as the median, in logs.
     """
 
     alpha: float = 0.05
-    effect: float = math.log(1.5)
+    effect: float = math.log(1.7)
 
     def __post_init__(self) -> None:
         if not (0 < self.alpha < 1 and self.effect > 0):
