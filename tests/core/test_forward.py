@@ -170,3 +170,40 @@ def test_a_cohort_that_does_not_fit_the_model():
     short = fw.Updates.of(models[:, :9])
     with pytest.raises(ValueError, match=rf"updates of d=9, {layout.d} params and a model of {layout.d}"):
         next(each_model(list, model, cohort(short, params), 1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_reel_shows_what_a_look_sees_round_after_round(dtype):
+    model, layout, params, models = model_and_rows(dtype)
+    model, params, models = model.cuda(), params.cuda(), models.cuda()
+    reel = forward.Reel()
+    for turn in range(3):
+        x = reel.samples(at_home(torch.randn(5, 3), model))
+        updates = fw.Updates.of(models * (1 + turn), params, layout.measured)
+        with still(model):
+            seen, plain = (
+                list(each_model(lambda x=x: [model(x).float()], model, cohort(updates, params), 1, r))
+                for r in (reel, None)
+            )
+        assert torch.equal(torch.cat([g[0] for g in seen]), torch.cat([g[0] for g in plain]))
+    assert reel._graph is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_look_that_cannot_be_captured_is_taken_as_it_is():
+    model, _, params, models = model_and_rows()
+    model, params, models = model.cuda(), params.cuda(), models.cuda()
+    x, updates = torch.randn(5, 3, device="cuda"), fw.Updates.of(models, params)
+
+    def look():
+        found = model(x)
+        return [found * float(found.sum() > 0)]  # asks the GPU for a number
+
+    reel = forward.Reel()
+    with still(model):
+        seen, plain = (
+            torch.cat([g[0] for g in each_model(look, model, cohort(updates, params), 1, r)]) for r in (reel, None)
+        )
+    assert torch.equal(seen, plain)
+    assert reel._refused

@@ -139,7 +139,8 @@ class Reel:
 
         def play() -> list[Tensor]:
             if self._graph is None and not self._refused:
-                self._capture(look)
+                with torch.cuda.device(self._slot.flat.device if self._slot else None):
+                    self._capture(look)
             if self._graph is None:
                 return look()
             self._graph.replay()
