@@ -3,7 +3,8 @@
 
 Needs numba. :mod:`fedwarden.signals.affinity` holds the same counts as matrix products in torch, which is the
 reference, the fallback and the path on a GPU. Words are laid out with the samples innermost, so that one word of a
-sample meets those of all others in one run of memory.
+sample meets those of all others in one run of memory. On one thread: they run between operations of torch, whose own
+threads are still spinning then and would be in the way of more.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def _count(typingctx: Any, word: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def pack(units, words, start, stop):
-    """Bit b of words[c, w, i] is set where units[c, i, 64 w + b] > 0, for samples [start, stop); the rest is unset."""
+def pack(units, words):
+    """Bit b of words[c, w, i] is set where units[c, i, 64 w + b] > 0; the rest is unset."""
     size = units.shape[2]
     whole = size // 64
     for c in range(len(units)):
-        for i in range(start, stop):
+        for i in range(units.shape[1]):
             row = units[c, i]
             for w in range(whole):
                 word = np.int64(0)
@@ -48,17 +49,16 @@ def pack(units, words, start, stop):
 
 
 @njit(nogil=True, cache=True)
-def agreement(words, size, out, first, step):
+def agreement(words, size, out):
     """out[c, i, j] = 1 - d / size with d the bits in which samples i and j of words[c] differ.
 
-    For i = first, first + step, ...; long words are counted for j < i alone and written twice, so that all i together
-    fill the matrix.
+    Long words are counted for j < i alone and written twice.
     """
     models, length, n = words.shape
     counts = np.empty(n, np.uint64)
     half = length > FEW
     for c in range(models):
-        for i in range(first, n, step):
+        for i in range(n):
             stop = i if half else n
             counts[:] = 0
             for w in range(length):

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.threads import in_order, load_kernels
+from ..core.threads import load_kernels
 
 WIDTH = 2048  # columns of one product: float16 holds every integer up to 2048, and 128 rows of float32 fit a cache
 KERNEL_SIZE = 1 << 14  # entries from which the compiled kernels pay for their start
-SHARED_SIZE = 1 << 20  # work of a kernel from which several threads pay for theirs
 
 
 def overlap(units: Tensor) -> Tensor:
@@ -82,21 +81,15 @@ def _agree(units: Tensor) -> Tensor:
 def _pack(kernels: ModuleType, units: Tensor) -> Tensor:
     g, n, size = units.shape
     values, words = units.float().contiguous().numpy(), np.empty((g, -(-size // 64), n), np.int64)
-    _share(lambda k, of: kernels.pack(values, words, k * n // of, (k + 1) * n // of), values.size)
+    kernels.pack(values, words)
     return torch.from_numpy(words)
 
 
 def _agreement(kernels: ModuleType, words: Tensor, size: int) -> Tensor:
     g, _, n = words.shape
     out = np.empty((g, n, n), np.float32)
-    _share(lambda k, of: kernels.agreement(words.numpy(), size, out, k, of), n * words.numel())
+    kernels.agreement(words.numpy(), size, out)
     return torch.from_numpy(out)
-
-
-def _share(task: Callable[[int, int], None], work: int) -> None:
-    """Run part k of as many as torch has threads, or all of little work at once."""
-    parts = torch.get_num_threads() if work >= SHARED_SIZE else 1
-    in_order(lambda k: task(k, parts), range(parts), lambda _: None)
 
 
 def _kernels() -> ModuleType | None:
