@@ -43,13 +43,3 @@ def test_packed_bits_and_products_give_the_same_affinities(size, monkeypatch):
     assert torch.allclose(packed, affinity(units), atol=1e-7, rtol=0)
     want = 1 - np.array(loop_hamming((units > 0).tolist())) / size
     np.testing.assert_allclose(packed.numpy(), want, atol=1e-7)
-
-
-def test_threads_share_the_work_without_changing_it(monkeypatch):
-    pytest.importorskip("numba")
-    units = torch.randn(11, 3000)
-    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
-    want = affinity(units)
-    monkeypatch.setattr(module, "SHARED_SIZE", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    assert torch.equal(affinity(units), want)
