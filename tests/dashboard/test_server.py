@@ -20,6 +20,11 @@ from fedwarden.dashboard.server import ServerError, address, listen
 COMMAND = [sys.executable, "-m", "fedwarden", "dashboard", "--port", "0", "--no-open"]
 
 
+def heed_ctrl_c():
+    """A suite that runs in the background has it ignored, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def started(shared):
     """Start the command with more options; gives the process and what it printed first."""
@@ -27,7 +32,9 @@ def started(shared):
 
     def start(*options):
         command = [*COMMAND, "--home", str(shared), *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
+        )
         running.append(process)
         return process, process.stdout.readline()
 
