@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import common
 import numpy as np
 import torch
 from common import at_most, machine, say, seconds, show, spread
@@ -418,11 +419,13 @@ def main() -> None:
     parser.add_argument("--no-large", action="store_true", help="leave out the 9 GB from disk")
     parser.add_argument("--folder", help="where to put them; default: the temporary folder")
     parser.add_argument("--bar", type=float, metavar="RATIO", help="the largest median ratio of the time tables")
+    parser.add_argument("--rest", type=float, default=common.PAUSE, metavar="SECONDS", help="before every timing")
     parser.add_argument("--probe", choices=PROBES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.probe:
         print(json.dumps(PROBES[args.probe](json.loads(sys.stdin.read()))))
         return
+    common.PAUSE = args.rest
     threads = sorted(set(args.threads or (1, default)))
     repetitions = args.repetitions or (5 if args.quick else 9)
     sizes = [(20, small_model()), (50, cnn())] if args.quick else [(20, cnn()), (50, resnet())]
