@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedwarden as fw
+from fedwarden.core import fused
 from fedwarden.core import updates as module
 from fedwarden.core.registry import make
 from fedwarden.store import checkpoint
@@ -47,9 +48,9 @@ def path(kernels):
     """Everything through the compiled kernels in several tasks, or nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL_SIZE", 0)
-        patch.setattr(module, "TASK_COLUMNS", 1024)
+        patch.setattr(fused, "GROUP_BYTES", 1)
         if not kernels:
-            patch.setattr(module, "_kernels", lambda: None)
+            patch.setattr(fused, "kernels", lambda: None)
         yield
 
 

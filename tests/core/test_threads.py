@@ -1,14 +1,15 @@
-"""Tasks on threads: results in order whatever the threads do, and errors that arrive."""
+"""Work that threads share: all of them take part, none more than needed, and errors arrive."""
 
 from __future__ import annotations
 
 import threading
-import time
+from itertools import count
 
+import numpy as np
 import pytest
 import torch
 
-from fedwarden.core.threads import in_order
+from fedwarden.core.threads import together
 
 
 @pytest.fixture(params=[1, 2, 4])
@@ -19,21 +20,10 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-def test_results_are_used_in_the_order_of_the_tasks(threads):
-    found = []
-
-    def slow_first(k):
-        time.sleep(0.02 if k == 0 else 0.0)
-        return k
-
-    in_order(slow_first, iter(range(20)), found.append)
-    assert found == list(range(20))
-
-
-def test_no_more_threads_than_tasks(threads):
-    seen = set()
-    in_order(lambda _: seen.add(threading.get_ident()), [0], lambda _: None)
-    assert seen == {threading.get_ident()}
+def test_no_more_threads_than_there_is_work_for(threads):
+    seen = []
+    together(lambda: seen.append(threading.get_ident()), most=1)
+    assert seen == [threading.get_ident()]
 
 
 def test_several_threads_take_part():
@@ -41,24 +31,50 @@ def test_several_threads_take_part():
     torch.set_num_threads(2)
     met = threading.Barrier(2, timeout=20)
     try:
-        in_order(lambda _: met.wait(), range(2), lambda _: None)  # each waits for the other
+        together(met.wait, most=8)  # each waits for the other
     finally:
         torch.set_num_threads(before)
 
 
-def test_no_task_at_all(threads):
-    in_order(lambda _: pytest.fail("there is nothing to do"), [], lambda _: None)
+def test_work_within_work_ends(threads):
+    """A helper that is busy is not waited for: the calling thread does its share."""
+    done = []
+    together(lambda: together(lambda: done.append(1), most=4), most=4)
+    assert done
 
 
-@pytest.mark.parametrize("bad", [0, 1, 7])
-def test_an_error_of_a_task_reaches_the_caller(threads, bad):
-    def task(k):
+@pytest.mark.parametrize("bad", [0, 1])
+def test_an_error_reaches_the_caller(bad):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    numbers, met = count(), threading.Barrier(2, timeout=20)
+
+    def work():
+        k = next(numbers)
+        met.wait()
         if k == bad:
             raise KeyError(k)
-        return k
 
-    found = []
-    with pytest.raises(KeyError):
-        in_order(task, range(8), found.append)
-    assert found == list(range(len(found)))
-    assert len(found) <= bad
+    try:
+        with pytest.raises(KeyError):
+            together(work, most=2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_number_is_given_once(threads):
+    pytest.importorskip("numba")
+    from numba import njit
+
+    from fedwarden.core.machine import take
+
+    @njit(nogil=True)
+    def collect(turn, taken):
+        k = take(turn)
+        while k < len(taken):
+            taken[k] += 1
+            k = take(turn)
+
+    turn, taken = np.zeros(1, np.int64), np.zeros(100_000, np.int64)
+    together(lambda: collect(turn, taken), most=threads)
+    assert (taken == 1).all()

@@ -10,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedwarden.core import fused
+from fedwarden.core import rows as rows_module
 from fedwarden.core import updates as module
 from fedwarden.core.updates import Updates
 
@@ -101,12 +103,12 @@ def compiled(monkeypatch):
     """Small matrices go through the compiled kernels, in several tasks."""
     pytest.importorskip("numba")
     monkeypatch.setattr(module, "KERNEL_SIZE", 0)
-    monkeypatch.setattr(module, "TASK_COLUMNS", 2048)
+    monkeypatch.setattr(fused, "GROUP_BYTES", 1)
 
 
 def by_blocks(patch):
     """From here on nothing is compiled."""
-    patch.setattr(module, "_kernels", lambda: None)
+    patch.setattr(fused, "kernels", lambda: None)
 
 
 @pytest.mark.parametrize("measured", [None, MEASURED], ids=["all", "measured"])
@@ -221,10 +223,10 @@ def test_compiled_equals_blocks(n, d, compiled, monkeypatch):
 
 def test_compiled_needs_numbers_of_float32_and_enough_of_them(x, compiled, monkeypatch):
     assert Updates.of(x)._compiled()
-    assert Updates.of(x)._in_place
+    assert Updates.of(x).in_place
     assert not Updates.of(x.astype(np.float64))._compiled()
-    assert not Updates.of(np.asfortranarray(x))._in_place
-    assert not Updates.of(x.astype(np.float16))._in_place
+    assert not Updates.of(np.asfortranarray(x)).in_place
+    assert not Updates.of(x.astype(np.float16)).in_place
     monkeypatch.setattr(module, "KERNEL_SIZE", x.size + 1)
     assert not Updates.of(x)._compiled()
 
@@ -415,10 +417,10 @@ def test_pages_of_memory_maps_are_given_back(fast, tmp_path, monkeypatch, thread
     threads(2 if fast else 1)
     if fast:
         pytest.importorskip("numba")
-        monkeypatch.setattr(module, "TASK_COLUMNS", 1 << 14)
+        monkeypatch.setattr(fused, "MAPPED_COLUMNS", 1 << 14)
     else:
         by_blocks(monkeypatch)
-    monkeypatch.setattr(module, "RELEASE_BYTES", 4 << 20)
+    monkeypatch.setattr(rows_module, "RELEASE_BYTES", 4 << 20)
     n, d = 128, 1 << 18
     paths = [tmp_path / f"{i}.npy" for i in range(n)]
     for path in paths:  # 128 MiB of files
@@ -430,7 +432,7 @@ def test_pages_of_memory_maps_are_given_back(fast, tmp_path, monkeypatch, thread
 
 
 def test_what_was_written_to_a_private_map_is_not_lost(x, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "RELEASE_BYTES", 1)
+    monkeypatch.setattr(rows_module, "RELEASE_BYTES", 1)
     rows = [np.load(path, mmap_mode="c") for path in saved(x, tmp_path)]
     rows[0][:] = 0
     updates = Updates.of(rows)

@@ -2,191 +2,251 @@
 
 Needs numba. :mod:`fedwarden.core.updates` holds the same sums in torch, which is the reference, the fallback and the
 path on a GPU. Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes
-finite numbers: a NaN or an overflow must show in the sums. Rows are taken four or two at a time, since the cost of
+finite numbers: a NaN or an overflow must show in the sums. Rows are taken sixteen or four at a time, since the cost of
 these loops is in loading and storing what the rows share.
+
+A kernel that threads share takes a :class:`~fedwarden.core.rows.Plan` and ``turn``, a counter: each thread calls it
+once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to that
+group's own place in ``parts``, so that sums do not depend on who took it.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import carray, njit, types
-from numba.extending import intrinsic
+from numba import carray, njit
 
-WIDTH = 512  # columns at a time: the shared vectors and the rows stay in the caches between two looks
-WIDE = 2048  # columns at a time where there is one look: long runs suit the prefetcher
-PRODUCT_WIDTH = 512  # columns at a time where every row meets every other, out of the second-level cache
+from .machine import floats, take
+
+WIDTH = 512  # columns at a time where every row meets every other
+LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
 FAST = {"reassoc", "contract", "nsz", "arcp"}
-
-
-@intrinsic
-def _floats(typingctx: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.float32)(types.uint64), codegen
+NONE = (np.float32(0), np.float32(0), np.float32(0), np.float32(0))
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
 def _at(address, a, m):
     """Entries [a, a + m) of the float32 buffer at an address."""
-    return carray(_floats(address + np.uint64(4 * a)), (m,))
+    return carray(floats(address + np.uint64(4 * a)), (m,))
+
+
+@njit(nogil=True)  # a cached generator cannot be called by another kernel
+def _spans(plan, turn, width):
+    """The next columns of the groups that this thread takes, up to ``width`` of one segment at a time.
+
+    Yields (group, segment, first column, number of columns).
+    """
+    group = take(turn)
+    while group < plan.last:
+        start, stop = max(group * plan.width, plan.start[0]), min((group + 1) * plan.width, plan.start[-1])
+        segment = 0
+        while plan.start[segment + 1] <= start:
+            segment += 1
+        while start < stop:
+            end = min(stop, plan.start[segment + 1])
+            while start < end:
+                yield group - plan.first, segment, start, min(width, end - start)
+                start += width
+            start = end
+            segment += 1
+        group = take(turn)
+
+
+@njit(nogil=True, inline="always")
+def _width(n):
+    """How many columns of n rows are looked at at a time."""
+    return max(512, min(8192, LOOK_SIZE // max(n, 1) // 64 * 64))
+
+
+@njit(nogil=True, inline="always")
+def _padded(rows, index):
+    """The rows in the index, the last one again up to a multiple of four."""
+    size = (len(index) + 3) // 4 * 4
+    out = np.zeros((len(rows), size), np.uint64)
+    for segment in range(len(rows)):
+        for k in range(size):
+            out[segment, k] = rows[segment, index[min(k, len(index) - 1)]]
+    return out
+
+
+@njit(nogil=True, inline="always")
+def _weights(values, index):
+    """Their weights, 0 for a row that is there again."""
+    out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
+    for k in range(len(index)):
+        out[k] = values[index[k]]
+    return out
+
+
+@njit(nogil=True, inline="always")
+def _four(x, i):
+    return x[i], x[i + 1], x[i + 2], x[i + 3]
+
+
+@njit(nogil=True, inline="always")
+def _four_rows(rows, i, a, m):
+    return _at(rows[i], a, m), _at(rows[i + 1], a, m), _at(rows[i + 2], a, m), _at(rows[i + 3], a, m)
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _entries(rows, j, origin):
+    """Entry j of four rows, less the origin."""
+    return rows[0][j] - origin, rows[1][j] - origin, rows[2][j] - origin, rows[3][j] - origin
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _mixed(x, weights):
+    """The weighted sum of four entries."""
+    return (weights[0] * x[0] + weights[1] * x[1]) + (weights[2] * x[2] + weights[3] * x[3])
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _squared(x, centre, sums):
+    """Four sums of squares with those of four entries about a centre added."""
+    a, b, c, d = x[0] - centre, x[1] - centre, x[2] - centre, x[3] - centre
+    return sums[0] + a * a, sums[1] + b * b, sums[2] + c * c, sums[3] + d * d
+
+
+@njit(nogil=True, inline="always")
+def _put(sums, i, four):
+    for k in range(4):
+        sums[i + k] += four[k]
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _mix(rows, origin, a, m, weights, out):
-    """out += sum_i weights[i] * (row_i - origin) over m columns from a; rows of weight 0 are not read."""
-    used = np.flatnonzero(weights)
-    n, i = len(used), 0
-    while i + 4 <= n:
-        p, q, r, s = used[i], used[i + 1], used[i + 2], used[i + 3]
-        wp, wq, wr, ws = weights[p], weights[q], weights[r], weights[s]
-        xp, xq, xr, xs = _at(rows[p], a, m), _at(rows[q], a, m), _at(rows[r], a, m), _at(rows[s], a, m)
+def _sums_of_four(rows, origin, i, a, m, weights, out, sq_norms):
+    """Add four rows to the weighted sum, and their squared norms, from one look at each."""
+    x, w, s, zero = _four_rows(rows, i, a, m), _four(weights, i), NONE, np.float32(0)
+    for j in range(m):
+        e = _entries(x, j, origin[j])
+        out[j] += _mixed(e, w)
+        s = _squared(e, zero, s)
+    _put(sq_norms, i, s)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _twin_sums_of_four(rows, origin, i, a, m, weights, others, out, other, sq_norms):
+    """The same with a second sum that has weights of its own."""
+    x, w, v, s, zero = _four_rows(rows, i, a, m), _four(weights, i), _four(others, i), NONE, np.float32(0)
+    for j in range(m):
+        e = _entries(x, j, origin[j])
+        out[j] += _mixed(e, w)
+        other[j] += _mixed(e, v)
+        s = _squared(e, zero, s)
+    _put(sq_norms, i, s)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _sums_of_sixteen(rows, origin, i, a, m, weights, out, sq_norms):
+    """The same of sixteen rows: the sum is loaded and stored once for all, and as many runs of memory are read at once."""
+    x, y = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m)
+    z, t = _four_rows(rows, i + 8, a, m), _four_rows(rows, i + 12, a, m)
+    wx, wy, wz, wt = _four(weights, i), _four(weights, i + 4), _four(weights, i + 8), _four(weights, i + 12)
+    sx, sy, sz, st, zero = NONE, NONE, NONE, NONE, np.float32(0)
+    for j in range(m):
+        o = origin[j]
+        e, f, g, h = _entries(x, j, o), _entries(y, j, o), _entries(z, j, o), _entries(t, j, o)
+        out[j] += (_mixed(e, wx) + _mixed(f, wy)) + (_mixed(g, wz) + _mixed(h, wt))
+        sx, sy, sz, st = _squared(e, zero, sx), _squared(f, zero, sy), _squared(g, zero, sz), _squared(h, zero, st)
+    _put(sq_norms, i, sx)
+    _put(sq_norms, i + 4, sy)
+    _put(sq_norms, i + 8, sz)
+    _put(sq_norms, i + 12, st)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _distances(rows, origin, a, m, centre, sq_distances):
+    """The squared distances of the rows to a centre."""
+    sq_distances[:] = 0
+    for i in range(0, len(rows), 4):
+        x, s = _four_rows(rows, i, a, m), NONE
         for j in range(m):
-            o = origin[j]
-            out[j] += (wp * (xp[j] - o) + wq * (xq[j] - o)) + (wr * (xr[j] - o) + ws * (xs[j] - o))
-        i += 4
-    while i < n:
-        w, x = weights[used[i]], _at(rows[used[i]], a, m)
-        for j in range(m):
-            out[j] += w * (x[j] - origin[j])
-        i += 1
+            s = _squared(_entries(x, j, origin[j]), centre[j], s)
+        _put(sq_distances, i, s)
 
 
 @njit(nogil=True, inline="always")
-def _four(n, i):
-    """Rows i to i + 3, the last one again where there are no more, and whether each is a new one."""
-    last = n - 1
-    rows = (i, min(i + 1, last), min(i + 2, last), min(i + 3, last))
-    return rows, (True, i + 1 <= last, i + 2 <= last, i + 3 <= last)
+def _spread(part, index, sq_norms, measured):
+    """Add squared norms to those of the rows in the index, and to their lengths where the columns are measured."""
+    for k in range(len(index)):
+        part[0, index[k]] += sq_norms[k]
+        if measured:
+            part[1, index[k]] += sq_norms[k]
 
 
 @njit(nogil=True, inline="always")
-def _add(sums, rows, new, values):
-    """Add the four values where their rows are new."""
-    for k in range(4):
-        if new[k]:
-            sums[rows[k]] += values[k]
-
-
-def _first_pass(based, twin):
-    """A kernel for weighted sums of the rows and their squared norms, from one look at each row.
-
-    ``based``: the rows have a base to subtract; ``twin``: there is a second sum with weights of its own.
-    """
-
-    @njit(nogil=True, fastmath=FAST, cache=True)
-    def kernel(rows, base, a, m, first, second, out, other, sq_norms):
-        n, zero = len(rows), np.float32(0)
-        origin = _at(base if based else rows[0], a, m)
-        for i in range(0, n, 4):
-            (p, q, r, s), new = _four(n, i)
-            w, x, y, z = _at(rows[p], a, m), _at(rows[q], a, m), _at(rows[r], a, m), _at(rows[s], a, m)
-            wp, wq = first[p], first[q] if new[1] else zero
-            wr, ws = first[r] if new[2] else zero, first[s] if new[3] else zero
-            vp, vq = second[p], second[q] if new[1] else zero
-            vr, vs = second[r] if new[2] else zero, second[s] if new[3] else zero
-            e, f, g, h = zero, zero, zero, zero
-            for j in range(m):
-                o = origin[j] if based else zero
-                b, c, d, k = w[j] - o, x[j] - o, y[j] - o, z[j] - o
-                out[j] += (wp * b + wq * c) + (wr * d + ws * k)
-                if twin:
-                    other[j] += (vp * b + vq * c) + (vr * d + vs * k)
-                e += b * b
-                f += c * c
-                g += d * d
-                h += k * k
-            _add(sq_norms, (p, q, r, s), new, (e, f, g, h))
-
-    return kernel
-
-
-def _second_pass(based):
-    """A kernel for the squared distances of the rows to a centre."""
-
-    @njit(nogil=True, fastmath=FAST, cache=True)
-    def kernel(rows, base, a, m, centre, sq_distances):
-        n, zero = len(rows), np.float32(0)
-        origin = _at(base if based else rows[0], a, m)
-        for i in range(0, n, 4):
-            (p, q, r, s), new = _four(n, i)
-            w, x, y, z = _at(rows[p], a, m), _at(rows[q], a, m), _at(rows[r], a, m), _at(rows[s], a, m)
-            e, f, g, h = zero, zero, zero, zero
-            for j in range(m):
-                o, v = origin[j] if based else zero, centre[j]
-                b, c, d, k = (w[j] - o) - v, (x[j] - o) - v, (y[j] - o) - v, (z[j] - o) - v
-                e += b * b
-                f += c * c
-                g += d * d
-                h += k * k
-            _add(sq_distances, (p, q, r, s), new, (e, f, g, h))
-
-    return kernel
-
-
-_sums, _sums_based = _first_pass(False, False), _first_pass(True, False)
-_twin_sums, _twin_sums_based = _first_pass(False, True), _first_pass(True, True)
-_far, _far_based = _second_pass(False), _second_pass(True)
-
-
-@njit(nogil=True, cache=True)
-def _distances(rows, base, a, m, centre, sq_distances):
-    if base != 0:
-        _far_based(rows, base, a, m, centre, sq_distances)
-    else:
-        _far(rows, base, a, m, centre, sq_distances)
-
-
-@njit(nogil=True, cache=True)
-def survey(rows, base, start, stop, centre, shares, total, sq_norms, sq_distances):
-    """Add columns [start, stop) to the sums of :meth:`Updates.survey`; ``base`` is an address or 0.
-
-    Without ``sq_distances`` (an empty array) only sums and norms are made. A row that counts in neither sum is not
-    mixed in, so that one which is not finite spoils only its own norm.
-    """
-    width = WIDTH if len(sq_distances) > 0 else WIDE
-    mean, zero = np.zeros(width, np.float32), np.zeros(width, np.float32)
-    used, rest = np.flatnonzero((centre != 0) | (shares != 0)), np.flatnonzero((centre == 0) & (shares == 0))
-    mixed, others, norms = rows[used], rows[rest], np.zeros(len(used))
-    c, s, norms_of_others = centre[used], shares[used], np.zeros(len(rest))
-    twin = len(sq_distances) > 0 and not np.array_equal(c, s)
-    for a in range(start, stop, width):
-        m = min(width, stop - a)
-        out = total[a - start : a - start + m]
-        out[:] = 0
-        mean[:] = 0
-        if base != 0 and twin:
-            _twin_sums_based(mixed, base, a, m, s, c, out, mean, norms)
-        elif base != 0:
-            _sums_based(mixed, base, a, m, s, c, out, mean, norms)
-        elif twin:
-            _twin_sums(mixed, base, a, m, s, c, out, mean, norms)
+def _split(centre, shares):
+    """The rows that count in one of the sums, the others, and whether both sums are the same."""
+    used, rest = np.empty(len(centre), np.int64), np.empty(len(centre), np.int64)
+    counted, equal = 0, True
+    for i in range(len(centre)):
+        if centre[i] != 0 or shares[i] != 0:
+            used[counted] = i
+            counted += 1
         else:
-            _sums(mixed, base, a, m, s, c, out, mean, norms)
-        if len(rest) > 0:
-            _distances(others, base, a, m, zero, norms_of_others)
-        if len(sq_distances) > 0:
-            _distances(rows, base, a, m, mean if twin else out, sq_distances)
-    sq_norms[used] += norms
-    sq_norms[rest] += norms_of_others
+            rest[i - counted] = i
+        equal = equal and centre[i] == shares[i]
+    return used[:counted], rest[: len(centre) - counted], equal
 
 
 @njit(nogil=True, cache=True)
-def weighted_sum(rows, base, start, stop, weights, scale, out):
-    """out = scale * out + sum_i weights[i] * (row_i - base) over columns [start, stop); scale 0 does not read out."""
-    zero = np.zeros(WIDE, np.float32)
-    for a in range(start, stop, WIDE):
-        m = min(WIDE, stop - a)
-        origin, total = _at(base, a, m) if base != 0 else zero, out[a - start : a - start + m]
+def survey(plan, turn, centre, shares, spread, total, parts):
+    """The sums of :meth:`Updates.survey`: ``total``, and in ``parts`` squared norms, lengths and distances.
+
+    Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
+    not finite spoils only its own norm.
+    """
+    used, rest, equal = _split(centre, shares)
+    every, width, twin = np.arange(len(centre)), _width(len(centre)), spread and not equal
+    mixed, others, rows = _padded(plan.rows, used), _padded(plan.rows, rest), _padded(plan.rows, every)
+    c, s = _weights(centre, used), _weights(shares, used)
+    norms, distances = np.zeros(len(c)), np.zeros(rows.shape[1])
+    mean, zero = np.zeros(width, np.float32), np.zeros(width, np.float32)
+    for group, segment, start, m in _spans(plan, turn, width):
+        base, a, out = plan.base[segment], start - plan.start[segment], total[start : start + m]
+        origin, measured, i = _at(base, a, m) if base != 0 else zero[:m], plan.measured[segment], 0
+        out[:], norms[:] = 0, 0
+        if twin:
+            mean[:] = 0
+        while not twin and i + 16 <= len(c):
+            _sums_of_sixteen(mixed[segment], origin, i, a, m, s, out, norms)
+            i += 16
+        while not twin and i < len(c):
+            _sums_of_four(mixed[segment], origin, i, a, m, s, out, norms)
+            i += 4
+        while i < len(c):
+            _twin_sums_of_four(mixed[segment], origin, i, a, m, s, c, out, mean, norms)
+            i += 4
+        _spread(parts[group], used, norms, measured)
+        if len(rest) > 0:
+            _distances(others[segment], origin, a, m, zero, distances)
+            _spread(parts[group], rest, distances, measured)
+        if spread and measured:
+            _distances(rows[segment], origin, a, m, mean if twin else out, distances)
+            for k in range(len(every)):
+                parts[group, 2, k] += distances[k]
+
+
+@njit(nogil=True, cache=True)
+def weighted_sum(plan, turn, weights, scale, out, parts):
+    """out = scale * out + sum_i weights[i] * (row_i - base); scale 0 does not read out. There are no parts."""
+    every, width = np.arange(len(weights)), _width(len(weights))
+    rows, w, zero = _padded(plan.rows, every), _weights(weights, every), np.zeros(width, np.float32)
+    norms = np.zeros(len(w))  # they cost little, and another kernel would have to be compiled
+    for _, segment, start, m in _spans(plan, turn, width):
+        base, a, total, i = plan.base[segment], start - plan.start[segment], out[start : start + m], 0
+        origin = _at(base, a, m) if base != 0 else zero[:m]
         if scale == 0:
             total[:] = 0
         elif scale != 1:
             for j in range(m):
                 total[j] *= scale
-        _mix(rows, origin, a, m, weights, total)
+        while i + 16 <= len(w):
+            _sums_of_sixteen(rows[segment], origin, i, a, m, w, total, norms)
+            i += 16
+        while i < len(w):
+            _sums_of_four(rows[segment], origin, i, a, m, w, total, norms)
+            i += 4
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -224,16 +284,18 @@ def _products(tile, i, k, m, out):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def gram(rows, base, origin, start, stop, out):
-    """Add columns [start, stop) to the inner products of the rows and of the base, all about row ``origin``.
+def gram(plan, turn, origin, parts):
+    """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
 
-    ``out`` has a row for each client, one for the base (zero where there is none), and zeros up to a multiple of four;
+    A part has a row for each client, one for the base (zero where there is none), and zeros up to a multiple of four;
     of its two equal halves only the blocks on and above the diagonal are filled.
     """
-    n, size = len(rows), len(out)
-    tile, zero = np.zeros((size, PRODUCT_WIDTH), np.float32), np.zeros(PRODUCT_WIDTH, np.float32)
-    for a in range(start, stop, PRODUCT_WIDTH):
-        m = min(PRODUCT_WIDTH, stop - a)
+    n, size = plan.rows.shape[1], parts.shape[1]
+    tile, zero = np.zeros((size, WIDTH), np.float32), np.zeros(WIDTH, np.float32)
+    for group, segment, start, m in _spans(plan, turn, WIDTH):
+        if not plan.measured[segment]:
+            continue
+        rows, base, a = plan.rows[segment], plan.base[segment], start - plan.start[segment]
         centre = _at(rows[origin], a, m)
         for i in range(n + 1):
             x = _at(rows[i], a, m) if i < n else (_at(base, a, m) if base != 0 else zero)
@@ -242,7 +304,7 @@ def gram(rows, base, origin, start, stop, out):
                 row[j] = x[j] - centre[j]
         for i in range(0, size, 4):
             for k in range(i, size, 4):
-                _products(tile, i, k, m, out)
+                _products(tile, i, k, m, parts[group])
 
 
 @njit(nogil=True, cache=True)
@@ -266,15 +328,14 @@ def _sort(rows, base, a, m, pairs, tile):
 
 
 @njit(nogil=True, cache=True)
-def ranked_mean(rows, base, start, stop, pairs, low, high, out):
-    """The mean of the values of rank low to high - 1 of each column in [start, stop)."""
-    n, share = len(rows), np.float32(1 / (high - low))
+def ranked_mean(plan, turn, pairs, low, high, out, parts):
+    """The mean of the values of rank low to high - 1 of each column. There are no parts."""
+    n, share = plan.rows.shape[1], np.float32(1 / (high - low))
     width = max(64, SORT_SIZE // n // 64 * 64)
     tile = np.empty((n, width), np.float32)
-    for a in range(start, stop, width):
-        m = min(width, stop - a)
-        _sort(rows, base, a, m, pairs, tile)
-        total = out[a - start : a - start + m]
+    for _, segment, start, m in _spans(plan, turn, width):
+        _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
+        total = out[start : start + m]
         total[:] = 0
         for r in range(low, high):
             row = tile[r]
@@ -285,17 +346,16 @@ def ranked_mean(rows, base, start, stop, pairs, low, high, out):
 
 
 @njit(nogil=True, cache=True)
-def nearest_mean(rows, base, start, stop, pairs, keep, out):
-    """The mean of the ``keep`` values closest to the median of each column in [start, stop)."""
-    n, share = len(rows), np.float32(1 / keep)
+def nearest_mean(plan, turn, pairs, keep, out, parts):
+    """The mean of the ``keep`` values closest to the median of each column. There are no parts."""
+    n, share = plan.rows.shape[1], np.float32(1 / keep)
     width = max(64, SORT_SIZE // n // 64 * 64)
     tile = np.empty((n, width), np.float32)
     best, first = np.empty(width, np.float32), np.empty(width, np.int32)
-    for a in range(start, stop, width):
-        m = min(width, stop - a)
-        _sort(rows, base, a, m, pairs, tile)
-        lower, upper = tile[(n - 1) // 2], tile[n // 2]
-        total = out[a - start : a - start + m]
+    lower, upper = tile[(n - 1) // 2], tile[n // 2]
+    for _, segment, start, m in _spans(plan, turn, width):
+        _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
+        total = out[start : start + m]
         best[:] = np.inf
         for s in range(n - keep + 1):  # the closest values lie side by side: find where they start
             left, right = tile[s], tile[s + keep - 1]

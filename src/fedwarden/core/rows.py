@@ -4,41 +4,119 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
+
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of columns: one 1-D buffer per client, and the stacked view of them where there is one."""
+    """A run of columns of all clients: one 1-D buffer each, or one (n, stop - start) array."""
 
     start: int
     stop: int
-    rows: tuple[Tensor, ...]
-    stack: Tensor | None
+    given: tuple[Tensor, ...] | Tensor
     measured: bool
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def stack(self) -> Tensor | None:
+        """All rows as one array where they came as one."""
+        return self.given if isinstance(self.given, Tensor) else None
+
+    @cached_property
+    def rows(self) -> tuple[Tensor, ...]:
+        return self.given.unbind(0) if isinstance(self.given, Tensor) else self.given
 
     @cached_property
     def in_place(self) -> bool:
         """Whether kernels for contiguous float32 can read the rows where they lie."""
-        some = self.rows if self.stack is None else self.rows[:1]  # the rows of a stack are alike
-        return all(row.dtype == torch.float32 and row.is_contiguous() for row in some)
+        if isinstance(self.given, Tensor):
+            return self.given.dtype == torch.float32 and (self.given.stride(1) == 1 or self.stop - self.start == 1)
+        return all(row.dtype == torch.float32 and row.is_contiguous() for row in self.given)
 
     @cached_property
     def addresses(self) -> NDArray[np.uint64]:
-        return addresses(self.rows)
+        """Where the rows lie in memory."""
+        if isinstance(self.given, Tensor):
+            step = self.given.stride(0) * self.given.element_size()
+            return np.uint64(self.given.data_ptr()) + np.arange(len(self.given), dtype=np.uint64) * np.uint64(step)
+        return np.array([row.data_ptr() for row in self.given], dtype=np.uint64)
 
 
-def addresses(rows: Sequence[Tensor]) -> NDArray[np.uint64]:
-    """Where the rows lie in memory."""
-    return np.array([row.data_ptr() for row in rows], dtype=np.uint64)
+class Plan(NamedTuple):
+    """Where kernels find the columns, and how these are shared out: in groups of so many, one thread's at a time."""
+
+    rows: NDArray[np.uint64]
+    """(segments, n): the address of each client's buffer."""
+    base: NDArray[np.uint64]
+    """(segments,): the address of what is subtracted there, 0 for nothing."""
+    measured: NDArray[np.bool_]
+    """(segments,): whether the columns enter distances."""
+    start: NDArray[np.int64]
+    """(segments + 1,): the columns at which the segments start, and where the last one ends."""
+    width: int
+    """Columns of a group, counted from column 0."""
+    first: int
+    """The first group."""
+    last: int
+    """The group after the last."""
+
+
+def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:
+    """All columns of the segments in groups of ``width``.
+
+    >>> layers = Segment(8, 12, torch.zeros(2, 4), True), Segment(12, 20, torch.zeros(2, 8), False)
+    >>> found = plan(layers, None, width=5)
+    >>> found.start.tolist(), found.first, found.last
+    ([8, 12, 20], 1, 4)
+    """
+    none = np.zeros(len(segments), np.uint64)
+    start = np.array([*(segment.start for segment in segments), segments[-1].stop], dtype=np.int64)
+    return Plan(
+        rows=np.array([segment.addresses for segment in segments]),
+        base=np.zeros(len(segments), np.uint64)
+        if base is None
+        else (base.data_ptr() + 4 * start[:-1]).astype(np.uint64),
+        measured=np.array([segment.measured for segment in segments]),
+        start=start,
+        width=width,
+        first=segments[0].start // width,
+        last=-(-segments[-1].stop // width),
+    )
+
+
+def pieces(segments: Sequence[Segment], width: int, maps: Sequence[mmap.mmap]) -> Iterator[tuple[Segment, int, int]]:
+    """Column ranges in order; memory-mapped pages are given back once enough of them have been read."""
+    held = 0
+    for segment in segments:
+        for start in range(segment.start, segment.stop, width):
+            stop = min(start + width, segment.stop)
+            yield segment, start, stop
+            held += stop - start
+            if held >= most_columns(len(segment)):
+                give_back(maps)
+                held = 0
+
+
+def most_columns(n: int) -> int:
+    """How many columns of n memory-mapped rows may be read before their pages are given back."""
+    return RELEASE_BYTES // (4 * max(n, 1))
+
+
+def give_back(maps: Sequence[mmap.mmap]) -> None:
+    for pages in maps if hasattr(mmap, "MADV_DONTNEED") else ():
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def ranges(d: int, measured: Sequence[tuple[int, int]] | None, integer: bool) -> list[tuple[int, int, bool]]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,17 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .order import nearest_mean, network, ranked_mean
-from .rows import Segment, addresses, layers, ranges, shifted, tensor
+from . import fused
+from .order import nearest_mean, ranked_mean
+from .rows import Segment, layers, pieces, ranges, shifted, tensor
 from .stats import Mask, Scores
-from .threads import in_order, load_kernels
-
-Task = Callable[[ModuleType, Segment, int, int], NDArray[np.float64]]
-"""What a kernel makes of a range of columns: (kernels, segment, start, stop) -> partial sums."""
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
-TASK_COLUMNS = 1 << 17  # columns one thread takes at a time; fixed, so that sums do not depend on the threads
-RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
@@ -64,16 +58,16 @@ class Updates:
         if not segments:
             raise ValueError("updates need at least one layer; got none")
         self.segments = tuple(segments)
-        self.n = len(segments[0].rows)
+        self.n = len(segments[0])
         self.d = segments[-1].stop
-        first = next((row for s in segments for row in s.rows), None)
-        self.device = first.device if first is not None else torch.device("cpu")
-        wide = any(row.dtype == torch.float64 for s in segments for row in s.rows)
+        given = [t for s in segments for t in ((s.given,) if isinstance(s.given, Tensor) else s.given)]
+        self.device = given[0].device if given else torch.device("cpu")
+        wide = any(t.dtype == torch.float64 for t in given)
         self.dtype = torch.float64 if wide else torch.float32
         if base is not None and base.numel() != self.d:
             raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
-        self._maps = tuple(maps)
+        self.maps = tuple(maps)
         self._survey: tuple[bytes, Survey] | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
@@ -101,7 +95,7 @@ class Updates:
             if not len(stack):
                 return cls.empty(stack.shape[1])
             runs = ranges(stack.shape[1], measured, not stack.dtype.is_floating_point)
-            segments = [Segment(a, b, tuple(stack[:, a:b].unbind(0)), stack[:, a:b], m) for a, b, m in runs]
+            segments = [Segment(a, b, stack[:, a:b], m) for a, b, m in runs]
             return cls(segments, base, list(maps.values()))
         clients = [layers(client, maps) for client in rows]
         if not clients:
@@ -117,7 +111,7 @@ class Updates:
             integer, size = any(not row.dtype.is_floating_point for row in layer), layer[0].numel()
             for a, b, m in ranges(size, shifted(measured, start, size), integer):
                 part = layer if b - a == size else tuple(row[a:b] for row in layer)
-                segments.append(Segment(start + a, start + b, part, None, m))
+                segments.append(Segment(start + a, start + b, part, m))
             start += size
         return cls(segments, base, list(maps.values()))
 
@@ -134,7 +128,7 @@ class Updates:
     @classmethod
     def empty(cls, d: int) -> Updates:
         """No clients of d parameters each: a round in which nobody answered."""
-        return cls([Segment(0, d, (), torch.empty(0, d), True)])
+        return cls([Segment(0, d, torch.empty(0, d), True)])
 
     def __len__(self) -> int:
         return self.n
@@ -163,9 +157,9 @@ class Updates:
 
     def blocks(self, measured_only: bool = False) -> Iterator[tuple[int, int, Tensor]]:
         """Yield (start, stop, block) with block (n, stop - start); a block is only valid until the next one."""
-        for segment, start, stop in self._pieces(self._width()):
+        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
             if segment.measured or not measured_only:
-                yield start, stop, self._block(segment, start, stop)
+                yield start, stop, self.block(segment, start, stop)
 
     def sent(self, i: int) -> list[Tensor]:
         """Row i as it arrived, the base not taken off: in one piece where the rows are one array, else by segment."""
@@ -191,8 +185,8 @@ class Updates:
         key = bytes([spread]) + centre.tobytes() + share.tobytes()
         if self._survey is None or self._survey[0] != key:
             self._survey = None  # frees its sum before the next one is made
-            fold = self._survey_kernel if self._compiled() else self._survey_blocks
-            self._survey = key, fold(centre, share, spread)
+            fold = fused.survey if self._compiled() else Updates._survey_blocks
+            self._survey = key, Survey(*fold(self, centre, share, spread), share)
             self._sq_lengths = self._survey[1].sq_lengths
         return self._survey[1]
 
@@ -221,9 +215,9 @@ class Updates:
         Columns that are not measured (counters and running statistics) get a function of their own where one is given.
         """
         out = torch.empty(self.d, dtype=self.dtype, device=self.device)
-        for segment, start, stop in self._pieces(self._width()):
+        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
             function = reduce if segment.measured or unmeasured is None else unmeasured
-            out[start:stop] = function(self._block(segment, start, stop))
+            out[start:stop] = function(self.block(segment, start, stop))
         return out
 
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
@@ -231,24 +225,20 @@ class Updates:
         parts = [torch.empty(self.n, 0, dtype=self.dtype, device=self.device)]
         for segment in self.segments:
             inside = columns[(columns >= segment.start) & (columns < segment.stop)]
-            parts += [self._block(segment, int(c), int(c) + 1) for c in inside]
+            parts += [self.block(segment, int(c), int(c) + 1) for c in inside]
         return torch.cat(parts, dim=1)
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""
-        pairs = network(self.n, range(low, high))
-        return self._ordered(
-            lambda kernels, *place: kernels.ranked_mean(*place[:-1], pairs, low, high, place[-1]),
-            lambda block: ranked_mean(block, low, high),
-        )
+        if self._compiled():
+            return fused.ranked_mean(self, low, high)
+        return self.columns(lambda block: ranked_mean(block, low, high))
 
     def nearest_mean(self, keep: int) -> Tensor:
         """In each column, the mean of the ``keep`` values closest to the median."""
-        pairs = network(self.n, range(self.n))
-        return self._ordered(
-            lambda kernels, *place: kernels.nearest_mean(*place[:-1], pairs, keep, place[-1]),
-            lambda block: nearest_mean(block, keep),
-        )
+        if self._compiled():
+            return fused.nearest_mean(self, keep)
+        return self.columns(lambda block: nearest_mean(block, keep))
 
     def dots(self, vector: Tensor) -> Scores:
         """The inner product of every row with a (d,) vector over the measured columns."""
@@ -293,7 +283,8 @@ class Updates:
         width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
         return max(1024, width // 1024 * 1024)
 
-    def _block(self, segment: Segment, start: int, stop: int) -> Tensor:
+    def block(self, segment: Segment, start: int, stop: int) -> Tensor:
+        """Columns [start, stop) of one segment, the base taken off."""
         a, b = start - segment.start, stop - segment.start
         if segment.stack is not None:
             block = segment.stack[:, a:b].to(self.dtype)
@@ -303,12 +294,12 @@ class Updates:
                 target.copy_(row[a:b])
         return block if self.base is None else block - self.base[start:stop]
 
-    def _survey_blocks(self, centre: Scores, shares: Scores, spread: bool) -> Survey:
+    def _survey_blocks(self, centre: Scores, shares: Scores, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
         c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
         norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
         total = torch.empty(self.d, dtype=self.dtype, device=self.device)
-        for segment, start, stop in self._pieces(self._width()):
-            block = self._block(segment, start, stop)
+        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
+            block = self.block(segment, start, stop)
             total[start:stop] = s @ block
             squares = _squares(block)
             norms += squares
@@ -316,20 +307,20 @@ class Updates:
                 lengths += squares
             if segment.measured and spread:
                 distances += _squares(block - c @ block)
-        return Survey(norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total, shares)
+        return norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total
 
     def _only(self, keep: list[int]) -> Updates:
         return Updates(
-            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), None, s.measured) for s in self.segments],
+            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), s.measured) for s in self.segments],
             self.base,
-            self._maps,
+            self.maps,
         )
 
     def _products(self) -> NDArray[np.float64]:
         """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
         if self._gram is None:
             origin = int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
-            self._gram = self._gram_kernel(origin) if self._compiled() else self._gram_blocks(origin)
+            self._gram = fused.gram(self, origin) if self._compiled() else self._gram_blocks(origin)
         return self._gram
 
     def _gram_blocks(self, origin: int) -> NDArray[np.float64]:
@@ -339,92 +330,19 @@ class Updates:
             total += (centred @ centred.T).double()
         return np.asarray(total.cpu().numpy(), dtype=np.float64)
 
-    def _gram_kernel(self, origin: int) -> NDArray[np.float64]:
-        size = -(-(self.n + 1) // 4) * 4
-
-        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
-            sums = np.zeros((size, size))
-            if segment.measured:
-                rows, base, a, b, _ = self._source(segment, start, stop)
-                kernels.gram(rows, base, origin, a, b, sums)
-            return sums
-
-        half = self._run(task, np.zeros((size, size)))[: self.n + 1, : self.n + 1]
-        return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
-
-    def _ordered(self, kernel: Callable[..., None], reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """A function of the ordered values of each column: by the compiled kernel, or block by block."""
-        if not self._compiled():
-            return self.columns(reduce)
-        out = torch.empty(self.d, dtype=torch.float32)
-
-        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
-            rows, base, a, b, _ = self._source(segment, start, stop)
-            kernel(kernels, rows, base, a, b, out[start:stop].numpy())
-            return np.zeros(0)
-
-        self._run(task, np.zeros(0))
-        return out
-
     def _compiled(self) -> bool:
         """Whether the compiled kernels pay: float32 on the CPU, and enough of it."""
         return (
             self.device.type == "cpu"
             and self.dtype == torch.float32
             and self.n * self.d >= KERNEL_SIZE
-            and _kernels() is not None
+            and fused.kernels() is not None
         )
 
     @cached_property
-    def _in_place(self) -> bool:
+    def in_place(self) -> bool:
         """Whether kernels can read the rows where they lie."""
         return all(segment.in_place for segment in self.segments)
-
-    def _source(self, segment: Segment, start: int, stop: int) -> tuple[NDArray[np.uint64], np.uint64, int, int, Any]:
-        """Addresses of the rows and of the base, the columns counted from there, and what must be kept meanwhile."""
-        if self._in_place:
-            offset = segment.start
-            base = 0 if self.base is None else self.base.data_ptr() + 4 * offset
-            return segment.addresses, np.uint64(base), start - offset, stop - offset, None
-        block = self._block(segment, start, stop).contiguous()
-        return addresses(block.unbind(0)), np.uint64(0), 0, stop - start, block
-
-    def _pieces(self, width: int) -> Iterator[tuple[Segment, int, int]]:
-        """Column ranges in order; memory-mapped pages are given back once enough of them have been read."""
-        held = 0
-        for segment in self.segments:
-            for start in range(segment.start, segment.stop, width):
-                stop = min(start + width, segment.stop)
-                yield segment, start, stop
-                held += 4 * self.n * (stop - start)
-                if held >= RELEASE_BYTES:
-                    for pages in self._maps if hasattr(mmap, "MADV_DONTNEED") else ():
-                        pages.madvise(mmap.MADV_DONTNEED)
-                    held = 0
-
-    def _run(self, task: Task, total: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``total`` and the results of a task on ranges of columns, added in the order of the columns."""
-        compiled = _kernels()
-        assert compiled is not None
-        pieces = self._pieces(TASK_COLUMNS // 2 if self._maps else TASK_COLUMNS)
-        in_order(lambda piece: task(compiled, *piece), pieces, lambda part: np.add(total, part, out=total))
-        return total
-
-    def _survey_kernel(self, centre: Scores, shares: Scores, spread: bool) -> Survey:
-        c, s = centre.astype(np.float32), shares.astype(np.float32)
-        total = torch.empty(self.d, dtype=torch.float32)
-
-        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
-            sums = np.zeros((3, self.n))
-            rows, base, a, b, _ = self._source(segment, start, stop)
-            kernels.survey(
-                rows, base, a, b, c, s, total[start:stop].numpy(), sums[0], sums[2] if spread else sums[2, :0]
-            )
-            sums[1:] = (sums[0], sums[2]) if segment.measured else 0.0
-            return sums
-
-        norms, lengths, distances = self._run(task, np.zeros((3, self.n)))
-        return Survey(norms, lengths, distances, total, shares)
 
     def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
         """scale * out + sum_i weights_i x_i, written to out; rows of weight 0 are never read, nor out at scale 0."""
@@ -438,14 +356,7 @@ class Updates:
                 part = out[start:stop]
                 part.copy_(w @ block + part * scale if scale else w @ block)
             return out
-        w32, s32 = weights[keep].astype(np.float32), np.float32(scale)
-
-        def task(kernels: ModuleType, segment: Segment, start: int, stop: int) -> NDArray[np.float64]:
-            places, base, a, b, _ = rows._source(segment, start, stop)
-            kernels.weighted_sum(places, base, a, b, w32, s32, out[start:stop].numpy())
-            return np.zeros(0)
-
-        rows._run(task, np.zeros(0))
+        fused.accumulate(rows, weights[keep], scale, out)
         return out
 
 
@@ -455,23 +366,23 @@ class Mixed(Updates):
     def __init__(self, source: Updates, matrix: NDArray[np.float64]) -> None:
         if matrix.ndim != 2 or matrix.shape[1] != source.n or not np.allclose(matrix.sum(axis=1), 1.0):
             raise ValueError(f"mixing needs rows of {source.n} weights that sum to 1; got shape {matrix.shape}")
-        super().__init__(source.segments, source.base, source._maps)
+        super().__init__(source.segments, source.base, source.maps)
         self.n, self.source, self.matrix = len(matrix), source, np.asarray(matrix, np.float64)
         self._factors = torch.as_tensor(self.matrix).to(self.device, self.dtype)
 
     def _only(self, keep: list[int]) -> Updates:
         return Mixed(self.source, self.matrix[keep])
 
-    def _block(self, segment: Segment, start: int, stop: int) -> Tensor:
-        return self._factors @ self.source._block(segment, start, stop)
+    def block(self, segment: Segment, start: int, stop: int) -> Tensor:
+        return self._factors @ self.source.block(segment, start, stop)
 
     def sent(self, i: int) -> list[Tensor]:
         """Row i with the base put back, one piece per segment."""
         row = self._only([i])
-        pieces = [row._block(s, s.start, s.stop)[0] for s in self.segments]
+        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
         if self.base is None:
-            return pieces
-        return [piece + self.base[s.start : s.stop] for piece, s in zip(pieces, self.segments, strict=True)]
+            return parts
+        return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]
 
     @cached_property
     def array(self) -> Tensor | None:
@@ -486,7 +397,7 @@ class Mixed(Updates):
         return self.source._accumulate(self.matrix.T @ weights, scale, out)
 
     @cached_property
-    def _in_place(self) -> bool:
+    def in_place(self) -> bool:
         return False
 
 
@@ -505,10 +416,6 @@ def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
     if 2 * changed.sum() > counted.sum() or not mass[changed].sum() <= CANCELLATION * mass[~changed].sum():
         return None
     return scale, delta
-
-
-def _kernels() -> ModuleType | None:
-    return load_kernels("fedwarden.core.kernels")
 
 
 def _squares(block: Tensor) -> Tensor:

@@ -1,0 +1,39 @@
+"""What kernels ask of the machine and numba has no word for: memory by its address, and a counter that threads share.
+
+Needs numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def floats(typingctx: Any, address: Any) -> Any:
+    """The float32 numbers at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(types.uint64), codegen
+
+
+@intrinsic
+def _add_one(typingctx: Any, address: Any) -> Any:
+    """Add 1 to the int64 at an address, and say what it was before."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        return builder.atomic_rmw("add", builder.inttoptr(args[0], word.as_pointer()), ir.Constant(word, 1), "acq_rel")
+
+    return types.int64(types.uint64), codegen
+
+
+@njit(nogil=True, inline="always")
+def take(turn):
+    """The next number of a counter (an array of one int64) that threads share: each number is given once."""
+    return _add_one(turn.ctypes.data)
