@@ -223,10 +223,10 @@ def test_compiled_equals_blocks(n, d, compiled, monkeypatch):
 
 def test_compiled_needs_numbers_of_float32_and_enough_of_them(x, compiled, monkeypatch):
     assert Updates.of(x)._compiled()
-    assert Updates.of(x).in_place
+    assert Updates.of(x).plan(1024) is not None
     assert not Updates.of(x.astype(np.float64))._compiled()
-    assert not Updates.of(np.asfortranarray(x)).in_place
-    assert not Updates.of(x.astype(np.float16)).in_place
+    assert Updates.of(np.asfortranarray(x)).plan(1024) is None
+    assert Updates.of(x.astype(np.float16)).plan(1024) is None
     monkeypatch.setattr(module, "KERNEL_SIZE", x.size + 1)
     assert not Updates.of(x)._compiled()
 

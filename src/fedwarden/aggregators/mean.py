@@ -25,7 +25,7 @@ def mean(updates: Updates, weights: Scores) -> Aggregate:
     [2.0]
     """
     total = float(weights.sum())
-    if not total > 0 or bool((weights < 0).any()):
+    if not (total > 0 and weights.min() >= 0):
         raise ValueError(f"mean needs non-negative weights with a positive sum; got a sum of {total}")
     shares = weights / total
     return Aggregate(updates.weighted_sum(shares), shares)

@@ -43,9 +43,10 @@ def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **
     rows = Updates.of(updates)
     aggregator = make("aggregator", name, **options)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    finite = np.flatnonzero(rows.survey(spread=False).finite)
-    if not len(finite):
+    cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts)
+    finite = rows.survey(spread=False).finite
+    if not finite.any():
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
-    cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts).select(finite.tolist())
-    _, result = aggregator.step(aggregator.init(), cohort, np.ones(len(cohort)))
-    return widen(result, finite, len(rows))
+    kept = cohort if finite.all() else cohort.select(np.flatnonzero(finite).tolist())
+    _, result = aggregator.step(aggregator.init(), kept, np.ones(len(kept)))
+    return result if kept is cohort else widen(result, np.flatnonzero(finite), len(rows))

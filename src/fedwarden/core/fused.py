@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,13 @@ def kernels() -> ModuleType | None:
 def survey(updates: Updates, centre: Scores, shares: Scores, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
     """Squared norms, lengths and distances, and the weighted sum: see :meth:`Updates.survey`."""
     total = torch.empty(updates.d, dtype=torch.float32)
-    arguments = centre.astype(np.float32), shares.astype(np.float32), spread, total.numpy()
-    norms, lengths, distances = _fold(updates, "survey", arguments, (3, updates.n))
+    norms, lengths, distances = _fold(updates, "survey", (centre, shares, spread, total.numpy()), (3, updates.n))
     return norms, lengths, distances, total
 
 
 def accumulate(rows: Updates, weights: Scores, scale: float, out: Tensor) -> None:
     """out = scale * out + sum_i weights_i x_i, with weights that are not 0."""
-    _fold(rows, "weighted_sum", (weights.astype(np.float32), np.float32(scale), out.numpy()))
+    _fold(rows, "weighted_sum", (weights, np.float32(scale), out.numpy()))
 
 
 def ranked_mean(updates: Updates, low: int, high: int) -> Tensor:
@@ -70,12 +70,12 @@ def _fold(
 ) -> NDArray[np.float64]:
     """What a kernel makes of all columns: its sums over groups of at least so many of them, added in their order."""
     kernel: Callable[..., None] = getattr(kernels(), name)
-    total = np.zeros(shape)
-    for part in _plans(updates, total.nbytes, columns):
+    total = None
+    for part in _plans(updates, 8 * prod(shape), columns):
         sums, turn = np.zeros((part.last - part.first, *shape)), np.array([part.first], np.int64)
         together(lambda part=part, sums=sums, turn=turn: kernel(part, turn, *arguments, sums), len(sums))  # type: ignore[misc]
-        total += sums.sum(axis=0)
-    return total
+        total = sums.sum(axis=0) if total is None else total + sums.sum(axis=0)
+    return np.zeros(shape) if total is None else total
 
 
 def _plans(updates: Updates, size: int, columns: int) -> Iterator[Plan]:
@@ -83,12 +83,12 @@ def _plans(updates: Updates, size: int, columns: int) -> Iterator[Plan]:
     n = max(updates.n, 1)
     least = max(columns, MAPPED_COLUMNS if updates.maps else 0)
     width = max(least, GROUP_BYTES // (4 * n) // 1024 * 1024)
-    if not updates.in_place:
+    whole = updates.plan(width)
+    if whole is None:
         for segment, start, stop in pieces(updates.segments, max(width, COPIED_BYTES // (4 * n)), updates.maps):
             block = updates.block(segment, start, stop).contiguous()
             yield plan([Segment(start, stop, block, segment.measured)], None, width)
         return
-    whole = plan(updates.segments, updates.base, width)
     step = PARTS_BYTES // max(size, 1)
     if updates.maps:
         step = min(step, most_columns(n) // width)

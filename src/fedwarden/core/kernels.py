@@ -2,7 +2,7 @@
 
 Needs numba. :mod:`fedwarden.core.updates` holds the same sums in torch, which is the reference, the fallback and the
 path on a GPU. Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes
-finite numbers: a NaN or an overflow must show in the sums. Rows are taken sixteen or four at a time, since the cost of
+finite numbers: a NaN or an overflow must show in the sums. Rows are taken twenty or four at a time, since the cost of
 these loops is in loading and storing what the rows share.
 
 A kernel that threads share takes a :class:`~fedwarden.core.rows.Plan` and ``turn``, a counter: each thread calls it
@@ -74,7 +74,7 @@ def _weights(values, index):
     """Their weights, 0 for a row that is there again."""
     out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
     for k in range(len(index)):
-        out[k] = values[index[k]]
+        out[k] = np.float32(values[index[k]])
     return out
 
 
@@ -114,12 +114,12 @@ def _put(sums, i, four):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _sums_of_four(rows, origin, i, a, m, weights, out, sq_norms):
-    """Add four rows to the weighted sum, and their squared norms, from one look at each."""
+def _sums_of_four(rows, origin, i, a, m, weights, add, out, sq_norms):
+    """The weighted sum of four rows, put or added to out, and their squared norms, from one look at each."""
     x, w, s, zero = _four_rows(rows, i, a, m), _four(weights, i), NONE, np.float32(0)
     for j in range(m):
         e = _entries(x, j, origin[j])
-        out[j] += _mixed(e, w)
+        out[j] = (out[j] if add else zero) + _mixed(e, w)
         s = _squared(e, zero, s)
     _put(sq_norms, i, s)
 
@@ -137,21 +137,23 @@ def _twin_sums_of_four(rows, origin, i, a, m, weights, others, out, other, sq_no
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _sums_of_sixteen(rows, origin, i, a, m, weights, out, sq_norms):
-    """The same of sixteen rows: the sum is loaded and stored once for all, and as many runs of memory are read at once."""
-    x, y = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m)
-    z, t = _four_rows(rows, i + 8, a, m), _four_rows(rows, i + 12, a, m)
-    wx, wy, wz, wt = _four(weights, i), _four(weights, i + 4), _four(weights, i + 8), _four(weights, i + 12)
-    sx, sy, sz, st, zero = NONE, NONE, NONE, NONE, np.float32(0)
+def _sums_of_twenty(rows, origin, i, a, m, weights, add, out, sq_norms):
+    """The same of twenty rows: the sum is loaded and stored once for all, and more of memory is read at once."""
+    x0, x1 = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m)
+    x2, x3, x4 = _four_rows(rows, i + 8, a, m), _four_rows(rows, i + 12, a, m), _four_rows(rows, i + 16, a, m)
+    w0, w1, w2 = _four(weights, i), _four(weights, i + 4), _four(weights, i + 8)
+    w3, w4, zero = _four(weights, i + 12), _four(weights, i + 16), np.float32(0)
+    s0, s1, s2, s3, s4 = NONE, NONE, NONE, NONE, NONE
     for j in range(m):
-        o = origin[j]
-        e, f, g, h = _entries(x, j, o), _entries(y, j, o), _entries(z, j, o), _entries(t, j, o)
-        out[j] += (_mixed(e, wx) + _mixed(f, wy)) + (_mixed(g, wz) + _mixed(h, wt))
-        sx, sy, sz, st = _squared(e, zero, sx), _squared(f, zero, sy), _squared(g, zero, sz), _squared(h, zero, st)
-    _put(sq_norms, i, sx)
-    _put(sq_norms, i + 4, sy)
-    _put(sq_norms, i + 8, sz)
-    _put(sq_norms, i + 12, st)
+        o, before = origin[j], out[j] if add else zero
+        e0, e1, e2 = _entries(x0, j, o), _entries(x1, j, o), _entries(x2, j, o)
+        e3, e4 = _entries(x3, j, o), _entries(x4, j, o)
+        half, rest = _mixed(e0, w0) + _mixed(e1, w1), _mixed(e2, w2) + _mixed(e3, w3)
+        out[j] = before + ((half + rest) + _mixed(e4, w4))
+        s0, s1, s2 = _squared(e0, zero, s0), _squared(e1, zero, s1), _squared(e2, zero, s2)
+        s3, s4 = _squared(e3, zero, s3), _squared(e4, zero, s4)
+    for k, sums in enumerate((s0, s1, s2, s3, s4)):
+        _put(sq_norms, i + 4 * k, sums)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -205,14 +207,14 @@ def survey(plan, turn, centre, shares, spread, total, parts):
     for group, segment, start, m in _spans(plan, turn, width):
         base, a, out = plan.base[segment], start - plan.start[segment], total[start : start + m]
         origin, measured, i = _at(base, a, m) if base != 0 else zero[:m], plan.measured[segment], 0
-        out[:], norms[:] = 0, 0
-        if twin:
-            mean[:] = 0
-        while not twin and i + 16 <= len(c):
-            _sums_of_sixteen(mixed[segment], origin, i, a, m, s, out, norms)
-            i += 16
+        norms[:] = 0
+        if twin or len(c) == 0:
+            out[:], mean[:] = 0, 0
+        while not twin and i + 20 <= len(c):
+            _sums_of_twenty(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
+            i += 20
         while not twin and i < len(c):
-            _sums_of_four(mixed[segment], origin, i, a, m, s, out, norms)
+            _sums_of_four(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
             i += 4
         while i < len(c):
             _twin_sums_of_four(mixed[segment], origin, i, a, m, s, c, out, mean, norms)
@@ -236,16 +238,14 @@ def weighted_sum(plan, turn, weights, scale, out, parts):
     for _, segment, start, m in _spans(plan, turn, width):
         base, a, total, i = plan.base[segment], start - plan.start[segment], out[start : start + m], 0
         origin = _at(base, a, m) if base != 0 else zero[:m]
-        if scale == 0:
-            total[:] = 0
-        elif scale != 1:
+        if scale != 0 and scale != 1:
             for j in range(m):
                 total[j] *= scale
-        while i + 16 <= len(w):
-            _sums_of_sixteen(rows[segment], origin, i, a, m, w, total, norms)
-            i += 16
+        while i + 20 <= len(w):
+            _sums_of_twenty(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
+            i += 20
         while i < len(w):
-            _sums_of_four(rows[segment], origin, i, a, m, w, total, norms)
+            _sums_of_four(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
             i += 4
 
 

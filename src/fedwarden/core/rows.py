@@ -38,14 +38,14 @@ class Segment:
     def rows(self) -> tuple[Tensor, ...]:
         return self.given.unbind(0) if isinstance(self.given, Tensor) else self.given
 
-    @cached_property
+    @property
     def in_place(self) -> bool:
         """Whether kernels for contiguous float32 can read the rows where they lie."""
         if isinstance(self.given, Tensor):
             return self.given.dtype == torch.float32 and (self.given.stride(1) == 1 or self.stop - self.start == 1)
         return all(row.dtype == torch.float32 and row.is_contiguous() for row in self.given)
 
-    @cached_property
+    @property
     def addresses(self) -> NDArray[np.uint64]:
         """Where the rows lie in memory."""
         if isinstance(self.given, Tensor):
@@ -85,9 +85,7 @@ def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:
     start = np.array([*(segment.start for segment in segments), segments[-1].stop], dtype=np.int64)
     return Plan(
         rows=np.array([segment.addresses for segment in segments]),
-        base=np.zeros(len(segments), np.uint64)
-        if base is None
-        else (base.data_ptr() + 4 * start[:-1]).astype(np.uint64),
+        base=none if base is None else (base.data_ptr() + 4 * start[:-1]).astype(np.uint64),
         measured=np.array([segment.measured for segment in segments]),
         start=start,
         width=width,

@@ -33,7 +33,7 @@ class Cohort:
     def __post_init__(self) -> None:
         counts = np.asarray(self.num_examples, dtype=np.float64)
         object.__setattr__(self, "round", int(self.round))
-        object.__setattr__(self, "client_ids", tuple(str(c) for c in self.client_ids))
+        object.__setattr__(self, "client_ids", tuple(map(str, self.client_ids)))
         object.__setattr__(self, "num_examples", counts)
         trusted = np.asarray(self.trusted, bool) if len(self.trusted) else np.ones(len(self.client_ids), bool)
         object.__setattr__(self, "trusted", trusted)

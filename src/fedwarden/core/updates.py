@@ -22,12 +22,13 @@ from torch import Tensor
 
 from . import fused
 from .order import nearest_mean, ranked_mean
-from .rows import Segment, layers, pieces, ranges, shifted, tensor
+from .rows import Plan, Segment, layers, pieces, plan, ranges, shifted, tensor
 from .stats import Mask, Scores
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
+ARRAYS = (np.ndarray, Tensor)
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
 
 
@@ -71,6 +72,7 @@ class Updates:
         self._survey: tuple[bytes, Survey] | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
+        self._plans: dict[int, Plan | None] = {}
         self.memo: dict[Hashable, Any] = {}  # what is costly to make of these rows, for whoever asks for it again
 
     @classmethod
@@ -88,14 +90,15 @@ class Updates:
         if isinstance(rows, Updates):
             return rows
         maps: dict[int, mmap.mmap] = {}
-        if isinstance(rows, np.ndarray | Tensor) and rows.ndim != 2:
-            raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
-        if isinstance(rows, np.ndarray | Tensor):
+        if isinstance(rows, ARRAYS):
+            if rows.ndim != 2:
+                raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
             stack = tensor(rows, maps)
-            if not len(stack):
-                return cls.empty(stack.shape[1])
-            runs = ranges(stack.shape[1], measured, not stack.dtype.is_floating_point)
-            segments = [Segment(a, b, stack[:, a:b], m) for a, b, m in runs]
+            n, d = stack.shape
+            if not n:
+                return cls.empty(d)
+            runs = ranges(d, measured, not stack.dtype.is_floating_point)
+            segments = [Segment(a, b, stack if b - a == d else stack[:, a:b], m) for a, b, m in runs]
             return cls(segments, base, list(maps.values()))
         clients = [layers(client, maps) for client in rows]
         if not clients:
@@ -179,8 +182,8 @@ class Updates:
         By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
         which saves a second look at each block. The last survey is kept.
         """
-        mask = np.ones(self.n, bool) if trusted is None else np.asarray(trusted, bool)
-        centre = mask / max(int(mask.sum()), 1)
+        mask = np.ones(self.n) if trusted is None else np.asarray(trusted, bool).astype(np.float64)
+        centre = mask / max(mask.sum(), 1.0)
         share = centre if shares is None else np.asarray(shares, np.float64)
         key = bytes([spread]) + centre.tobytes() + share.tobytes()
         if self._survey is None or self._survey[0] != key:
@@ -339,10 +342,12 @@ class Updates:
             and fused.kernels() is not None
         )
 
-    @cached_property
-    def in_place(self) -> bool:
-        """Whether kernels can read the rows where they lie."""
-        return all(segment.in_place for segment in self.segments)
+    def plan(self, width: int) -> Plan | None:
+        """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
+        if width not in self._plans:
+            in_place = all(segment.in_place for segment in self.segments)
+            self._plans[width] = plan(self.segments, self.base, width) if in_place else None
+        return self._plans[width]
 
     def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
         """scale * out + sum_i weights_i x_i, written to out; rows of weight 0 are never read, nor out at scale 0."""
@@ -396,9 +401,8 @@ class Mixed(Updates):
     def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
         return self.source._accumulate(self.matrix.T @ weights, scale, out)
 
-    @cached_property
-    def in_place(self) -> bool:
-        return False
+    def plan(self, width: int) -> Plan | None:
+        return None
 
 
 def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
