@@ -33,9 +33,9 @@ def kernels() -> ModuleType | None:
 
 def survey(updates: Updates, centre: Scores, shares: Scores, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
     """Squared norms, lengths and distances, and the weighted sum: see :meth:`Updates.survey`."""
-    total = torch.empty(updates.d, dtype=torch.float32)
-    norms, lengths, distances = _fold(updates, "survey", (centre, shares, spread, total.numpy()), (3, updates.n))
-    return norms, lengths, distances, total
+    total = np.empty(updates.d, np.float32)
+    norms, lengths, distances = _fold(updates, "survey", (centre, shares, spread, total), (3, updates.n))
+    return norms, lengths, distances, torch.from_numpy(total)
 
 
 def accumulate(rows: Updates, weights: Scores, scale: float, out: Tensor) -> None:

@@ -68,6 +68,7 @@ class Updates:
         if base is not None and base.numel() != self.d:
             raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
+        self._suited = self.dtype == torch.float32 and self.device.type == "cpu"
         self.maps = tuple(maps)
         self._survey: tuple[bytes, Survey] | None = None
         self._sq_lengths: Scores | None = None
@@ -276,9 +277,11 @@ class Updates:
         if w.shape != (self.n,):
             raise ValueError(f"one weight per client; got {w.shape} for n={self.n}")
         survey = self._survey[1] if self._survey else None
-        if survey is not None and (change := _correction(w, survey)) is not None:
-            scale, delta = change
+        if survey is not None and bool((w == survey.shares).all() and np.isfinite(survey.sq_norms).all()):
             self._survey = None
+            return survey.total
+        if survey is not None and (change := _correction(w, survey)) is not None:
+            (scale, delta), self._survey = change, None
             return self._accumulate(delta, scale, survey.total)
         return self._accumulate(w, 0.0, torch.empty(self.d, dtype=self.dtype, device=self.device))
 
@@ -335,12 +338,7 @@ class Updates:
 
     def _compiled(self) -> bool:
         """Whether the compiled kernels pay: float32 on the CPU, and enough of it."""
-        return (
-            self.device.type == "cpu"
-            and self.dtype == torch.float32
-            and self.n * self.d >= KERNEL_SIZE
-            and fused.kernels() is not None
-        )
+        return self._suited and self.n * self.d >= KERNEL_SIZE and fused.kernels() is not None
 
     def plan(self, width: int) -> Plan | None:
         """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
@@ -407,8 +405,6 @@ class Mixed(Updates):
 
 def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
     """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
-    if np.array_equal(weights, survey.shares) and np.isfinite(survey.sq_norms).all():
-        return 1.0, np.zeros_like(weights)
     counted = (survey.shares > 0) & (weights > 0)
     if not counted.any():
         return None
