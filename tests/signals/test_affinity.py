@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 from fedwarden.signals import affinity as module
-from fedwarden.signals.affinity import WIDTH, affinity, hamming, overlap
+from fedwarden.signals.affinity import WIDTH, Method, Way, affinity, hamming, overlap
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
@@ -34,12 +35,26 @@ def test_products_in_blocks_count_like_a_plain_loop(size, dtype, device):
 
 
 @pytest.mark.parametrize("size", [3, 64, 1000, 5000])
-def test_packed_bits_and_products_give_the_same_affinities(size, monkeypatch):
-    pytest.importorskip("numba")
+def test_affinities_are_the_share_of_units_that_agree(size):
     units = torch.randn(6, size)
-    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
-    packed = affinity(units)
-    monkeypatch.setattr(module, "KERNEL_SIZE", math.inf)
-    assert torch.allclose(packed, affinity(units), atol=1e-7, rtol=0)
     want = 1 - np.array(loop_hamming((units > 0).tolist())) / size
-    np.testing.assert_allclose(packed.numpy(), want, atol=1e-7)
+    np.testing.assert_allclose(affinity(units).numpy(), want, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernels", [0, math.inf])
+@pytest.mark.parametrize("size", [3, 64, 1000])
+@pytest.mark.parametrize("way", get_args(Way))
+def test_every_way_to_hold_gives_the_same_squares(way, size, kernels, monkeypatch):
+    """||A - B||^2 and ||A||^2 by plain sums over the affinities of five models, against the first."""
+    if not kernels:
+        pytest.importorskip("numba")
+    monkeypatch.setattr(module, "KERNEL_SIZE", kernels)
+    units = torch.randn(5, 7, size, generator=torch.Generator().manual_seed(size))
+    a = 1 - np.array([loop_hamming((x > 0).tolist()) for x in units]) / size
+    want = [[((x - a[0]) ** 2).sum(), (x**2).sum()] for x in a]
+    method = Method.best(units.device, units.numel(), way)
+    held = method.hold(units) if way == "stacked" else torch.stack([method.hold(x) for x in units])
+    patterns = method.finish(held)
+    got = method.squares(patterns, patterns[:1], size)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
+    assert got[0, 0] == 0

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-FEW = 16  # words of a sample up to which counting both halves is quicker than mirroring one
+FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 @intrinsic
@@ -41,35 +41,52 @@ def pack(units, words):
                 for b in range(64):
                     word |= np.int64(row[64 * w + b] > 0) << np.int64(b)
                 words[c, w, i] = word
-            if 64 * whole < size:
+            for w in range(whole, words.shape[1]):
                 word = np.int64(0)
-                for b in range(size - 64 * whole):
-                    word |= np.int64(row[64 * whole + b] > 0) << np.int64(b)
-                words[c, whole, i] = word
+                for b in range(size - 64 * w):
+                    word |= np.int64(row[64 * w + b] > 0) << np.int64(b)
+                words[c, w, i] = word
 
 
-@njit(nogil=True, cache=True)
-def agreement(words, size, out):
-    """out[c, i, j] = 1 - d / size with d the bits in which samples i and j of words[c] differ.
+@njit(nogil=True, fastmath=FAST, cache=True)
+def meet(words, reference, out):
+    """Sums over the pairs of samples j < i, with h the bits in which they differ in words[c], r in the reference.
 
-    Long words are counted for j < i alone and written twice.
+    out[c] = (sum (h - r)^2, sum h, sum h^2): whole numbers, and exact below 2^53. The words of a sample are even in
+    number. The last two are counted as the sums are made: most layers have no more.
     """
     models, length, n = words.shape
-    counts = np.empty(n, np.uint64)
-    half = length > FEW
-    for c in range(models):
-        for i in range(n):
-            stop = i if half else n
-            counts[:] = 0
-            for w in range(length):
-                row = words[c, w]
-                word = row[i]
-                for j in range(stop):
-                    counts[j] += _count(np.uint64(word ^ row[j]))
-            row = out[c, i]
-            for j in range(stop):
-                row[j] = np.float32(1) - np.float32(counts[j]) / np.float32(size)
-            if half:
-                row[i] = 1
-                for j in range(stop):
-                    out[c, j, i] = row[j]
+    counts, usual = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    out[:] = 0
+    for i in range(n):
+        _differ(reference, i, length, usual)
+        for c in range(models):
+            if length > 2:
+                _differ(words[c], i, length - 2, counts)
+            row, last = words[c, length - 2], words[c, length - 1]
+            apart, total, squares = 0.0, 0.0, 0.0
+            for j in range(i):
+                h = counts[j] + _apart(row[i], row[j]) + _apart(last[i], last[j])
+                d = np.float64(h - usual[j])
+                apart += d * d
+                total += np.float64(h)
+                squares += np.float64(h) * np.float64(h)
+            out[c, 0] += apart
+            out[c, 1] += total
+            out[c, 2] += squares
+
+
+@njit(nogil=True, inline="always")
+def _apart(a, b):
+    """In how many bits two words differ."""
+    return np.int64(_count(np.uint64(a ^ b)))
+
+
+@njit(nogil=True, inline="always")
+def _differ(words, i, length, counts):
+    """In how many bits of the first words sample i differs from each one before it."""
+    counts[:i] = 0
+    for w in range(0, length, 2):  # two at a time: the loops are short
+        row, next_row = words[w], words[w + 1]
+        for j in range(i):
+            counts[j] += _apart(row[i], row[j]) + _apart(next_row[i], next_row[j])

@@ -70,7 +70,7 @@ def each_model(
     from round to round, they follow one another on a GPU.
     """
     layout, home = Layout.of(model), _home(model)
-    base, shift = _offset(layout, cohort, home)
+    base, shift = offset(layout, cohort, home)
     slot = reel.slot(layout, home) if reel else Slot(layout, home) if stack == 1 else None
     n, size = len(cohort), REEL if reel else GROUP if slot else stack
     groups = [range(start, min(start + size, n)) for start in range(0, n, size)]
@@ -175,7 +175,7 @@ def _home(model: nn.Module) -> torch.device:
     return next(chain(model.parameters(), model.buffers())).device
 
 
-def _offset(layout: Layout, cohort: Cohort, home: torch.device) -> tuple[Tensor, Tensor | None]:
+def offset(layout: Layout, cohort: Cohort, home: torch.device) -> tuple[Tensor, Tensor | None]:
     """What the global model would have sent, and what makes weights of what was sent; None where that is nothing."""
     if cohort.params is None:
         raise ValueError("a client's model is params + update, and this cohort has no params; set Cohort.params")

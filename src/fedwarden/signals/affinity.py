@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 import torch
@@ -51,53 +52,8 @@ def hamming(overlap: Tensor) -> Tensor:
     return ones[..., :, None] + ones[..., None, :] - 2 * overlap
 
 
-@dataclass(frozen=True)
-class Method:
-    """How a layer's units (N, n_l) are held while a model runs, and the affinities (g, N, N) of g that were held.
-
-    On a CPU with compiled kernels as packed bits, which are counted; elsewhere as the affinities themselves. Of stacked
-    models only the signs are taken while they run: neither can be done under vmap.
-    """
-
-    hold: Callable[[Tensor], Tensor]
-    affinities: Callable[[Tensor, int], Tensor]
-
-    @classmethod
-    def best(cls, device: torch.device, entries: int, stacked: bool = False) -> Method:
-        kernels = _kernels() if device.type == "cpu" and entries >= KERNEL_SIZE else None
-        sign = torch.sign if device.type == "cpu" else lambda units: units > 0  # each the quicker one there
-        if kernels is None:
-            return cls(sign, lambda units, _: _agree(units)) if stacked else cls(_agree, lambda held, _: held)
-        if stacked:
-            return cls(sign, lambda units, size: _agreement(kernels, _pack(kernels, units), size))
-        return cls(lambda units: _pack(kernels, units[None])[0], lambda words, size: _agreement(kernels, words, size))
-
-
-def _agree(units: Tensor) -> Tensor:
-    """The affinities by matrix products, (..., N, n_l) -> (..., N, N)."""
-    return 1 - hamming(overlap(units)) / units.shape[-1]
-
-
-def _pack(kernels: ModuleType, units: Tensor) -> Tensor:
-    g, n, size = units.shape
-    values, words = units.float().contiguous().numpy(), np.empty((g, -(-size // 64), n), np.int64)
-    kernels.pack(values, words)
-    return torch.from_numpy(words)
-
-
-def _agreement(kernels: ModuleType, words: Tensor, size: int) -> Tensor:
-    g, _, n = words.shape
-    out = np.empty((g, n, n), np.float32)
-    kernels.agreement(words.numpy(), size, out)
-    return torch.from_numpy(out)
-
-
-def _kernels() -> ModuleType | None:
-    return load_kernels("fedwarden.core.bits")
-
-
 def affinity(units: Tensor) -> Tensor:
-    """The share of units in which each pair of samples agrees: (N, n_l) -> (N, N) in [0, 1].
+    """The share of units in which each pair of samples agrees: (..., N, n_l) -> (..., N, N) in [0, 1].
 
         A[i, j] = 1 - Hamming(a(x_i), a(x_j)) / n_l
 
@@ -106,5 +62,74 @@ def affinity(units: Tensor) -> Tensor:
     >>> affinity(torch.tensor([[True, True, False, False], [True, False, False, False]])).tolist()
     [[1.0, 0.75], [0.75, 1.0]]
     """
-    method = Method.best(units.device, units.numel())
-    return method.affinities(method.hold(units)[None], units.shape[1])[0]
+    return 1 - hamming(overlap(units)) / units.shape[-1]
+
+
+def squares(a: Tensor, b: Tensor) -> Tensor:
+    """What similarities are made of: ||A - B||_F^2 and ||A||_F^2, (..., N, N) -> (..., 2).
+
+    >>> squares(torch.eye(2), torch.ones(2, 2)).tolist()
+    [2.0, 2.0]
+    """
+    return torch.stack([(a - b).square().sum(dim=(-2, -1)), a.square().sum(dim=(-2, -1))], dim=-1)
+
+
+Way = Literal["alone", "under vmap", "stacked"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How layers of units are compared: what is held while models run, what is made of it, and its squares.
+
+    ``hold`` is given the units (N, n_l) of one model, also under vmap, or of stacked ones (g, N, n_l); ``finish`` what
+    was held of g models; ``squares`` what became of that, of a reference of one model, and n_l, and gives (g, 2) as
+    :func:`squares` of the affinities. On a CPU with compiled kernels patterns are packed bits, which are counted.
+    Neither that nor a product can be done under vmap, so there only signs are held.
+    """
+
+    hold: Callable[[Tensor], Tensor]
+    finish: Callable[[Tensor], Tensor]
+    squares: Callable[[Tensor, Tensor, int], Tensor]
+
+    @classmethod
+    def best(cls, device: torch.device, entries: int, way: Way) -> Method:
+        kernels = _kernels() if device.type == "cpu" and entries >= KERNEL_SIZE else None
+        sign = torch.sign if device.type == "cpu" else lambda units: units > 0  # each the quicker one there
+        if kernels is None:
+            late = way == "under vmap"
+            by_products = lambda held, reference, _: squares(held, reference)  # noqa: E731
+            return cls(sign, affinity, by_products) if late else cls(affinity, _as_it_is, by_products)
+
+        def pack(units: Tensor) -> Tensor:
+            return _pack(kernels, units)
+
+        def count(words: Tensor, reference: Tensor, size: int) -> Tensor:
+            return _squares_of_bits(kernels, words, reference, size)
+
+        if way == "under vmap":
+            return cls(sign, pack, count)
+        return cls(pack if way == "stacked" else lambda units: pack(units[None])[0], _as_it_is, count)
+
+
+def _as_it_is(held: Tensor) -> Tensor:
+    return held
+
+
+def _pack(kernels: ModuleType, units: Tensor) -> Tensor:
+    g, n, size = units.shape
+    values, words = units.float().contiguous().numpy(), np.empty((g, -(-size // 128) * 2, n), np.int64)
+    kernels.pack(values, words)
+    return torch.from_numpy(words)
+
+
+def _squares_of_bits(kernels: ModuleType, words: Tensor, reference: Tensor, size: int) -> Tensor:
+    """The same of packed bits: with A = 1 - H / n_l, the sums over pairs of H give both."""
+    g, _, n = words.shape
+    sums = np.empty((g, 3))
+    kernels.meet(words.numpy(), reference[0].numpy(), sums)
+    apart, total, own = sums.T / np.array([[size**2], [size], [size**2]])
+    return torch.from_numpy(np.stack([2 * apart, n * n - 4 * total + 2 * own], axis=1))
+
+
+def _kernels() -> ModuleType | None:
+    return load_kernels("fedwarden.core.bits")

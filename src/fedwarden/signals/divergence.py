@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..core.chain import Chain
 from ..core.errors import ConfigError
 from ..core.forward import Reel, at_home, at_once, each_model, still
 from ..core.layout import Layout
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
-from .affinity import Method, affinity
+from .affinity import Method, affinity, squares
 from .units import Layer, Listener, find_layers
 
 Kind = Literal["absolute", "relative", "cosine"]
@@ -38,14 +39,16 @@ def layer_similarity(a: Tensor, b: Tensor, kind: Kind = "absolute") -> Tensor:
     >>> [round(float(layer_similarity(same, apart, kind)), 4) for kind in ("absolute", "relative", "cosine")]
     [0.2929, 0.0, 0.7071]
     """
+    apart, own = squares(a, b).unbind(-1)
+    found: Tensor = _similarity(apart, own, squares(b, b)[..., 1], a.shape[-1], kind)
+    return found
+
+
+def _similarity(apart: Any, own: Any, other: Any, size: int, kind: Kind) -> Any:
+    """The same from ||A - B||^2, ||A||^2, ||B||^2 and N; 2 <A, B> = ||A||^2 + ||B||^2 - ||A - B||^2."""
     if kind == "cosine":
-        return (a * b).sum(dim=(-2, -1)) / (_norm(a) * _norm(b))
-    return 1 - _norm(a - b) / (a.shape[-1] if kind == "absolute" else _norm(b))
-
-
-def _norm(a: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(a, dim=(-2, -1))
-    return norm
+        return (own + other - apart) / (2 * (own * other) ** 0.5)
+    return 1 - apart**0.5 / (size if kind == "absolute" else other**0.5)
 
 
 def hierarchical(deltas: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
@@ -110,34 +113,55 @@ def client_deltas(
     layers: Sequence[Layer],
     kind: Kind = "absolute",
     reel: Reel | None = None,
+    chain: Chain | None = None,
 ) -> NDArray[np.float64]:
     """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers.
 
-    A reel, kept from round to round, spares a GPU the launches.
+    A reel, kept from round to round, spares a GPU the launches; a chain of the model spares a CPU the modules.
     """
     samples, sizes = at_home(probe, model), [layer.size for layer in layers if layer.axis is not None]
     reel = reel if samples.is_cuda else None
+    chain = chain if chain and chain.unheard and not samples.is_cuda else None
     samples = reel.samples(samples) if reel else samples
     entries = len(samples) * sum(sizes)
-    stack = 1 if reel else at_once(model, entries)
-    method = Method.best(samples.device, entries, stack > 1)
+    stack = 1 if reel or chain else at_once(model, entries)
+    method = Method.best(samples.device, entries, "stacked" if chain else "under vmap" if stack > 1 else "alone")
+    looks = (
+        chain.each(cohort, samples, method.hold)
+        if chain
+        else _looks(cohort, model, samples, layers, method.hold, stack, reel)
+    )
+    finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
+    for outputs, *held in looks:
+        patterns = [method.finish(h) for h in held]
+        reference = reference or [p[:1] for p in patterns]
+        finite.append(outputs.isfinite())
+        found.append(torch.stack([method.squares(*x) for x in zip(patterns, reference, sizes, strict=True)], dim=1))
+    apart, own = torch.cat(found).cpu().double().numpy().transpose(2, 0, 1)
+    deltas: NDArray[np.float64] = 1 - _similarity(apart[1:], own[1:], own[0], len(samples), kind)
+    usual, *numbers = torch.cat(finite).tolist()
+    deltas[~(np.array(numbers, bool) | (not usual)) | ~np.isfinite(cohort.updates.lengths())] = np.nan
+    return deltas
+
+
+def _looks(
+    cohort: Cohort,
+    model: nn.Module,
+    samples: Tensor,
+    layers: Sequence[Layer],
+    hold: Callable[[Tensor], Tensor],
+    stack: int,
+    reel: Reel | None,
+) -> Iterator[list[Tensor]]:
+    """The sum of the outputs and what is held of each layer, of groups of models; the global one comes first."""
 
     def look() -> list[Tensor]:
         held, output = listener.run()
         total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
         return [total, *held]
 
-    found: list[Tensor] = []
-    with still(model), Listener(model, samples, layers, method.hold) as listener:
-        for outputs, *held in each_model(look, model, cohort, stack, reel):
-            seen = [method.affinities(h, size) for h, size in zip(held, sizes, strict=True)]
-            if not found:
-                reference, usual = [a[0] for a in seen], outputs[0].isfinite()
-            moved = torch.stack([layer_similarity(a, b, kind) for a, b in zip(seen, reference, strict=True)], dim=1)
-            found.append((1 - moved).where((outputs.isfinite() | ~usual)[:, None], torch.nan))
-    deltas: NDArray[np.float64] = torch.cat(found[1:]).cpu().double().numpy()
-    deltas[~np.isfinite(cohort.updates.lengths())] = np.nan
-    return deltas
+    with still(model), Listener(model, samples, layers, hold) as listener:
+        yield from each_model(look, model, cohort, stack, reel)
 
 
 @register("signal", "divergence")
@@ -167,14 +191,14 @@ class Divergence:
             )
         equipped = replace(self, server=server)
         try:
-            _ = equipped._layers  # a model that cannot be watched is told of before the first round
+            _ = equipped._found  # a model that cannot be watched is told of before the first round
         except ValueError as error:
             raise ConfigError(f"divergence: {error}") from error
         return equipped
 
     def __call__(self, cohort: Cohort) -> Reading:
         deltas = self._deltas(cohort)
-        names = [layer.name for layer in self._layers if layer.axis is not None]
+        names = [layer.name for layer in self._found[0] if layer.axis is not None]
         values = hierarchical(deltas, self.gamma)
         if self.relative:
             values = log_ratio(values, cohort.reference)
@@ -185,13 +209,16 @@ class Divergence:
         known, key = cohort.updates.memo, (client_deltas, self.server, cohort.params, self.probe, self.affinity)
         if key not in known:
             model, samples = self._held(cohort.params)
-            known[key] = client_deltas(cohort, model, samples, self._layers, self.affinity, self._reel)
+            layers, chain = self._found
+            known[key] = client_deltas(cohort, model, samples, layers, self.affinity, self._reel, chain)
         found: NDArray[np.float64] = known[key]
         return found
 
     @cached_property
-    def _layers(self) -> tuple[Layer, ...]:
-        return find_layers(*self._held())
+    def _found(self) -> tuple[tuple[Layer, ...], Chain | None]:
+        """The layers of the server's model, and its chain if it is one."""
+        model, samples = self._held()
+        return find_layers(model, samples), Chain.of(model, samples)
 
     @cached_property
     def _reel(self) -> Reel:
