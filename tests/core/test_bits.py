@@ -30,15 +30,16 @@ def test_every_unit_above_zero_is_a_bit_and_nothing_else_is(size):
         assert bits == sum(1 << k for k in range(size) if units[c, i, k] > 0)
 
 
+@pytest.mark.parametrize("n", [1, 2, 4, 9])
 @pytest.mark.parametrize("size", SIZES)
-def test_sums_over_pairs_are_those_of_a_loop(size):
-    units = np.random.default_rng(size).normal(size=(3, 9, size)).astype(np.float32)
-    units[1, 4] = units[1, 0]
+def test_squares_are_those_of_a_loop(size, n):
+    units = np.random.default_rng(size).normal(size=(3, n, size)).astype(np.float32)
+    units[1, -1] = units[1, 0]
     units[2] = units[0]
-    words, out = packed(units), np.full((3, 3), np.nan)
-    meet(words, words[0], out)
-    differ = [[int(((a > 0) != (b > 0)).sum()) for k, a in enumerate(model) for b in model[:k]] for model in units]
-    for c, h in enumerate(differ):
-        want = sum((x - r) ** 2 for x, r in zip(h, differ[0], strict=True)), sum(h), sum(x * x for x in h)
-        assert tuple(out[c]) == want
+    words, out = packed(units), np.full((3, 2), np.nan)
+    meet(words, words[0], size, out)
+    a = [[1 - int(((x > 0) != (y > 0)).sum()) / size for x in model for y in model] for model in units]
+    for c, entries in enumerate(a):
+        want = sum((x - y) ** 2 for x, y in zip(entries, a[0], strict=True)), sum(x * x for x in entries)
+        np.testing.assert_allclose(out[c], want, rtol=1e-12)
     assert out[0, 0] == out[2, 0] == 0

@@ -49,44 +49,51 @@ def pack(units, words):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def meet(words, reference, out):
-    """Sums over the pairs of samples j < i, with h the bits in which they differ in words[c], r in the reference.
+def meet(words, reference, size, out):
+    """out[c] = (||A - B||^2, ||A||^2), where A_ij = 1 - h_ij / size, h the bits in which samples i, j of words[c] differ.
 
-    out[c] = (sum (h - r)^2, sum h, sum h^2): whole numbers, and exact below 2^53. The words of a sample are even in
-    number. The last two are counted as the sums are made: most layers have no more.
+    B is the same of the reference. The sums are those of whole numbers, exact below 2^53. The words of a sample are
+    even in number.
     """
-    models, length, n = words.shape
-    counts, usual = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    models, _, n = words.shape
+    counts, usual = np.empty((4, n), np.int64), np.empty((4, n), np.int64)
     out[:] = 0
-    for i in range(n):
-        _differ(reference, i, length, usual)
+    for i in range(0, n, 4):
+        _differ(reference, i, usual[0], usual[1], usual[2], usual[3])
         for c in range(models):
-            if length > 2:
-                _differ(words[c], i, length - 2, counts)
-            row, last = words[c, length - 2], words[c, length - 1]
+            _differ(words[c], i, counts[0], counts[1], counts[2], counts[3])
             apart, total, squares = 0.0, 0.0, 0.0
-            for j in range(i):
-                h = counts[j] + _apart(row[i], row[j]) + _apart(last[i], last[j])
-                d = np.float64(h - usual[j])
-                apart += d * d
-                total += np.float64(h)
-                squares += np.float64(h) * np.float64(h)
-            out[c, 0] += apart
-            out[c, 1] += total
-            out[c, 2] += squares
+            for k in range(min(4, n - i)):
+                found, expected = counts[k], usual[k]
+                for j in range(i + k):
+                    h, d = np.float64(found[j]), np.float64(found[j] - expected[j])
+                    apart += d * d
+                    total += h
+                    squares += h * h
+            out[c, 0] += 2 * apart / size**2
+            out[c, 1] += 2 * squares / size**2 - 4 * total / size
+    out[:, 1] += n * n
+
+
+@njit(nogil=True, cache=True)
+def _differ(words, i, first, second, third, fourth):
+    """In how many bits samples i to i + 3 differ from each one up to there: four share what is loaded of the others."""
+    n = words.shape[1]
+    stop, p, q, r = min(i + 4, n), min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+    for j in range(stop):
+        first[j], second[j], third[j], fourth[j] = 0, 0, 0, 0
+    for w in range(0, len(words), 2):  # two at a time: the loops are short
+        a, b = words[w], words[w + 1]
+        ai, ap, aq, ar, bi, bp, bq, br = a[i], a[p], a[q], a[r], b[i], b[p], b[q], b[r]
+        for j in range(stop):
+            x, y = a[j], b[j]
+            first[j] += _apart(ai, x) + _apart(bi, y)
+            second[j] += _apart(ap, x) + _apart(bp, y)
+            third[j] += _apart(aq, x) + _apart(bq, y)
+            fourth[j] += _apart(ar, x) + _apart(br, y)
 
 
 @njit(nogil=True, inline="always")
 def _apart(a, b):
     """In how many bits two words differ."""
     return np.int64(_count(np.uint64(a ^ b)))
-
-
-@njit(nogil=True, inline="always")
-def _differ(words, i, length, counts):
-    """In how many bits of the first words sample i differs from each one before it."""
-    counts[:i] = 0
-    for w in range(0, length, 2):  # two at a time: the loops are short
-        row, next_row = words[w], words[w + 1]
-        for j in range(i):
-            counts[j] += _apart(row[i], row[j]) + _apart(next_row[i], next_row[j])

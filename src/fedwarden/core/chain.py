@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .forward import offset
 from .layout import Layout
 from .types import Cohort
+from .updates import Updates
 
 RECTIFIERS = {nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU}
 NOTHING = {nn.Identity, nn.Dropout}  # in evaluation
@@ -58,36 +59,31 @@ class Chain:
         The global model comes first, then the clients'.
         """
         base, shift = offset(self.layout, cohort, samples.device)
-        whole = [[base]] if cohort.updates.array is None else base[None]  # as the others: another way could turn a bit
-        for rows in (whole, *_groups(cohort)):
+        parts = [self._weights([base[None]], shift)]
+        for start in range(0, max(len(cohort), 1), TOGETHER):
+            group = range(start, min(start + TOGETHER, len(cohort)))
+            parts += [self._weights(sent, shift) for sent in _sent(cohort.updates, group)]
             with torch.no_grad():
-                yield self._run(samples, self._weights(rows, shift), see)
+                yield self._run(samples, parts, see)
+            parts = []
 
-    def _weights(self, rows: Tensor | list[list[Tensor]], shift: Tensor | None) -> list[Sequence[Tensor]]:
-        """Each matrix and bias of g models: stacked (g, ...), or one by one; over what was sent, where possible."""
+    def _weights(self, sent: Sequence[Tensor], shift: Tensor | None) -> list[Tensor]:
+        """The matrices and biases (g, ...) of g models, of pieces (g, size); over the same memory where possible."""
         sizes = list(self.layout.sizes)
-        shifts = [None] * len(sizes) if shift is None else shift.split(sizes)
-        if isinstance(rows, Tensor):
-            columns: Sequence[Sequence[Tensor]] = rows.float().split(sizes, dim=1)
-        else:
-            columns = list(zip(*(_pieces(row, sizes) for row in rows), strict=True))
-        found: list[Sequence[Tensor]] = []
-        for column, shape, part in zip(columns, self.layout.shapes, shifts, strict=True):
-            if isinstance(column, Tensor):
-                found.append((column if part is None else column + part).reshape(-1, *shape))
-            else:
-                found.append([(x if part is None else x + part).reshape(shape) for x in column])
-        return found
+        if [piece.shape[1] for piece in sent] != sizes:
+            sent = (sent[0] if len(sent) == 1 else torch.cat([piece.float() for piece in sent], dim=1)).split(sizes, 1)
+        if shift is not None:
+            sent = [piece + part for piece, part in zip(sent, shift.split(sizes), strict=True)]
+        return [piece.float().reshape(-1, *shape) for piece, shape in zip(sent, self.layout.shapes, strict=True)]
 
-    def _run(
-        self, samples: Tensor, weights: Sequence[Sequence[Tensor]], see: Callable[[Tensor], Tensor]
-    ) -> list[Tensor]:
+    def _run(self, samples: Tensor, parts: Sequence[Sequence[Tensor]], see: Callable[[Tensor], Tensor]) -> list[Tensor]:
         seen, x, k = list[Tensor](), samples, 0
         for step in self.steps:
             if isinstance(step, nn.Linear):
-                bias = weights[k + 1] if step.bias is not None else None
-                x = _linear(x if k else x.expand(len(weights[0]), *x.shape), weights[k], bias)
-                k += 1 if bias is None else 2
+                x = x if k else x.expand(sum(len(weights[0]) for weights in parts), *x.shape)
+                biased = step.bias is not None
+                x = _linear(x, [(weights[k], weights[k + 1] if biased else None) for weights in parts])
+                k += 1 + biased
             else:
                 if k:
                     seen.append(see(x))
@@ -95,31 +91,25 @@ class Chain:
         return [x.sum(dim=(1, 2)), *seen]
 
 
-def _linear(x: Tensor, matrices: Sequence[Tensor], biases: Sequence[Tensor] | None) -> Tensor:
-    """x_i W_i^T + b_i of g models: (g, N, in) -> (g, N, out)."""
-    if isinstance(matrices, Tensor):
-        return torch.bmm(x, matrices.mT) if biases is None else torch.baddbmm(biases[:, None], x, matrices.mT)
-    out = x.new_empty(*x.shape[:2], len(matrices[0]))
-    for i, (z, y, w) in enumerate(zip(out.unbind(0), x.unbind(0), matrices, strict=True)):
+def _linear(x: Tensor, parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
+    """x_i W_i^T + b_i of g models, whose matrices lie in several places: (g, N, in) -> (g, N, out)."""
+    out, start = x.new_empty(*x.shape[:2], parts[0][0].shape[1]), 0
+    for matrices, biases in parts:
+        stop = start + len(matrices)
         if biases is None:
-            torch.mm(y, w.T, out=z)
+            torch.bmm(x[start:stop], matrices.mT, out=out[start:stop])
         else:
-            torch.addmm(biases[i], y, w.T, out=z)
+            torch.baddbmm(biases[:, None], x[start:stop], matrices.mT, out=out[start:stop])
+        start = stop
     return out
 
 
-def _groups(cohort: Cohort) -> Iterator[Tensor | list[list[Tensor]]]:
-    """What the clients sent, ``TOGETHER`` of them at a time: as one array where it came as one."""
-    for start in range(0, len(cohort), TOGETHER):
-        stop = min(start + TOGETHER, len(cohort))
-        whole = cohort.updates.array
-        yield [cohort.updates.sent(i) for i in range(start, stop)] if whole is None else whole[start:stop]
-
-
-def _pieces(row: list[Tensor], sizes: list[int]) -> Sequence[Tensor]:
-    """One client's row, cut as the model is."""
-    row = [piece.float() for piece in row]
-    return row if [piece.numel() for piece in row] == sizes else torch.cat(row).split(sizes)
+def _sent(updates: Updates, group: range) -> Iterator[list[Tensor]]:
+    """What some clients sent, as pieces (g, size): of all of them at once where it came as one array."""
+    if updates.array is not None:
+        yield [updates.array[group.start : group.stop]]
+    else:
+        yield from ([piece[None] for piece in updates.sent(i)] for i in group)
 
 
 def _flattens(step: nn.Module) -> bool:

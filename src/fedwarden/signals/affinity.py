@@ -123,12 +123,9 @@ def _pack(kernels: ModuleType, units: Tensor) -> Tensor:
 
 
 def _squares_of_bits(kernels: ModuleType, words: Tensor, reference: Tensor, size: int) -> Tensor:
-    """The same of packed bits: with A = 1 - H / n_l, the sums over pairs of H give both."""
-    g, _, n = words.shape
-    sums = np.empty((g, 3))
-    kernels.meet(words.numpy(), reference[0].numpy(), sums)
-    apart, total, own = sums.T / np.array([[size**2], [size], [size**2]])
-    return torch.from_numpy(np.stack([2 * apart, n * n - 4 * total + 2 * own], axis=1))
+    found = np.empty((len(words), 2))
+    kernels.meet(words.numpy(), reference[0].numpy(), size, found)
+    return torch.from_numpy(found)
 
 
 def _kernels() -> ModuleType | None:
