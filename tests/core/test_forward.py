@@ -40,7 +40,7 @@ def model_and_rows(dtype=torch.float32):
     models = params + torch.randn(N, layout.d)
     starts = dict(zip(layout.names, np.cumsum((0, *layout.sizes)), strict=False))
     order, variance = (slice(starts[name], starts[name] + 4) for name in ("order", "norm.running_var"))
-    models[:, order] = torch.stack([torch.randperm(4).float() for _ in range(N)])
+    models[:, order] = params[order]
     models[:, variance] = models[:, variance].abs() + 0.5
     return model, layout, params, models
 
@@ -81,6 +81,20 @@ def test_each_model_has_the_weights_that_its_client_sent(stack, dtype):
         assert len(groups[0][0]) == 1  # the global model
         got = torch.cat([group[0] for group in groups])
         assert torch.allclose(got.float(), torch.stack(want).float(), atol=tolerance, rtol=0.02), name
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_whole_numbers_are_those_of_the_global_model(stack):
+    model, layout, params, models = model_and_rows()
+    place = [n for n, size in zip(layout.names, layout.sizes, strict=True) for _ in range(size)].index("order")
+    wrong, x = models.clone(), torch.randn(5, 3)
+    wrong[2, place : place + 4] = torch.tensor([9e9, -5.0, 4.0, 0.5])
+    with still(model):
+        want, got = (
+            torch.cat([g[0] for g in each_model(lambda: [model(x)], model, cohort(fw.Updates.of(rows), params), stack)])
+            for rows in (models - params, wrong - params)
+        )
+    assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("stack", [1, 4])
@@ -180,7 +194,10 @@ def test_a_reel_shows_what_a_look_sees_round_after_round(dtype):
     reel = forward.Reel()
     for turn in range(3):
         x = reel.samples(at_home(torch.randn(5, 3), model))
-        updates = fw.Updates.of(models * (1 + turn), params, layout.measured)
+        moved = models.clone()
+        for a, b in layout.measured:
+            moved[:, a:b] *= 1 + turn
+        updates = fw.Updates.of(moved, params, layout.measured)
         with still(model):
             seen, plain = (
                 list(each_model(lambda x=x: [model(x).float()], model, cohort(updates, params), 1, r))

@@ -50,7 +50,7 @@ def pack(units, words):
 
 @njit(nogil=True, fastmath=FAST, cache=True)
 def meet(words, reference, size, out):
-    """out[c] = (||A - B||^2, ||A||^2), where A_ij = 1 - h_ij / size, h the bits in which samples i, j of words[c] differ.
+    """out[c] = (||A - B||^2, ||A||^2) with A_ij = 1 - h_ij / size, h the bits in which samples i, j of words[c] differ.
 
     B is the same of the reference. The sums are those of whole numbers, exact below 2^53. The words of a sample are
     even in number.

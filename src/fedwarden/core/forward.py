@@ -65,20 +65,25 @@ def each_model(
 
         weights_i = params + x_i
 
+    Whole numbers among them stay those of the global model: nothing trains them, and an index that points nowhere would
+    end the run.
+
     ``look`` runs the model and returns new tensors; a group has each of them as (g, ...). The first group is the global
     model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``. With a reel, kept
     from round to round, they follow one another on a GPU.
     """
     layout, home = Layout.of(model), _home(model)
     base, shift = offset(layout, cohort, home)
+    whole = _whole_numbers(layout, base if shift is None else base + shift, home)
     slot = reel.slot(layout, home) if reel else Slot(layout, home) if stack == 1 else None
     n, size = len(cohort), REEL if reel else GROUP if slot else stack
     groups = [range(start, min(start + size, n)) for start in range(0, n, size)]
     if slot is None:  # the global model too: another way to multiply could turn a bit
-        yield _together(look, model, layout, home, base[None], shift)
+        yield _together(look, model, layout, home, base[None], shift, whole)
         for group in groups:
-            yield _together(look, model, layout, home, _table(cohort.updates, group), shift)
+            yield _together(look, model, layout, home, _table(cohort.updates, group), shift, whole)
     else:
+        slot.keep(whole)
         view = reel.view(look) if reel else look
         yield _in_turn(view, model, slot, [[base]], shift)
         for group in groups:
@@ -92,7 +97,13 @@ class Slot:
         self.flat = torch.empty(layout.d, device=home)
         self.state = {k: v for k, v in layout.unflatten(self.flat).items() if not k.endswith(COUNTER)}
         parts = dict(zip(layout.names, self.flat.split(list(layout.sizes)), strict=True))
-        self.casts = [(v, parts[k].view_as(v)) for k, v in self.state.items() if v.dtype != self.flat.dtype]
+        floats = {k: v for k, v in self.state.items() if v.is_floating_point()}
+        self.casts = [(v, parts[k].view_as(v)) for k, v in floats.items() if v.dtype != self.flat.dtype]
+
+    def keep(self, whole: dict[str, Tensor]) -> None:
+        """Put the whole numbers in their places, for all models to come."""
+        for name, value in whole.items():
+            self.state[name].copy_(value)
 
     def fill(self, row: Sequence[Tensor], shift: Tensor | None) -> None:
         start = 0
@@ -102,7 +113,7 @@ class Slot:
         if shift is not None:
             self.flat.add_(shift)
         for target, part in self.casts:
-            target.copy_(part if target.is_floating_point() else part.round())
+            target.copy_(part)
 
 
 class Reel:
@@ -165,6 +176,15 @@ class Reel:
             self._refused = True
 
 
+def _whole_numbers(layout: Layout, params: Tensor, home: torch.device) -> dict[str, Tensor]:
+    """The entries of a model that are no floating numbers, but for counters."""
+    names = [
+        n for n, t in zip(layout.names, layout.dtypes, strict=True) if not (t.is_floating_point or n.endswith(COUNTER))
+    ]
+    state = layout.unflatten(params.to(home)) if names else {}
+    return {name: state[name] for name in names}
+
+
 def _table(updates: Updates, group: range) -> Tensor:
     if updates.array is not None:
         return updates.array[group.start : group.stop]
@@ -221,12 +241,20 @@ def _in_turn(look: Look, model: nn.Module, slot: Slot, rows: Rows, shift: Tensor
 
 
 def _together(
-    look: Look, model: nn.Module, layout: Layout, home: torch.device, rows: Tensor, shift: Tensor | None
+    look: Look,
+    model: nn.Module,
+    layout: Layout,
+    home: torch.device,
+    rows: Tensor,
+    shift: Tensor | None,
+    whole: dict[str, Tensor],
 ) -> list[Tensor]:
     """All in one call, the weights stacked."""
     flat = rows.to(home, torch.float32)
     flat = flat if shift is None else flat + shift
     try:
-        return vmap(lambda row: _lend(model, layout.unflatten(row), look))(flat)
+        return vmap(lambda row: _lend(model, layout.unflatten(row) | whole, look))(flat)
     except RuntimeError:  # vmap cannot follow every model; what else is wrong is raised again
-        return _in_turn(look, model, Slot(layout, home), [[row] for row in flat], None)
+        slot = Slot(layout, home)
+        slot.keep(whole)
+        return _in_turn(look, model, slot, [[row] for row in flat], None)
