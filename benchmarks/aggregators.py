@@ -6,7 +6,8 @@
 
 Prints Markdown. All get the same rows, n times d of float32. Flower's strategies get them as the arrays of their
 replies, made before the clock starts; ByzFL and fedwarden as a tensor and as an array, of which the faster counts. All
-take turns; a ratio is that of the fastest calls. Without the peers only our own rules are timed.
+take turns; a ratio is the median over the turns, and that of the fastest calls is shown beside it. Without the peers
+only our own rules are timed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from statistics import median
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ from common import at_least, machine, say, seconds, show
 import fedwarden as fw
 
 PATIENCE = 12.0  # seconds after which a call of a peer is not repeated
-QUICK = 0.05  # seconds below which the calls of a turn are made five times: short ones need more luck
+QUICK = 0.05  # seconds below which calls are made five times as often
 
 
 @dataclass(frozen=True)
@@ -110,28 +112,31 @@ def time_rule(rule: Rule, rows: torch.Tensor, repeats: int) -> list[Any]:
     n, d = rows.shape
     options = rule.options(n)
     fw.aggregate(rule.name, rows, **options)  # compiles
-    ours = [lambda x=x: fw.aggregate(rule.name, x, **options) for x in (rows, rows.numpy())]
-    calls = {"floor": [lambda: rows.sum(dim=0)], "ours": ours, **peer_calls(rule.peers, rows, options)}
-    fastest: dict[str, float] = {}
-    slow: set[int] = set()
+    forms = [lambda x=x: fw.aggregate(rule.name, x, **options) for x in (rows, rows.numpy())]
+    calls = {"floor": [lambda: rows.sum(dim=0)], "ours": forms, **peer_calls(rule.peers, rows, options)}
+    took: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(5 * repeats):
         for name, ways in calls.items():
-            for way in ways:
-                if id(way) in slow or (turn >= repeats and fastest[name] > QUICK):
-                    continue
-                took = seconds(way)
-                fastest[name] = min(took, fastest.get(name, took))
-                if took > PATIENCE:
-                    slow.add(id(way))
-    floor, mine = fastest.pop("floor"), fastest.pop("ours")
-    theirs = fastest
-    best = min(theirs.values(), default=None)
-    shown = []
-    for library in ("flower", "byzfl"):
-        times = [took for name, took in theirs.items() if name.startswith(library)]
-        shown.append(f"{min(times) / mine:.1f}" if times else "-")
-    bar = "-" if best is None else at_least(best / mine, rule.bar, " times")
-    return [n, f"{d:,}", rule.name, f"{1e3 * mine:.0f}", f"{mine / floor:.1f}", *shown, bar]
+            if turn < repeats or min(took[name]) < QUICK:
+                times = [(seconds(way), way) for way in ways]
+                took[name] += [min(time for time, _ in times)] if times else []
+                calls[name] = [way for time, way in times if time < PATIENCE]
+    ours = took["ours"]
+    beside = [compare(took, library, ours) for library in ("flower", "byzfl")]
+    best = min((times for name, times in took.items() if name in rule.peers), key=median, default=None)
+    bar = "-" if best is None else at_least(ratio(best, ours), rule.bar, " times")
+    return [n, f"{d:,}", rule.name, f"{1e3 * median(ours):.1f}", f"{ratio(ours, took['floor']):.1f}", *beside, bar]
+
+
+def ratio(of: list[float], to: list[float]) -> float:
+    """The median over the turns that both took."""
+    return median(a / b for a, b in zip(of, to, strict=False))
+
+
+def compare(took: dict[str, list[float]], library: str, ours: list[float]) -> str:
+    """How many times as long a library takes, and in brackets by the fastest calls."""
+    found = [times for name, times in took.items() if name.startswith(library)]
+    return f"{ratio(found[0], ours):.2f} ({min(found[0]) / min(ours):.2f})" if found else "-"
 
 
 def main() -> None:
@@ -161,8 +166,8 @@ def main() -> None:
         "Time of one aggregation",
         ("n", "d", "rule", "ours, ms", "times one read", "Flower, times ours", "ByzFL, times ours", "bar"),
         table,
-        f"Fastest of {options.repeats} calls each, in turn, or of five times as many where one takes less than "
-        f"{1e3 * QUICK:.0f} ms; a peer's call of more than {PATIENCE:.0f} s is made once. "
+        f"Medians over {options.repeats} turns (five times as many of calls below {1e3 * QUICK:.0f} ms) and, "
+        f"in brackets, by the fastest calls; a peer's call of more than {PATIENCE:.0f} s is made once. "
         "One read: `torch.sum(dim=0)`. Ours checks every row for NaN and Inf first; the peers do not.",
     )
     return None

@@ -43,10 +43,11 @@ def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **
     rows = Updates.of(updates)
     aggregator = make("aggregator", name, **options)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts)
-    finite = rows.survey(spread=False).finite
-    if not finite.any():
+    cohort, ones = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts), np.ones(len(rows))
+    survey = rows.survey(spread=False)
+    finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
+    if finite is not None and not len(finite):
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
-    kept = cohort if finite.all() else cohort.select(np.flatnonzero(finite).tolist())
-    _, result = aggregator.step(aggregator.init(), kept, np.ones(len(kept)))
-    return result if kept is cohort else widen(result, np.flatnonzero(finite), len(rows))
+    kept = cohort if finite is None else cohort.select(finite.tolist())
+    result: Aggregate = aggregator.step(aggregator.init(), kept, ones[: len(kept)])[1]
+    return result if finite is None else widen(result, finite, len(rows))

@@ -95,4 +95,5 @@ def _plans(updates: Updates, size: int, columns: int) -> Iterator[Plan]:
     step = max(step, 1)
     for first in range(0, whole.last, step):
         yield whole._replace(first=first, last=min(first + step, whole.last))
-        give_back(updates.maps)
+        if updates.maps:
+            give_back(updates.maps)

@@ -11,7 +11,7 @@ import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,10 @@ class Survey:
     def finite(self) -> Mask:
         """Rows without NaN or Inf whose norm is at most ``LARGEST``, so that no later sum of squares overflows."""
         return np.asarray(self.sq_norms <= LARGEST**2)
+
+    @property
+    def all_finite(self) -> bool:
+        return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
 
 
 class Updates:
@@ -183,8 +187,7 @@ class Updates:
         By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
         which saves a second look at each block. The last survey is kept.
         """
-        mask = np.ones(self.n) if trusted is None else np.asarray(trusted, bool).astype(np.float64)
-        centre = mask / max(mask.sum(), 1.0)
+        centre = _even(self.n) if trusted is None else _mean_of(np.asarray(trusted, bool))
         share = centre if shares is None else np.asarray(shares, np.float64)
         key = bytes([spread]) + centre.tobytes() + share.tobytes()
         if self._survey is None or self._survey[0] != key:
@@ -277,7 +280,7 @@ class Updates:
         if w.shape != (self.n,):
             raise ValueError(f"one weight per client; got {w.shape} for n={self.n}")
         survey = self._survey[1] if self._survey else None
-        if survey is not None and bool((w == survey.shares).all() and np.isfinite(survey.sq_norms).all()):
+        if survey is not None and survey.all_finite and w.tobytes() == survey.shares.tobytes():
             self._survey = None
             return survey.total
         if survey is not None and (change := _correction(w, survey)) is not None:
@@ -401,6 +404,16 @@ class Mixed(Updates):
 
     def plan(self, width: int) -> Plan | None:
         return None
+
+
+@cache
+def _even(n: int) -> Scores:
+    """The weights of the mean of all."""
+    return _mean_of(np.ones(n, bool))
+
+
+def _mean_of(mask: Mask) -> Scores:
+    return mask / max(int(mask.sum()), 1)
 
 
 def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
