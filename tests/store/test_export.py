@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from dataclasses import replace
@@ -87,6 +88,15 @@ def test_a_record_of_hostile_names_is_text(record):
     assert "<script" not in text
     assert "<img" not in text
     assert "&lt;img src=x&gt;" in text
+
+
+def test_no_name_is_a_formula_to_a_spreadsheet(record):
+    series = replace(record.series, clients=("=HYPERLINK(1)", "@x", "-2+3", *record.series.clients[3:]))
+    text = io.StringIO()
+    write_csv(replace(record, series=series), text)
+    names = {row["client"] for row in csv.DictReader(io.StringIO(text.getvalue()))}
+    assert {"'=HYPERLINK(1)", "'@x", "'-2+3"} <= names
+    assert not any(name.startswith(("=", "@", "-", "+")) for name in names)
 
 
 def test_a_record_of_nothing_shows_itself():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .record import RunRecord
 
 FORMATS = ("csv", "parquet", "json")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def columns(series: Series) -> dict[str, NDArray[Any]]:
@@ -54,11 +55,22 @@ def columns(series: Series) -> dict[str, NDArray[Any]]:
 
 
 def write_csv(record: RunRecord, file: IO[str]) -> None:
-    """The long table; an empty field is a value that is not there."""
+    """The long table; an empty field is a value that is not there, and no name is a formula to a spreadsheet."""
     made = csv.writer(file, lineterminator="\n")
     found = columns(record.series)
     made.writerow(found)
-    made.writerows(zip(*([None if v != v else v for v in column.tolist()] for column in found.values()), strict=True))
+    made.writerows(zip(*([_cell(v) for v in column.tolist()] for column in found.values()), strict=True))
+
+
+def _cell(value: Any) -> Any:
+    """A name that a client chose may begin like a formula; a leading apostrophe makes it text.
+
+    >>> [_cell(v) for v in ("node-1", "=1+1", -0.5, float("nan"))]
+    ['node-1', "'=1+1", -0.5, None]
+    """
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(FORMULA) else value
+    return None if value != value else value
 
 
 def write_parquet(record: RunRecord, path: Path) -> None:
