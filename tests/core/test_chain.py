@@ -24,8 +24,14 @@ def plain():
     )
 
 
+def twice():
+    rectifier = nn.ReLU()
+    return nn.Sequential(nn.Linear(6, 5), rectifier, nn.Linear(5, 4), rectifier, nn.Linear(4, 2))
+
+
 CHAINS = {
     "plain": (plain, (2, 3)),
+    "one rectifier twice": (twice, (6,)),
     "nested": (
         lambda: nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.LeakyReLU()), nn.Identity(), nn.Linear(5, 2)),
         (6,),
@@ -77,7 +83,7 @@ def test_every_model_gives_what_its_modules_give(name):
         twin = copy.deepcopy(model).eval()
         twin.load_state_dict(layout.unflatten(row))
         seen = []
-        for part in twin.modules():
+        for part in set(twin.modules()):
             if isinstance(part, nn.ReLU | nn.ReLU6 | nn.GELU | nn.SiLU | nn.LeakyReLU):
                 part.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))
         outputs.append(twin(x).sum().detach())

@@ -34,19 +34,20 @@ class Chain:
     @classmethod
     def of(cls, model: nn.Module, samples: Tensor) -> Chain | None:
         """None where the model is anything else, or takes samples of more than one axis."""
-        parts = list(model.modules())
-        steps = [part for part in parts if type(part) not in {nn.Sequential, *NOTHING}]
+        steps = [step for step in _steps(model) if type(step) not in NOTHING]
         first = sum(1 for _ in takewhile(_flattens, steps))
+        linear = [step for step in steps if isinstance(step, nn.Linear)]
         layout = Layout.of(model)
         plain = (
             type(model) is nn.Sequential
             and all(type(step) in {nn.Linear, *RECTIFIERS} for step in steps[first:])
             and [type(step) for step in steps[first : first + 1]] == [nn.Linear]
             and (first > 0 or samples.ndim == 2)
-            and len(layout.names) == sum(1 + (step.bias is not None) for step in steps if isinstance(step, nn.Linear))
+            and len(set(linear)) == len(linear)
+            and len(layout.names) == sum(1 + (step.bias is not None) for step in linear)
             and set(layout.dtypes) == {torch.float32}
         )
-        return cls(tuple(parts), tuple(steps), layout) if plain else None
+        return cls(tuple(model.modules()), tuple(steps), layout) if plain else None
 
     @property
     def unheard(self) -> bool:
@@ -110,6 +111,15 @@ def _sent(updates: Updates, group: range) -> Iterator[list[Tensor]]:
         yield [updates.array[group.start : group.stop]]
     else:
         yield from ([piece[None] for piece in updates.sent(i)] for i in group)
+
+
+def _steps(module: nn.Module) -> Iterator[nn.Module]:
+    """What runs in a sequence, in order; a module that is in it twice runs twice."""
+    if type(module) is not nn.Sequential:
+        yield module
+    else:
+        for inner in module:
+            yield from _steps(inner)
 
 
 def _flattens(step: nn.Module) -> bool:
