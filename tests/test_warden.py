@@ -12,6 +12,7 @@ import torch
 import fedwarden as fw
 from fedwarden.admission import Admission
 from fedwarden.core.errors import ConfigError
+from fedwarden.core.layout import Layout
 from fedwarden.warden import Memory, Warden, Watch, combine_flags, decide
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
@@ -520,3 +521,41 @@ def test_what_a_warden_shows_is_bounded_and_no_part_of_its_state(cohort_of):
     assert not other.recent
     warden.step(cohort_of([[1.0], [2.0]], round=1))  # another run
     assert warden.series.rounds.tolist() == [1]
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "krum", "fltrust", "sign", "norm_clipping", "foolsgold", "median"])
+@pytest.mark.parametrize("limit", [6.0, None])
+def test_statistics_that_nobody_measures_cannot_poison_the_model(limit, aggregator):
+    """Honest weights and running variances far below zero: under a plain mean the model would give no numbers."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    layout = Layout.of(model)
+    params = layout.flatten(model.state_dict())
+    rows = params + 0.05 * torch.randn(8, layout.d, generator=torch.Generator().manual_seed(0))
+    variances = [
+        n.endswith("running_var") for n, size in zip(layout.names, layout.sizes, strict=True) for _ in range(size)
+    ]
+    rows[5, torch.tensor(variances)] = -60.0
+    warden = fw.Warden(aggregator=aggregator, admission=Admission(buffer_limit=limit))
+    warden.equip(fw.Server(root=lambda params, t: 0.05 * torch.ones_like(params)))
+    cohort = fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(rows, params, layout.measured), np.full(8, 10.0), params)
+    outcome = warden.step(cohort)
+    made = layout.unflatten(params + outcome.update)["1.running_var"]
+    if limit is not None:
+        assert float(made.min()) > 0.5
+        assert any("client f" in note and "were cut" in note for note in outcome.record.notes)
+    elif aggregator == "mean":
+        assert float(made.max()) < 0
+
+
+def test_cohorts_without_far_statistics_are_aggregated_to_the_same_bits():
+    rows, params = torch.randn(6, 40, generator=torch.Generator().manual_seed(1)), torch.zeros(40)
+    made = []
+    for limit in (1e6, None):
+        cohort = fw.Cohort(1, tuple("abcdef"), fw.Updates.of(rows, params, [(0, 30)]), np.arange(1.0, 7.0), params)
+        made.append(fw.Warden(admission=Admission(buffer_limit=limit)).step(cohort).update)
+    assert torch.equal(*made)
+
+
+def test_a_limit_for_buffers_is_no_negative_number():
+    with pytest.raises(ValueError, match="buffer_limit is at least 0, or none; got -1"):
+        Admission(buffer_limit=-1)

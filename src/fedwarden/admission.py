@@ -33,13 +33,15 @@ class Admission:
 
     A client's example count is clipped to ``count_ratio`` times the cohort's median count, and its share of the
     total weight to ``max_share``. An update more than ``norm_ratio`` times as long as the median one is rejected.
-    ``known`` restricts who may answer.
+    What is not measured, such as BatchNorm's statistics, is cut ``buffer_limit`` median absolute deviations from the
+    median. ``known`` restricts who may answer.
     """
 
     count_ratio: float | None = 10.0
     max_share: float | None = None
     known: frozenset[str] | None = None
     norm_ratio: float | None = 1000.0
+    buffer_limit: float | None = 6.0
 
     def __post_init__(self) -> None:
         if self.count_ratio is not None and not self.count_ratio >= 1:
@@ -48,6 +50,8 @@ class Admission:
             raise ValueError(f"max_share lies in (0, 1], or none; got {self.max_share}")
         if self.norm_ratio is not None and not self.norm_ratio > 1:
             raise ValueError(f"norm_ratio is more than 1, or none; got {self.norm_ratio}")
+        if self.buffer_limit is not None and not self.buffer_limit >= 0:
+            raise ValueError(f"buffer_limit is at least 0, or none; got {self.buffer_limit}")
 
 
 def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | str:
@@ -166,6 +170,20 @@ def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores)
         f"client {client}: claims {a:g} examples, counted as {b:g}"
         for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)
         if a != b
+    ]
+
+
+def cut_notes(client_ids: Collection[str], shares: Scores) -> list[str]:
+    """One line for every client of whose buffers more than a tenth was cut: a few far values are nobody's fault.
+
+    >>> cut_notes(["a", "b"], np.array([0.01, 0.5]))
+    ['client b: 50% of its buffers (values that are not trained) lie far from those of the others and were cut']
+    """
+    return [
+        f"client {client}: {share:.0%} of its buffers (values that are not trained) lie far from those of the others "
+        "and were cut"
+        for client, share in zip(client_ids, shares.tolist(), strict=True)
+        if share > 0.1
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from .admission import Admission, Reply, admit, clip_counts, clipped_notes, screen, size_faults
+from .admission import Admission, Reply, admit, clip_counts, clipped_notes, cut_notes, screen, size_faults
 from .core.errors import ConfigError
 from .core.html import facts
 from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal, equip
@@ -348,8 +348,13 @@ class Warden:
             return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
         counts, kept = cohort.num_examples.copy(), weights > 0
         counts[kept] = clip_counts(counts[kept], None, self.admission.max_share)  # a share of those that are left
+        updates = cohort.updates
+        if self.admission.buffer_limit is not None:
+            updates, cut = updates.bounded(self.admission.buffer_limit, kept)
+            notes += cut_notes(cohort.client_ids, np.where(kept, cut, 0.0))
         try:
-            return self.aggregator.step(self.memory.aggregator, replace(cohort, num_examples=counts), weights)
+            cohort = replace(cohort, num_examples=counts, updates=updates)
+            return self.aggregator.step(self.memory.aggregator, cohort, weights)
         except ValueError as error:
             notes.append(
                 f"the aggregator could not combine {int((weights > 0).sum())} updates ({error}); the model is kept"

@@ -504,3 +504,45 @@ def test_fewer_rows_keep_what_is_known_of_them(x):
     expected = ((x[[4, 1, 2], None].astype(float) - x[[4, 1, 2]]) ** 2).sum(-1)
     g = fewer.gram()
     np.testing.assert_allclose(np.diag(g)[:, None] + np.diag(g) - 2 * g, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("form", ["tensor", "layers"])
+@pytest.mark.parametrize("with_base", [False, True])
+def test_what_is_not_measured_is_cut_to_its_usual_range(form, with_base, fast, x, request, tmp_path):
+    if fast:
+        request.getfixturevalue("compiled")
+    loose = np.ones(D, bool)
+    for a, b in MEASURED:
+        loose[a:b] = False
+    base = torch.from_numpy(np.random.default_rng(1).normal(size=D).astype(np.float32)) if with_base else None
+    sent = x if base is None else x + base.numpy()
+    sent[2, loose], sent[4, ~loose] = 1e4, 1e4
+    reference = np.arange(N) != 1
+    updates = Updates.of(FORMS[form](sent, tmp_path), base, MEASURED)
+    shares = np.arange(1.0, N + 1) / np.arange(1.0, N + 1).sum()
+    survey = updates.survey(shares=shares)
+    bounded, cut = updates.bounded(6.0, reference)
+    rows = np.stack([torch.cat(list(bounded.sent(i))).numpy() for i in range(N)])
+    np.testing.assert_array_equal(rows[:, ~loose], sent[:, ~loose])  # what is measured is not touched
+    deltas = (sent if base is None else sent - base.numpy()).astype(np.float64)
+    middle = np.median(deltas[reference], axis=0)
+    mads = np.median(np.abs(deltas - middle)[reference], axis=0)
+    mads = np.maximum(mads, np.sort(mads[loose])[(loose.sum() - 1) // 2])
+    want = np.where(loose, np.clip(deltas, middle - 6 * mads, middle + 6 * mads), deltas)
+    got = rows if base is None else rows - base.numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-5)
+    assert cut[2] == 1
+    assert (np.delete(cut, 2) < 0.1).all()
+    np.testing.assert_allclose(bounded.weighted_sum(shares), shares @ want, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(bounded.lengths(), np.sqrt(survey.sq_lengths))
+
+
+def test_nothing_to_cut_gives_the_same_updates(x):
+    assert Updates.of(x).bounded(6.0, np.ones(N, bool))[0]._survey is None
+    for updates in (Updates.of(x), Updates.of(x, measured=MEASURED), Updates.empty(3)):
+        survey = updates.survey()
+        same, cut = updates.bounded(1e9, np.ones(len(updates), bool))
+        assert same is updates
+        assert same.survey() is survey
+        assert not cut.any()

@@ -126,6 +126,51 @@ def test_a_claimed_loss_neither_owns_nor_stalls_q_fedavg(loss):
     assert (step > -0.15).all()
 
 
+NORMED = {"fc.weight": (4, 3), "bn.running_var": (5,), "bn.num_batches_tracked": (), "fc.bias": (4,), "order": (3,)}
+
+
+def normed_model():
+    whole = ("order", "bn.num_batches_tracked")
+    arrays = {k: np.ones(s, np.int64 if k in whole else np.float32) for k, s in NORMED.items()}
+    return ArrayRecord({k: Array(v) for k, v in arrays.items()})
+
+
+def normed(node, poison):
+    def answer(message):
+        if message.metadata.message_type == "evaluate":
+            return honest(node)(message)
+        rng, sent = np.random.default_rng(node), state(message.content["arrays"])
+        arrays = {k: np.asarray(v + 0.1 * rng.normal(size=v.shape), v.dtype) for k, v in sent.items()}
+        arrays["order"] = sent["order"]
+        arrays["bn.num_batches_tracked"] = np.asarray(sent["bn.num_batches_tracked"] + 50)
+        if poison:
+            arrays["bn.running_var"] = np.full(5, -40.0, np.float32)
+            arrays["order"] = np.array([500, -7, 3])
+        return [Message(content(arrays), reply_to=message)]
+
+    return answer
+
+
+@pytest.mark.parametrize("combine", [False, True])
+def test_what_is_not_measured_cannot_be_poisoned(combine):
+    """Honest weights with variances below zero and indices out of range: the mean of them would end the model."""
+    rounds = {}
+    for poison in (False, True):
+        crowd = {node: normed(node, poison and node == BAD) for node in NODES}
+        strategy = Guarded(flower.FedAvg(), "pid-made", aggregator="mean" if combine else None)
+        grid = LocalGrid(crowd)
+        random.seed(0)
+        rounds[poison] = strategy.start(grid, normed_model(), num_rounds=2), strategy
+    fair, found = (state(result.arrays) for result, _ in rounds.values())
+    assert found["bn.running_var"].min() > 0.5
+    assert np.abs(found["bn.running_var"] - fair["bn.running_var"]).max() < 0.3
+    assert found["order"].tolist() == [1, 1, 1]
+    assert int(found["bn.num_batches_tracked"]) == 101
+    np.testing.assert_allclose(found["fc.weight"], fair["fc.weight"], atol=1e-5)
+    notes = rounds[True][1].record.notes
+    assert any(f"client {BAD}: " in note and "were cut" in note for note in notes)
+
+
 def poisoned(node):
     def answer(message):
         if message.metadata.message_type == "evaluate":

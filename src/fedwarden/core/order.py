@@ -72,6 +72,24 @@ def middle(n: int) -> tuple[int, int]:
     return (n - 1) // 2, n // 2 + 1
 
 
+def usual_range(block: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """How far from the median of a column a value may lie, in median absolute deviations: (n, b) -> (b,), (b,).
+
+        [m_k - limit s_k, m_k + limit s_k],   s_k = max(MAD_k, median of all MADs)
+
+    A column on which most happen to agree is given the spread of the others.
+
+    >>> import torch
+    >>> low, high = usual_range(torch.tensor([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), limit=2.0)
+    >>> low.tolist(), high.tolist()
+    ([0.0, 5.0], [4.0, 5.0])
+    """
+    centre = median(block)
+    spread = median((block - centre).abs())
+    spread = spread.clamp(min=float(spread.median()))
+    return centre - limit * spread, centre + limit * spread
+
+
 def nearest_mean(block: Tensor, keep: int) -> Tensor:
     """The mean of the ``keep`` values of each column closest to its median; of two at the same distance, the smaller.
 

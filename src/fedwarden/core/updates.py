@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from . import fused
-from .order import nearest_mean, ranked_mean
+from .order import nearest_mean, ranked_mean, usual_range
 from .rows import Plan, Segment, layers, pieces, plan, ranges, shifted, tensor
 from .stats import Mask, Scores
 
@@ -156,6 +156,38 @@ class Updates:
         fewer._gram = None if self._gram is None else self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
         return fewer
 
+    def bounded(self, limit: float, reference: Mask) -> tuple[Updates, Scores]:
+        """The rows with what is not measured cut to the usual range of the reference rows, and each one's share of it.
+
+        Nothing else looks at those columns, and a client could send any variance in them. Rows without such columns, or
+        without anything to cut, are these rows themselves; otherwise their survey is used up.
+        """
+        loose = [(i, s) for i, s in enumerate(self.segments) if not s.measured]
+        if not loose or not reference.any():
+            return self, np.zeros(self.n)
+        blocks = [self.block(s, s.start, s.stop) for _, s in loose]
+        block = torch.cat(blocks, dim=1)
+        bounds = usual_range(block[torch.from_numpy(reference).to(self.device)], limit)
+        kept = block.clamp(*bounds)
+        cut = kept != block
+        if not bool(cut.any()):
+            return self, np.zeros(self.n)
+        segments, survey, start = list(self.segments), self._survey, 0
+        for (i, s), before in zip(loose, blocks, strict=True):
+            stop = start + before.shape[1]
+            base = 0.0 if self.base is None else self.base[s.start : s.stop]
+            sent = torch.stack([row.to(self.dtype) for row in s.rows])
+            after = kept[:, start:stop]
+            segments[i] = Segment(s.start, s.stop, torch.where(cut[:, start:stop], after + base, sent), False)
+            if survey is not None:
+                shares = torch.as_tensor(survey[1].shares).to(self.device, self.dtype)
+                survey[1].total[s.start : s.stop] += shares @ (after - before)
+            start = stop
+        found = Updates(segments, self.base, self.maps)
+        found._survey, self._survey = survey, None
+        found._sq_lengths, found._gram = self._sq_lengths, self._gram
+        return found, np.asarray(cut.double().mean(dim=1).cpu().numpy(), dtype=np.float64)
+
     def mixed(self, matrix: NDArray[np.float64]) -> Updates:
         """Rows that are combinations of these rows, one per row of the matrix, formed block by block as they are read.
 
@@ -177,7 +209,12 @@ class Updates:
     def array(self) -> Tensor | None:
         """The (n, d) array as it arrived, the base not taken off, where the rows came as one."""
         first = self.segments[0].stack
-        return None if first is None else first.as_strided((self.n, self.d), first.stride())
+        if first is None:
+            return None
+        step = first.stride(1) * first.element_size()
+        places = [None if s.stack is None else s.stack.data_ptr() - s.start * step for s in self.segments]
+        whole = set(places) == {first.data_ptr() - self.segments[0].start * step}  # rather than replaced in part
+        return first.as_strided((self.n, self.d), first.stride()) if whole else None
 
     def survey(self, trusted: Mask | None = None, shares: Scores | None = None, spread: bool = True) -> Survey:
         """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Message
+from flwr.app import Array, Message
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..admission import Admission, clip_counts, count_fault
-from ..core.stats import Scores
+from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Rejection
 from ..core.updates import Updates
-from .records import Template, Unfit, arrays_of, metrics_of, number, odd_ones, spoken
+from .records import Template, Unfit, arrays_of, cast, metrics_of, number, odd_ones, spoken, view
 
 Name = Callable[[int], str]
 
@@ -84,6 +85,20 @@ def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, rou
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
     return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
+
+
+def mend(letters: Sequence[Letter], template: Template, updates: Updates, kept: Mask, limit: float) -> None:
+    """Cut the buffers of the replies that are kept, as a warden does where it combines them itself."""
+    bounded, cut = updates.bounded(limit, kept)
+    loose = {segment.start: segment.rows for segment in bounded.segments if not segment.measured}
+    for i in np.flatnonzero(kept & (cut > 0)).tolist():
+        record, start = arrays_of(letters[i].message), 0
+        for name, shape in zip(template.names, template.shapes, strict=True):
+            size = math.prod(shape)
+            if start in loose and size:
+                values = cast(loose[start][i].numpy(), view(record[name]).dtype)
+                record[name] = Array(np.asarray(values).reshape(shape))
+            start += size
 
 
 def weigh(messages: Sequence[Message], counts: Scores, key: str, loss_key: str | None, ratio: float | None) -> None:

@@ -19,7 +19,7 @@ from ..core.registry import component
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort, RoundRecord
 from ..warden import Warden
-from .inbox import Name, cohort_of, evaluations, match, open_letters, weigh
+from .inbox import Name, cohort_of, evaluations, match, mend, open_letters, weigh
 from .journal import Journal, pack_arrays, restore_server_state, server_state, unpack_arrays
 from .records import BUFFERS, Template, Unfit, finite, scalars, short
 
@@ -153,7 +153,8 @@ class Guarded(Strategy):
         found, lost = match(self.sent, replies, self.client_name)
         letters, refused = open_letters(found, self.template, self._weight_key)
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        outcome = self.warden.step(cohort_of(letters, self.template, params, t), [*lost, *refused])
+        cohort, limits = cohort_of(letters, self.template, params, t), self.warden.admission
+        outcome = self.warden.step(cohort, [*lost, *refused])
         counts, record = outcome.record.weights, outcome.record
         kept = [letter.message for letter, count in zip(letters, counts.tolist(), strict=True) if count > 0]
         arrays: ArrayRecord | None
@@ -162,7 +163,9 @@ class Guarded(Strategy):
             metrics = self._own_metrics(kept)
         else:
             loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
-            weigh(kept, counts[counts > 0], self._weight_key, loss_key, self.warden.admission.count_ratio)
+            weigh(kept, counts[counts > 0], self._weight_key, loss_key, limits.count_ratio)
+            if limits.buffer_limit is not None and kept:
+                mend(letters, self.template, cohort.updates, counts > 0, limits.buffer_limit)
             arrays, metrics, note = self._delegate(t, kept)
             total = counts.sum()
             record = replace(record, weights=counts / total if total > 0 and not note else np.zeros(len(counts)))

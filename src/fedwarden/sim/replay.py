@@ -112,6 +112,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
             "count_ratio": limits.count_ratio,
             "max_share": limits.max_share,
             "norm_ratio": limits.norm_ratio,
+            "buffer_limit": limits.buffer_limit,
         },
         "combine": warden.combine,
         "remeasure": warden.remeasure,

@@ -142,6 +142,7 @@ class AdmissionConfig(Strict):
     count_ratio: float | None = Field(10.0, ge=1)
     max_share: float | None = Field(None, gt=0, le=1)
     norm_ratio: float | None = Field(1000.0, gt=1)
+    buffer_limit: float | None = Field(6.0, ge=0)
 
 
 class GuardConfig(Strict):
