@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ def _fold(
     total = None
     for part in _plans(updates, 8 * prod(shape), columns):
         sums, turn = np.zeros((part.last - part.first, *shape)), np.array([part.first], np.int64)
-        together(lambda part=part, sums=sums, turn=turn: kernel(part, turn, *arguments, sums), len(sums))  # type: ignore[misc]
+        together(partial(kernel, part, turn, *arguments, sums), len(sums))
         total = sums.sum(axis=0) if total is None else total + sums.sum(axis=0)
     return np.zeros(shape) if total is None else total
 

@@ -96,9 +96,8 @@ class Method:
         kernels = _kernels() if device.type == "cpu" and entries >= KERNEL_SIZE else None
         sign = torch.sign if device.type == "cpu" else lambda units: units > 0  # each the quicker one there
         if kernels is None:
-            late = way == "under vmap"
-            by_products = lambda held, reference, _: squares(held, reference)  # noqa: E731
-            return cls(sign, affinity, by_products) if late else cls(affinity, _as_it_is, by_products)
+            hold, finish = (sign, affinity) if way == "under vmap" else (affinity, _as_it_is)
+            return cls(hold, finish, lambda held, reference, _: squares(held, reference))
 
         def pack(units: Tensor) -> Tensor:
             return _pack(kernels, units)
