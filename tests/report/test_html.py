@@ -131,6 +131,7 @@ def cases(played):
     yield "all", hostile(played)
 
 
+@pytest.mark.slow
 def test_every_kind_of_run_opens_in_a_browser_without_complaint(browser, played, tmp_path):
     for name, record in cases(played):
         path = tmp_path / f"{name}.html"
