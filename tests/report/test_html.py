@@ -11,6 +11,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
