@@ -181,7 +181,7 @@ class Updates:
             segments[i] = Segment(s.start, s.stop, torch.where(cut[:, start:stop], after + base, sent), False)
             if survey is not None:
                 shares = torch.as_tensor(survey[1].shares).to(self.device, self.dtype)
-                survey[1].total[s.start : s.stop] += shares @ (after - before)
+                survey[1].total[s.start : s.stop] = shares @ after  # summed anew: taking out what was cut costs digits
             start = stop
         found = Updates(segments, self.base, self.maps)
         found._survey, self._survey = survey, None
