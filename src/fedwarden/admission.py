@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,26 +32,36 @@ class Admission:
     """The limits of what is let in.
 
     A client's example count is clipped to ``count_ratio`` times the cohort's median count, and its share of the
-    total weight to ``max_share``. An update more than ``norm_ratio`` times as long as the median one is rejected.
-    What is not measured, such as BatchNorm's statistics, is cut ``buffer_limit`` median absolute deviations from the
-    median. ``known`` restricts who may answer.
+    total weight to ``max_share``; ``shares`` names clients that may hold more of it, such as a site that truly has half
+    of the data. An update more than ``norm_ratio`` times as long as the median one is rejected. What is not measured,
+    such as BatchNorm's statistics, is what the ``"median"`` of the clients says, or their ``"mean"``. ``known``
+    restricts who may answer.
     """
 
-    count_ratio: float | None = 10.0
-    max_share: float | None = None
+    count_ratio: float | None = 1.0
+    max_share: float | None = 1 / 3
     known: frozenset[str] | None = None
     norm_ratio: float | None = 1000.0
-    buffer_limit: float | None = 6.0
+    buffers: Literal["median", "mean"] = "median"
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.count_ratio is not None and not self.count_ratio >= 1:
             raise ValueError(f"count_ratio is at least 1, or none; got {self.count_ratio}")
-        if self.max_share is not None and not 0 < self.max_share <= 1:
-            raise ValueError(f"max_share lies in (0, 1], or none; got {self.max_share}")
+        for name, share in {"max_share": self.max_share, **self.shares}.items():
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"{name}: a share lies in (0, 1], or is none; got {share}")
         if self.norm_ratio is not None and not self.norm_ratio > 1:
             raise ValueError(f"norm_ratio is more than 1, or none; got {self.norm_ratio}")
-        if self.buffer_limit is not None and not self.buffer_limit >= 0:
-            raise ValueError(f"buffer_limit is at least 0, or none; got {self.buffer_limit}")
+        if self.buffers not in ("median", "mean"):
+            raise ValueError(f"buffers are the clients' 'median' or 'mean'; got {self.buffers!r}")
+
+    def clip(self, client_ids: Sequence[str], counts: Scores) -> Scores:
+        """The counts of these clients that are believed."""
+        agreed = np.array([client in self.shares for client in client_ids], dtype=bool)
+        most = np.array([self.shares.get(client, self.max_share or 1.0) for client in client_ids])
+        ratios = np.where(agreed, np.inf, self.count_ratio or np.inf)
+        return clip_counts(counts, ratios, most)
 
 
 def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | str:
@@ -84,29 +94,32 @@ def count_fault(count: float) -> str | None:
     return None
 
 
-def clip_counts(counts: Scores, count_ratio: float | None, max_share: float | None) -> Scores:
+def clip_counts(counts: Scores, ratios: Scores, shares: Scores) -> Scores:
     """Counts that no client can use to own the model.
 
-        c_i <- min(c_i, count_ratio * lower median(c));   then the largest c with c_i <= max_share * sum(c)
+        c_i <- min(c_i, r_i * lower median(c));   then the largest c with c_i <= s_i * sum(c)
 
-    A share below 1/n cannot be kept: everybody then gets the same.
+    Shares of less than 1 in all cannot be kept: each client then gets its part of them.
 
-    >>> clip_counts(np.array([10.0, 10.0, 20.0, 1e9]), count_ratio=10.0, max_share=None).tolist()
+    >>> counts, free, half = np.array([10.0, 10.0, 20.0, 1e9]), np.full(4, np.inf), np.full(4, 0.5)
+    >>> clip_counts(counts, ratios=np.full(4, 10.0), shares=np.ones(4)).tolist()
     [10.0, 10.0, 20.0, 100.0]
-    >>> clip_counts(np.array([10.0, 10.0, 20.0, 1e9]), count_ratio=None, max_share=0.5).tolist()
-    [10.0, 10.0, 20.0, 40.0]
+    >>> clip_counts(counts, free, half).tolist(), clip_counts(counts, free, half / 4).tolist()
+    ([10.0, 10.0, 20.0, 40.0], [10.0, 10.0, 10.0, 10.0])
     """
-    clipped = counts.astype(np.float64)
-    if count_ratio is not None and len(clipped):
-        clipped = np.minimum(clipped, count_ratio * np.quantile(clipped, 0.5, method="lower"))
-    if max_share is None or not len(clipped) or clipped.max() <= max_share * clipped.sum():
+    if not len(counts):
+        return counts.astype(np.float64)
+    clipped = np.minimum(counts.astype(np.float64), ratios * np.quantile(counts, 0.5, method="lower"))
+    if (clipped <= shares * clipped.sum()).all():
         return clipped
-    ordered = np.sort(clipped)[::-1]
-    for k in range(1, len(ordered)):
-        # with the k largest cut to one value v, v = share * (k v + the rest)
-        if k * max_share < 1 and (v := max_share * ordered[k:].sum() / (1 - k * max_share)) >= ordered[k]:
-            return np.asarray(np.minimum(clipped, v), dtype=np.float64)
-    return np.full(len(clipped), ordered[-1])
+    order = np.argsort(-clipped / shares, kind="stable")
+    for k in range(1, len(order)):
+        # with the k that exceed their shares most cut to these, total = their shares * total + the rest
+        cut, rest = order[:k], order[k:]
+        held = shares[cut].sum()
+        if held < 1 and (total := clipped[rest].sum() / (1 - held)) >= (clipped / shares)[rest[0]]:
+            return np.asarray(np.minimum(clipped, shares * total), dtype=np.float64)
+    return np.asarray(shares * (clipped / shares).min(), dtype=np.float64)
 
 
 def admit(
@@ -114,7 +127,8 @@ def admit(
 ) -> tuple[Cohort, tuple[Rejection, ...]]:
     """Build the cohort from raw replies of whole models; what does not fit the global model is rejected."""
     kept, rejected = [], []
-    flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for p in params])
+    wide = {p.dtype for p in params if p.dtype.is_floating_point} == {torch.float64}
+    flat = torch.cat([p.detach().reshape(-1).to(torch.float64 if wide else torch.float32) for p in params])
     for reply in replies:
         read = read_layers(reply.layers, params)
         if isinstance(read, str):
@@ -164,6 +178,15 @@ def size_faults(sq_norms: Scores, norm_ratio: float | None) -> dict[int, str]:
     return faults
 
 
+def idle_faults(sq_lengths: Scores) -> dict[int, str]:
+    """The positions that sent the model back unchanged, and the reason to count them in no average.
+
+    >>> idle_faults(np.array([1.0, 0.0]))
+    {1: 'idle: it returned the model unchanged'}
+    """
+    return {int(i): "idle: it returned the model unchanged" for i in np.flatnonzero(sq_lengths == 0)}
+
+
 def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores) -> list[str]:
     """One line for every client whose example count was clipped."""
     return [
@@ -173,17 +196,30 @@ def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores)
     ]
 
 
-def cut_notes(client_ids: Collection[str], shares: Scores) -> list[str]:
-    """One line for every client of whose buffers more than a tenth was cut: a few far values are nobody's fault.
+def buffer_notes(client_ids: Collection[str], shares: Scores) -> list[str]:
+    """One line for every client of whose buffers more than a tenth is far off: a few far values are nobody's fault.
 
-    >>> cut_notes(["a", "b"], np.array([0.01, 0.5]))
-    ['client b: 50% of its buffers (values that are not trained) lie far from those of the others and were cut']
+    >>> buffer_notes(["a", "b"], np.array([0.01, 0.5]))
+    ["client b: its buffers (values that are not trained) lie far from the others', whose median counts"]
     """
     return [
-        f"client {client}: {share:.0%} of its buffers (values that are not trained) lie far from those of the others "
-        "and were cut"
+        f"client {client}: its buffers (values that are not trained) lie far from the others', whose median counts"
         for client, share in zip(client_ids, shares.tolist(), strict=True)
         if share > 0.1
+    ]
+
+
+def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], used: torch.dtype) -> list[str]:
+    """One line for every client that sent wider numbers than the model's, which were rounded.
+
+    >>> type_notes(["a", "b"], [{torch.float32}, {torch.float64}], torch.float32)
+    ["client b: sent float64; the model's float32 counts"]
+    """
+    name = str(used).removeprefix("torch.")
+    return [
+        f"client {client}: sent float64; the model's {name} counts"
+        for client, types in zip(client_ids, sent, strict=True)
+        if used != torch.float64 and torch.float64 in types
     ]
 
 

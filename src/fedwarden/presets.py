@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
+from .admission import Admission
 from .core.registry import register
 from .warden import Warden, Watch
+
+BELIEVED = Admission(count_ratio=10.0, max_share=None)  # where nothing is guarded, counts weigh as in FedAvg
 
 
 @register("preset", "none")
 def none(weighted: bool = True) -> Warden:
     """No guard: plain FedAvg behind admission."""
-    return Warden(aggregator={"name": "mean", "weighted": weighted})
+    return Warden(aggregator={"name": "mean", "weighted": weighted}, admission=BELIEVED)
 
 
 @register("preset", "pid-made")
@@ -25,7 +28,7 @@ def pid_made(
 
 
 @register("preset", "auto")
-def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
+def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5) -> Warden:
     """The default: no number of attackers and no tuning, from 4 clients on.
 
     Four watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
@@ -36,17 +39,21 @@ def auto(alpha: float = 0.05, weighted: bool = True) -> Warden:
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
+    far, against = {"name": "excess", "alpha": alpha}, {"name": "excess", "alpha": alpha, "effect": 0.25}
+    let_in = {"name": "offset", "limit": 1.0}
     watches = [
         Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
         Watch("direction", direction, gathered, start_round=1, name="direction"),
         Watch("relative_distance", "raw", once, start_round=1, name="gross"),
-        Watch("twins", "raw", once, start_round=1, name="twins"),
+        Watch("relative_distance", far, let_in, start_round=1, name="far", fleeting=True),
+        Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
         Watch(
             {"name": "divergence", "relative": True}, distance, gathered, start_round=1, name="representations",
             optional=True,
         ),
     ]  # fmt: skip
-    return Warden(watches, "quarantine", {"name": "mean", "weighted": weighted}, remeasure=True)
+    mean = {"name": "mean", "weighted": weighted}
+    return Warden(watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, shorten=shorten)
 
 
 @register("preset", "watch")
@@ -65,4 +72,4 @@ def watch(limit: float = 6.0, weighted: bool = True) -> Warden:
         Watch("probe_loss", "standard", z, start_round=1, optional=True),
         Watch("ensemble", "ewma", {"name": "offset", "limit": 2.5}, start_round=3),
     ]
-    return Warden(watches, "observe", {"name": "mean", "weighted": weighted})
+    return Warden(watches, "observe", {"name": "mean", "weighted": weighted}, admission=BELIEVED)

@@ -10,16 +10,22 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from .admission import Admission, Reply, admit, clip_counts, clipped_notes, cut_notes, screen, size_faults
+from .admission import (
+    Admission, Reply, admit, buffer_notes, clipped_notes, idle_faults, screen, size_faults, type_notes,
+)  # fmt: skip
 from .core.errors import ConfigError
 from .core.html import facts
+from .core.linalg import copy_leaders, squared_distances
 from .core.protocols import Aggregator, Decision, History, Policy, Rule, Signal, equip
 from .core.registry import component, describe, make
 from .core.series import Series
 from .core.stats import Mask, Scores, mad
+from .core.trial import Trial
 from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, WatchRecord
 from .core.updates import Updates
+from .core.words import count, listed
 
 Combine = Literal["any", "all", "vote"]
 RECENT = 100  # rounds that a warden can show
@@ -30,7 +36,8 @@ class Watch:
     """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
 
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
-    warden is equipped with one that has what it needs.
+    warden is equipped with one that has what it needs. Who a ``fleeting`` watch flags is left out of the round and
+    no longer, whatever the policy does with those whom the others flag.
     """
 
     signal: Signal
@@ -39,6 +46,7 @@ class Watch:
     start_round: int = 2
     name: str = ""
     optional: bool = False
+    fleeting: bool = False
 
     def __init__(
         self,
@@ -48,12 +56,14 @@ class Watch:
         start_round: int = 2,
         name: str = "",
         optional: bool = False,
+        fleeting: bool = False,
     ) -> None:
         for key, value in (("signal", signal), ("history", history), ("rule", rule)):
             object.__setattr__(self, key, component(key, value))
         object.__setattr__(self, "start_round", start_round)
         object.__setattr__(self, "name", name or describe(self.signal)["name"])
         object.__setattr__(self, "optional", optional)
+        object.__setattr__(self, "fleeting", fleeting)
 
 
 @dataclass(frozen=True)
@@ -66,13 +76,33 @@ class Memory:
     aggregator: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Guard:
+    """How a round is judged; frozen.
+
+    ``remeasure`` measures again without the clients just flagged, so that they do not pull the centre. With
+    ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
+    different updates of clients in good standing have come. Updates longer than ``shorten`` times the median one of
+    those that are kept are shortened to that.
+    """
+
+    watches: tuple[Watch, ...]
+    policy: Policy
+    combine: Combine = "any"
+    remeasure: bool = False
+    share_copies: bool = False
+    quorum: int = 1
+    shorten: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What the watches and the policy make of one round's measurements."""
+    """What the watches and the policy make of one round's measurements; ``doubted`` are left out of it alone."""
 
     memory: Memory
     watches: tuple[WatchRecord, ...]
     flagged: Mask
+    doubted: Mask
     weights: Scores
 
 
@@ -89,73 +119,106 @@ def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
 
 
 def judge(
+    guard: Guard,
     memory: Memory,
-    watches: Sequence[Watch],
-    policy: Policy,
-    combine: Combine,
     round: int,
     client_ids: tuple[str, ...],
-    signals: Sequence[Scores | Reading],
+    signals: Sequence[Reading],
     trusted: Mask,
-    suspects: Mask | None = None,
+    decides: bool,
+    flagged: Mask,
+    doubted: Mask,
 ) -> Judgement:
-    """Decide from measurements alone; ``suspects`` are flagged already, by an earlier look at the same round.
+    """Decide from measurements alone; who is ``flagged`` or ``doubted`` by an earlier look at the round stays so.
 
-    A score that is not a number cannot be compared, so its client is flagged.
+    A score that is not a number cannot be compared, so its client is flagged. A guard that does not decide, because
+    there are too few to compare, remembers nothing of the round either.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
-    for watch, past, test, signal in zip(watches, memory.histories, memory.tests, signals, strict=True):
-        values, parts = (signal.values, signal.parts) if isinstance(signal, Reading) else (signal, {})
+    for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
+        values, parts = signal.values, signal.parts
         state, scores = watch.history.step(past, client_ids, values, trusted)
-        active = round >= watch.start_round
+        active = decides and round >= watch.start_round
         sound = np.isfinite(scores)
         verdict = watch.rule(scores[trusted & sound], test + 1)
-        flagged = ((scores > verdict.threshold) | ~sound) & active
-        histories.append(state)
+        above = ((scores > verdict.threshold) | ~sound) & active
+        histories.append(state if decides else past)
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
-        records.append(
-            WatchRecord(watch.name, values, scores, verdict.threshold, flagged, verdict.warning, parts, words)
-        )
+        records.append(WatchRecord(watch.name, values, scores, verdict.threshold, above, verdict.warning, parts, words))
         severity = np.maximum(severity, _severity(scores, trusted))
-    flagged = combine_flags([r.flagged for r in records], combine) if records else np.zeros(len(client_ids), bool)
-    if suspects is not None:
-        flagged = flagged | suspects
-    excluded, weights = policy.step(memory.excluded, Decision(client_ids, flagged, severity))
+    lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if not w.fleeting]
+    fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.fleeting]
+    flagged = flagged | combine_flags(lasting, guard.combine) if lasting else flagged
+    doubted = (doubted | combine_flags(fleeting, "any") if fleeting else doubted) & ~flagged
+    excluded, weights = guard.policy.step(memory.excluded, Decision(client_ids, flagged, severity, doubted))
     after = replace(memory, histories=tuple(histories), tests=tuple(tests), excluded=excluded)
-    return Judgement(after, tuple(records), flagged, weights)
+    return Judgement(after, tuple(records), flagged, doubted, weights)
 
 
 def decide(
+    guard: Guard,
     memory: Memory,
-    watches: Sequence[Watch],
-    policy: Policy,
-    combine: Combine,
-    remeasure: bool,
     round: int,
     client_ids: tuple[str, ...],
+    leaders: NDArray[np.int_],
     measure: Callable[[Mask], Sequence[Scores | Reading]],
 ) -> Judgement:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
     ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
-    updates there, a replay what was recorded. Never takes half of the clients in good standing out of the reference:
-    who is left must be a majority.
+    updates there, a replay what was recorded. ``leaders`` says of whom each client sends a copy, itself for most: a
+    copy has the measurements of its leader and no part in what is normal. Never takes half of the clients in good
+    standing out of the reference: who is left must be a majority.
     """
-    standing = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
-    suspects = np.zeros(len(client_ids), bool)
-    judgement = None
+    n = len(client_ids)
+    good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    standing = good & (leaders == np.arange(n))
+    decides = int(standing.sum()) >= guard.quorum
+    judgement, flagged, doubted = None, np.zeros(n, bool), np.zeros(n, bool)
     while True:
-        trusted = standing & ~suspects
-        new = judge(memory, watches, policy, combine, round, client_ids, measure(trusted), trusted, suspects)
-        found = new.flagged & standing
+        trusted = standing & ~(flagged | doubted)
+        signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
+        new = judge(guard, memory, round, client_ids, signals, trusted, decides, flagged, doubted)
+        found = (new.flagged | new.doubted) & standing
         if judgement is not None and 2 * found.sum() >= standing.sum():
             return judgement
         judgement = new
-        if not remeasure or (found == suspects).all():
+        if not guard.remeasure or (found == standing & ~trusted).all():
             return judgement
-        suspects = found
+        flagged, doubted = new.flagged & good, new.doubted & good
+
+
+def shortening(lengths: Scores, kept: Mask, ratio: float | None) -> Scores:
+    """The factors that bring updates down to some times the median length of those that are kept.
+
+        f_i = min(1, ratio * lower median over kept j of ||x_j|| / ||x_i||)
+
+    >>> shortening(np.array([1.0, 2.0, 8.0]), np.ones(3, bool), ratio=2.0).tolist()
+    [1.0, 1.0, 0.5]
+    """
+    if ratio is None:
+        return np.ones(len(lengths))
+    limit = ratio * float(np.quantile(lengths[kept], 0.5, method="lower"))
+    return np.divide(limit, lengths, out=np.ones(len(lengths)), where=lengths > limit)
+
+
+def one_vote(weights: Scores, counts: Scores, leaders: NDArray[np.int_]) -> tuple[Scores, Scores]:
+    """Weights and counts in which the first of some copies that is not left out stands for all of them.
+
+    Its count is the largest of theirs: whoever copies a client must not take weight from it.
+
+    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0]), np.array([9.0, 5.0, 7.0, 3.0]), np.array([0, 0, 0, 3]))
+    (array([0., 1., 0., 1.]), array([9., 7., 7., 3.]))
+    """
+    weights, counts = weights.copy(), counts.copy()
+    for leader in np.unique(leaders):
+        group = np.flatnonzero((leaders == leader) & (weights > 0))
+        if len(group) > 1:
+            counts[group[0]] = counts[group].max()
+            weights[group[1:]] = 0.0
+    return weights, counts
 
 
 class Warden:
@@ -177,8 +240,11 @@ class Warden:
         combine: Combine = "any",
         admission: Admission | None = None,
         remeasure: bool = False,
+        share_copies: bool = False,
+        quorum: int = 1,
+        shorten: float | None = None,
     ) -> None:
-        """``remeasure`` measures again without the clients just flagged, so that they do not pull the centre."""
+        """For ``combine``, ``remeasure``, ``share_copies``, ``quorum`` and ``shorten`` see :class:`Guard`."""
         if combine not in ("any", "all", "vote"):
             raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
         self.watches = tuple(w for w in watches if not w.optional)
@@ -190,7 +256,8 @@ class Warden:
         self.aggregator: Aggregator = component("aggregator", aggregator)
         self.combine: Combine = combine
         self.admission = admission or Admission()
-        self.remeasure = remeasure
+        self.remeasure, self.share_copies, self.quorum, self.shorten = remeasure, share_copies, quorum, shorten
+        self.trial: Trial | None = None
         self.memory = self._blank()
         self.recent: deque[RoundRecord] = deque(maxlen=RECENT)
 
@@ -200,6 +267,13 @@ class Warden:
         warden = make("preset", name, **options)
         assert isinstance(warden, cls)
         return warden
+
+    @property
+    def guard(self) -> Guard:
+        """How this warden judges a round, as a value."""
+        return Guard(
+            self.watches, self.policy, self.combine, self.remeasure, self.share_copies, self.quorum, self.shorten
+        )
 
     @property
     def excluded(self) -> tuple[str, ...]:
@@ -220,6 +294,7 @@ class Warden:
         self.watches = (*(replace(w, signal=equip(w.signal, server)) for w in self.watches), *ready)
         self.waiting = tuple(left)
         self.aggregator = equip(self.aggregator, server)
+        self.trial = Trial.of(server)
         self.memory = self._blank()
         return self
 
@@ -256,15 +331,18 @@ class Warden:
         if not len(inside):
             notes.append(f"no usable reply ({len(rejections)} rejected); the model is kept")
             return self._remember(_zeros(cohort), self._record(cohort, keep, None, rejections, notes, np.zeros(0)))
+        leaders = self._leaders(inside)
         judgement = decide(
-            self.memory, self.watches, self.policy, self.combine, self.remeasure, inside.round, inside.client_ids,
+            self.guard, self.memory, inside.round, inside.client_ids, leaders,
             lambda trusted: self._measure(replace(inside, trusted=trusted)),
         )  # fmt: skip
-        notes += [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
-        state, aggregate = self._aggregate(inside, judgement.weights, notes)
+        notes += judgement_notes(self.guard, judgement, inside.client_ids, leaders)
+        weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
+        state, aggregate = self._aggregate(replace(inside, num_examples=counts), weights, notes)
         self.memory = replace(judgement.memory, aggregator=state)
-        weights = judgement.weights if aggregate.weights is None else aggregate.weights
-        return self._remember(aggregate.update, self._record(cohort, keep, judgement, rejections, notes, weights))
+        weights = weights if aggregate.weights is None else aggregate.weights
+        update = self._install(aggregate.update, cohort.params, notes)
+        return self._remember(update, self._record(cohort, keep, judgement, rejections, notes, weights))
 
     def state_dict(self) -> dict[str, Any]:
         """All that is remembered, as plain numbers and tensors."""
@@ -321,18 +399,41 @@ class Warden:
         keep = index.tolist()
         inside = self._standing(cohort.select(keep))
         if keep:
-            norms = inside.updates.survey(inside.reference, inside.shares).sq_norms
-            if faults := size_faults(norms, self.admission.norm_ratio):
+            survey = inside.updates.survey(inside.reference, inside.shares)
+            faults = size_faults(survey.sq_norms, self.admission.norm_ratio)
+            if inside.updates.measured:
+                faults |= idle_faults(survey.sq_lengths)
+            if faults:
                 refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
                 keep = [k for i, k in enumerate(keep) if i not in faults]
                 inside = self._standing(cohort.select(keep))
         notes = clipped_notes(inside.client_ids, cohort.num_examples[keep], inside.num_examples)
+        notes += type_notes(inside.client_ids, inside.updates.types(), inside.updates.dtype)
         return inside, keep, refused, notes
 
+    def _leaders(self, cohort: Cohort) -> NDArray[np.int_]:
+        """Of whom each client sends a copy, if anybody asks; clients in good standing lead."""
+        if not self.share_copies:
+            return np.arange(len(cohort))
+        return copy_leaders(squared_distances(cohort.updates.gram()), cohort.trusted)
+
+    def _install(self, update: torch.Tensor, params: torch.Tensor | None, notes: list[str]) -> torch.Tensor:
+        """The update, unless the model that it makes gives no numbers where the last one does."""
+        if self.trial is None or params is None:
+            return update
+        params = params.to(update)
+        floored = self.trial.floored(params, update)
+        if floored is not update:
+            notes.append("a variance of the new model was below 0; it is set to 0")
+        if not self.trial.sound(params + floored) and self.trial.sound(params):
+            notes.append("the new model gives no finite output; the last one is kept")
+            return torch.zeros_like(update)
+        return floored
+
     def _standing(self, cohort: Cohort) -> Cohort:
-        counts = clip_counts(cohort.num_examples, self.admission.count_ratio, self.admission.max_share)
+        counts = self.admission.clip(cohort.client_ids, cohort.num_examples)
         trusted = np.array([c not in self.memory.excluded for c in cohort.client_ids], dtype=bool)
-        return replace(cohort, num_examples=counts, trusted=trusted)
+        return replace(cohort, num_examples=counts, trusted=trusted, claimed=cohort.num_examples)
 
     def _measure(self, cohort: Cohort) -> list[Scores | Reading]:
         """Every watch's signal; one that several watches share is measured once."""
@@ -347,19 +448,25 @@ class Warden:
             notes.append(f"all {len(cohort)} clients are excluded; the model is kept")
             return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
         counts, kept = cohort.num_examples.copy(), weights > 0
-        counts[kept] = clip_counts(counts[kept], None, self.admission.max_share)  # a share of those that are left
+        counts[kept] = self.admission.clip([c for c, k in zip(cohort.client_ids, kept, strict=True) if k], counts[kept])
         updates = cohort.updates
-        if self.admission.buffer_limit is not None:
-            updates, cut = updates.bounded(self.admission.buffer_limit, kept)
-            notes += cut_notes(cohort.client_ids, np.where(kept, cut, 0.0))
+        factors = shortening(updates.lengths(), kept, self.shorten)
+        if (factors < 1).any():
+            updates = updates.mixed(np.diag(factors))
         try:
             cohort = replace(cohort, num_examples=counts, updates=updates)
-            return self.aggregator.step(self.memory.aggregator, cohort, weights)
+            state, made = self.aggregator.step(self.memory.aggregator, cohort, weights)
         except ValueError as error:
             notes.append(
                 f"the aggregator could not combine {int((weights > 0).sum())} updates ({error}); the model is kept"
             )
             return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
+        if self.admission.buffers == "median" and len(made.update):
+            agreed, far = updates.agreed(kept)
+            notes += buffer_notes(cohort.client_ids, np.where(kept, far, 0.0))
+            for a, b in updates.buffers:
+                made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
+        return state, made
 
     def _record(
         self,
@@ -405,6 +512,32 @@ def _severity(scores: Scores, trusted: Mask) -> Scores:
     """Robust z of every client relative to those in good standing."""
     reference = scores[trusted] if trusted.any() else scores
     return np.asarray((scores - np.median(reference)) / (mad(reference) + 1e-12), dtype=np.float64)
+
+
+def judgement_notes(
+    guard: Guard, judgement: Judgement, client_ids: Sequence[str], leaders: NDArray[np.int_]
+) -> list[str]:
+    """What a judgement leaves to be said of the round."""
+    notes = [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
+    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)):
+        words = [r.words for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
+        notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
+    for i in np.unique(leaders[leaders != np.arange(len(leaders))]):
+        names = [client_ids[j] for j in np.flatnonzero(leaders == i)]
+        notes.append(f"clients {listed(names)} sent the same update: they share one vote")
+    voters = len(np.unique(leaders[[c not in judgement.memory.excluded for c in client_ids]]))
+    if guard.watches and voters < guard.quorum:
+        notes.append(
+            f"{count(voters, 'different update')} of clients in good standing: too few to decide on anybody; "
+            f"expected {guard.quorum}"
+        )
+    return notes
+
+
+def _of_leaders(signal: Scores | Reading, leaders: NDArray[np.int_]) -> Reading:
+    """A signal in which every copy has the values of its leader."""
+    values, parts = (signal.values, signal.parts) if isinstance(signal, Reading) else (signal, {})
+    return Reading(values[leaders], {name: part[leaders] for name, part in parts.items()})
 
 
 def _zeros(cohort: Cohort) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -40,15 +41,16 @@ class Layout:
     def d(self) -> int:
         return sum(self.sizes)
 
+    def ranges(self) -> list[tuple[str, int, int]]:
+        """Name, first column and the column after the last of every entry."""
+        stops = list(accumulate(self.sizes))
+        return [(name, stop - size, stop) for name, size, stop in zip(self.names, self.sizes, stops, strict=True)]
+
     @property
     def measured(self) -> tuple[tuple[int, int], ...]:
         """The column ranges of the parameters."""
-        ranges, start = [], 0
-        for size, parameter in zip(self.sizes, self.is_parameter, strict=True):
-            if parameter:
-                ranges.append((start, start + size))
-            start += size
-        return tuple(ranges)
+        pairs = zip(self.ranges(), self.is_parameter, strict=True)
+        return tuple((start, stop) for (_, start, stop), parameter in pairs if parameter)
 
     def flatten(self, state: Mapping[str, Tensor]) -> Tensor:
         """One float32 vector; a copy."""

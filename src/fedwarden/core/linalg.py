@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .stats import Scores
+from .stats import Mask, Scores
 
 
 def distances_to(gram: NDArray[np.float64], weights: Scores) -> Scores:
@@ -64,6 +64,33 @@ def squared_distances(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     squares = np.diag(gram)[:, None] + np.diag(gram)[None, :] - 2 * gram
     return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)
+
+
+def copy_leaders(squares: NDArray[np.float64], first: Mask, ratio: float = 5.0) -> NDArray[np.int_]:
+    """For every row the row that it is a copy of, which is itself for most.
+
+        copies: ||x_i - x_j|| <= m / ratio,   m = median over i of the (upper) median over j != i of ||x_i - x_j||
+
+    Rows are taken in their order, those marked ``first`` before the others; one that is no copy of an earlier one leads
+    those that are copies of it. m stays a distance between different clients while less than half of them copy one.
+
+    >>> points = np.array([0.0, 1.0, 3.0, 6.0, 6.0])
+    >>> copy_leaders((points[:, None] - points) ** 2, np.array([True, True, True, False, True])).tolist()
+    [0, 1, 2, 4, 4]
+    """
+    n = len(squares)
+    leaders = np.arange(n)
+    if n < 2:
+        return leaders
+    others = squares[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+    near = squares <= np.median(np.quantile(others, 0.5, axis=1, method="higher")) / ratio**2
+    free = np.ones(n, bool)
+    for i in np.argsort(~first, kind="stable"):
+        if free[i]:
+            leaders[near[i] & free] = i
+            leaders[i] = i
+            free &= leaders != i
+    return leaders
 
 
 def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -72,22 +72,20 @@ def middle(n: int) -> tuple[int, int]:
     return (n - 1) // 2, n // 2 + 1
 
 
-def usual_range(block: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """How far from the median of a column a value may lie, in median absolute deviations: (n, b) -> (b,), (b,).
+def far_off(block: Tensor, reference: Tensor, limit: float) -> Tensor:
+    """Which values lie more than some median absolute deviations of the reference rows from their median.
 
-        [m_k - limit s_k, m_k + limit s_k],   s_k = max(MAD_k, median of all MADs)
+        |x_ik - m_k| > limit MAD_k
 
-    A column on which most happen to agree is given the spread of the others.
+    A column is judged on its own scale.
 
     >>> import torch
-    >>> low, high = usual_range(torch.tensor([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), limit=2.0)
-    >>> low.tolist(), high.tolist()
-    ([0.0, 5.0], [4.0, 5.0])
+    >>> rows = torch.tensor([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]])
+    >>> far_off(torch.tensor([[3.0, 5.0], [9.0, 5.1]]), rows, limit=2.0).tolist()
+    [[False, False], [True, True]]
     """
-    centre = median(block)
-    spread = median((block - centre).abs())
-    spread = spread.clamp(min=float(spread.median()))
-    return centre - limit * spread, centre + limit * spread
+    centre = median(reference)
+    return (block - centre).abs() > limit * median((reference - centre).abs())
 
 
 def nearest_mean(block: Tensor, keep: int) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from .stats import Mask, Scores
 from .types import Aggregate, Cohort, Reading, Server, Verdict
@@ -30,11 +32,15 @@ class History(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The watches' combined word on a round: who is flagged, and how far out each client stands."""
+    """The watches' combined word on a round: who is flagged, and how far out each client stands.
+
+    ``doubted`` marks who is to be left out of this round and no longer.
+    """
 
     client_ids: tuple[str, ...]
     flagged: Mask
     severity: Scores
+    doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
 
 
 class Policy(Protocol):

@@ -19,8 +19,8 @@ class Cohort:
     """The clients of one round and what they sent: the only thing that signals and aggregators see.
 
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
-    that define what is normal, those not excluded in an earlier round; everybody by default. It has no field for the
-    truth.
+    that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
+    counts that are believed, ``claimed`` those that were sent; the same by default. It has no field for the truth.
     """
 
     round: int
@@ -29,6 +29,7 @@ class Cohort:
     num_examples: Scores
     params: Tensor | None = None
     trusted: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    claimed: Scores = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         counts = np.asarray(self.num_examples, dtype=np.float64)
@@ -37,7 +38,8 @@ class Cohort:
         object.__setattr__(self, "num_examples", counts)
         trusted = np.asarray(self.trusted, bool) if len(self.trusted) else np.ones(len(self.client_ids), bool)
         object.__setattr__(self, "trusted", trusted)
-        sizes = {len(self.client_ids), len(self.updates), len(counts), len(trusted)}
+        object.__setattr__(self, "claimed", self.claimed if len(self.claimed) else counts)
+        sizes = {len(self.client_ids), len(self.updates), len(counts), len(trusted), len(self.claimed)}
         if len(sizes) > 1:
             raise ValueError(
                 f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
@@ -71,6 +73,7 @@ class Cohort:
             self.num_examples[keep],
             self.params,
             self.trusted[keep],
+            self.claimed[keep],
         )
 
 
@@ -79,14 +82,16 @@ class Server:
     """What the server holds besides the updates: the architecture, samples of its own, and training on them.
 
     ``probe`` are inputs, or makes them from the round's parameters; ``labels`` are their classes. ``root`` gives the
-    update that the server's own training makes of a model in a round: (params, round) -> (d,). A component that needs
-    one of them has a method ``equip(server)`` that returns itself with it.
+    update that the server's own training makes of a model in a round: (params, round) -> (d,). ``blank`` is an input,
+    such as zeros, to try a new model on where there is no probe. A component that needs one of them has a method
+    ``equip(server)`` that returns itself with it.
     """
 
     model: nn.Module | None = None
     probe: Tensor | Callable[[Tensor], Tensor] | None = None
     labels: Tensor | None = None
     root: Callable[[Tensor, int], Tensor] | None = None
+    blank: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

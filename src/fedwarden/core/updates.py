@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from . import fused
-from .order import nearest_mean, ranked_mean, usual_range
+from .order import far_off, median, nearest_mean, ranked_mean
 from .rows import Plan, Segment, layers, pieces, plan, ranges, shifted, tensor
 from .stats import Mask, Scores
 
@@ -29,6 +29,7 @@ BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-lev
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 ARRAYS = (np.ndarray, Tensor)
+FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
 
 
@@ -57,9 +58,19 @@ class Survey:
 
 
 class Updates:
-    """The rows of n clients, read as blocks (n, b) of float32 (float64 where a client sent float64)."""
+    """The rows of n clients, read as blocks (n, b) of one floating type.
 
-    def __init__(self, segments: Sequence[Segment], base: Tensor | None = None, maps: Sequence[mmap.mmap] = ()) -> None:
+    It is that of ``base``, the global model; without one, float64 where every client sent float64, else float32. No
+    single client decides it.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        base: Tensor | None = None,
+        maps: Sequence[mmap.mmap] = (),
+        dtype: torch.dtype | None = None,
+    ) -> None:
         if not segments:
             raise ValueError("updates need at least one layer; got none")
         self.segments = tuple(segments)
@@ -67,8 +78,8 @@ class Updates:
         self.d = segments[-1].stop
         given = [t for s in segments for t in ((s.given,) if isinstance(s.given, Tensor) else s.given)]
         self.device = given[0].device if given else torch.device("cpu")
-        wide = any(t.dtype == torch.float64 for t in given)
-        self.dtype = torch.float64 if wide else torch.float32
+        types = {t.dtype for t in given if t.dtype.is_floating_point} if base is None else {base.dtype}
+        self.dtype = dtype or (torch.float64 if types == {torch.float64} else torch.float32)
         if base is not None and base.numel() != self.d:
             raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
@@ -156,42 +167,24 @@ class Updates:
         fewer._gram = None if self._gram is None else self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
         return fewer
 
-    def bounded(self, limit: float, reference: Mask) -> tuple[Updates, Scores]:
-        """The rows with what is not measured cut to the usual range of the reference rows, and each one's share of it.
+    def agreed(self, reference: Mask) -> tuple[Tensor, Scores]:
+        """The median of the reference rows in the columns that are not measured, and each row's share far off from it.
 
-        Nothing else looks at those columns, and a client could send any variance in them. Rows without such columns, or
-        without anything to cut, are these rows themselves; otherwise their survey is used up.
+        Nothing else looks at those columns, and a client could send any variance in them: only a majority moves a
+        median.
         """
-        loose = [(i, s) for i, s in enumerate(self.segments) if not s.measured]
+        loose = [self.block(s, s.start, s.stop) for s in self.segments if not s.measured]
         if not loose or not reference.any():
-            return self, np.zeros(self.n)
-        blocks = [self.block(s, s.start, s.stop) for _, s in loose]
-        block = torch.cat(blocks, dim=1)
-        bounds = usual_range(block[torch.from_numpy(reference).to(self.device)], limit)
-        kept = block.clamp(*bounds)
-        cut = kept != block
-        if not bool(cut.any()):
-            return self, np.zeros(self.n)
-        segments, survey, start = list(self.segments), self._survey, 0
-        for (i, s), before in zip(loose, blocks, strict=True):
-            stop = start + before.shape[1]
-            base = 0.0 if self.base is None else self.base[s.start : s.stop]
-            sent = torch.stack([row.to(self.dtype) for row in s.rows])
-            after = kept[:, start:stop]
-            segments[i] = Segment(s.start, s.stop, torch.where(cut[:, start:stop], after + base, sent), False)
-            if survey is not None:
-                shares = torch.as_tensor(survey[1].shares).to(self.device, self.dtype)
-                survey[1].total[s.start : s.stop] = shares @ after  # summed anew: taking out what was cut costs digits
-            start = stop
-        found = Updates(segments, self.base, self.maps)
-        found._survey, self._survey = survey, None
-        found._sq_lengths, found._gram = self._sq_lengths, self._gram
-        return found, np.asarray(cut.double().mean(dim=1).cpu().numpy(), dtype=np.float64)
+            return torch.empty(0, dtype=self.dtype, device=self.device), np.zeros(self.n)
+        block = torch.cat(loose, dim=1)
+        usual = block[torch.from_numpy(reference).to(self.device)]
+        far = far_off(block, usual, FAR_OFF).double().mean(dim=1)
+        return median(usual), np.asarray(far.cpu().numpy(), dtype=np.float64)
 
     def mixed(self, matrix: NDArray[np.float64]) -> Updates:
         """Rows that are combinations of these rows, one per row of the matrix, formed block by block as they are read.
 
-        y_i = sum_j matrix_ij x_j,   sum_j matrix_ij = 1
+        y_i = sum_j matrix_ij x_j
         """
         return Mixed(self, matrix)
 
@@ -200,6 +193,13 @@ class Updates:
         for segment, start, stop in pieces(self.segments, self._width(), self.maps):
             if segment.measured or not measured_only:
                 yield start, stop, self.block(segment, start, stop)
+
+    def types(self) -> list[set[torch.dtype]]:
+        """The floating types in which each row arrived."""
+        floating = [s for s in self.segments if not isinstance(s.given, Tensor)]
+        shared = {s.given.dtype for s in self.segments if isinstance(s.given, Tensor)}
+        rows = [shared | {s.rows[i].dtype for s in floating} for i in range(self.n)]
+        return [{dtype for dtype in row if dtype.is_floating_point} for row in rows]
 
     def sent(self, i: int) -> list[Tensor]:
         """Row i as it arrived, the base not taken off: in one piece where the rows are one array, else by segment."""
@@ -245,6 +245,11 @@ class Updates:
     def measured(self) -> list[tuple[int, int]]:
         """The column ranges that enter distances."""
         return [(s.start, s.stop) for s in self.segments if s.measured]
+
+    @property
+    def buffers(self) -> list[tuple[int, int]]:
+        """The column ranges that do not."""
+        return [(s.start, s.stop) for s in self.segments if not s.measured]
 
     def lengths(self) -> Scores:
         """The norm of every row over the measured columns."""
@@ -360,6 +365,7 @@ class Updates:
             [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), s.measured) for s in self.segments],
             self.base,
             self.maps,
+            self.dtype,
         )
 
     def _products(self) -> NDArray[np.float64]:
@@ -407,9 +413,9 @@ class Mixed(Updates):
     """Rows that are combinations of other rows; see :meth:`Updates.mixed`."""
 
     def __init__(self, source: Updates, matrix: NDArray[np.float64]) -> None:
-        if matrix.ndim != 2 or matrix.shape[1] != source.n or not np.allclose(matrix.sum(axis=1), 1.0):
-            raise ValueError(f"mixing needs rows of {source.n} weights that sum to 1; got shape {matrix.shape}")
-        super().__init__(source.segments, source.base, source.maps)
+        if matrix.ndim != 2 or matrix.shape[1] != source.n:
+            raise ValueError(f"mixing needs rows of {source.n} weights; got shape {matrix.shape}")
+        super().__init__(source.segments, source.base, source.maps, source.dtype)
         self.n, self.source, self.matrix = len(matrix), source, np.asarray(matrix, np.float64)
         self._factors = torch.as_tensor(self.matrix).to(self.device, self.dtype)
 
@@ -433,11 +439,11 @@ class Mixed(Updates):
 
     def _products(self) -> NDArray[np.float64]:
         full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)
-        full[: self.n] = np.pad(self.matrix, ((0, 0), (0, 1)))
+        full[: self.n] = np.column_stack([self.matrix, 1 - self.matrix.sum(axis=1)])  # the rest is the zero vector
         return np.asarray(full @ self.source._products() @ full.T, dtype=np.float64)
 
-    def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
-        return self.source._accumulate(self.matrix.T @ weights, scale, out)
+    def weighted_sum(self, weights: Scores) -> Tensor:
+        return self.source.weighted_sum(self.matrix.T @ np.asarray(weights, np.float64))
 
     def plan(self, width: int) -> Plan | None:
         return None

@@ -23,6 +23,9 @@ class Memory(NamedTuple):
 
 
 BLANK = Memory()
+LEAP = 5.0  # times the usual wobble that a leap is
+LEAP_FROM = 3  # rounds after which a client has a habit
+RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
 
 
 def lower_spread(means: Scores) -> float:
@@ -50,17 +53,26 @@ def allowance(means: Scores, alpha: float, effect: float) -> float:
     return max(effect, -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
 
 
-def gather(evidence: Scores, values: Scores, allowed: float) -> Scores:
-    """A one-sided cumulative sum of what exceeds the allowance, in units of it; one round adds at most 1.
+def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:
+    """A one-sided cumulative sum of the excess over 1; one round adds at most 1 and takes off at most ``forget``.
 
-        e_t = max(0, e_{t-1} + min(l_t / a_t - 1, 1))
+        e_t = max(0, e_{t-1} + min(max(x_t - 1, -forget), 1)),   x_t = l_t / a_t
 
-    Page (1954), with the increments clipped so that a single bad round does not decide.
+    Page (1954). Differs from the paper: a single bad round does not decide, and a good one does not undo it, so that a
+    client cannot attack and behave in turn for ever.
 
-    >>> gather(np.array([0.0, 1.0, 0.0]), np.array([0.6, 0.2, 9.0]), allowed=0.4).round(6).tolist()
-    [0.5, 0.5, 1.0]
+    >>> gather(np.array([0.0, 1.0, 0.0]), np.array([1.5, 0.5, 9.0]), forget=0.25).tolist()
+    [0.5, 0.75, 1.0]
     """
-    return np.maximum(0.0, evidence + np.minimum(values / allowed - 1.0, 1.0))
+    return np.maximum(0.0, evidence + np.clip(excess - 1.0, -forget, 1.0))
+
+
+def update_means(means: Scores, rounds: Scores, values: Scores) -> Scores:
+    """The mean of each client's values so far, each cut to [-1, 1].
+
+    One wild round must not stretch a client's mean, nor through it what the cohort is allowed.
+    """
+    return np.asarray(means + (np.clip(values, -1.0, 1.0) - means) / (rounds + 1), dtype=np.float64)
 
 
 @register("history", "evidence")
@@ -68,7 +80,66 @@ def gather(evidence: Scores, values: Scores, allowed: float) -> Scores:
 class Evidence:
     """Cumulative evidence beyond an effect size and beyond the cohort's own heterogeneity.
 
-    ``effect`` is in the signal's own units; the default is 1.7 times as far as the median, in logs.
+    ``effect`` is in the signal's own units; the default is 1.7 times as far as the median, in logs. A good round takes
+    off at most ``forget`` of what a bad one can add.
+    """
+
+    alpha: float = 0.05
+    effect: float = math.log(1.7)
+    forget: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 1 and self.effect > 0 and self.forget >= 0):
+            raise ValueError(f"needs 0 < alpha < 1, effect > 0 and forget >= 0; got {self}")
+
+    def init(self) -> Mapping[str, Any]:
+        return {}
+
+    def step(
+        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[Mapping[str, Any], Scores]:
+        if not len(values):
+            return state, values
+        past = zip(*(state.get(c, BLANK) for c in client_ids), strict=True)
+        evidence, means, rounds = map(np.array, past)
+        means = update_means(means, rounds, values)
+        reference = means if trusted is None or not trusted.any() else means[trusted]
+        scores = gather(evidence, values / allowance(reference, self.alpha, self.effect), self.forget)
+        now = map(Memory._make, zip(scores.tolist(), means.tolist(), (rounds + 1).tolist(), strict=True))
+        return {**state, **dict(zip(client_ids, now, strict=True))}, scores
+
+
+class Habit(NamedTuple):
+    """What a client usually does: the mean of its values, a level that falls fast and rises slowly, and how far its
+    values lie from that level on average; over how many rounds."""
+
+    mean: float = 0.0
+    level: float = 0.0
+    wobble: float = 0.0
+    rounds: int = 0
+
+
+def leap(values: Scores, levels: Scores, wobble: float, effect: float) -> Scores:
+    """How far a client departs from its own level, in units of what is usual among the clients, or of an effect size.
+
+        (l_i - b_i) / max(effect, 5 w),   w = median over clients of the mean |l - b|
+
+    A client that behaves well in most rounds and attacks in some stays within what a cohort of different clients allows;
+    it does not stay within what it did itself.
+
+    >>> leap(np.array([0.1, 1.0]), np.zeros(2), wobble=0.05, effect=0.5).tolist()
+    [0.2, 2.0]
+    """
+    return np.asarray((values - levels) / max(effect, LEAP * wobble), dtype=np.float64)
+
+
+@register("history", "excess")
+@dataclass(frozen=True)
+class Excess:
+    """This round's value in units of the most that is let into a round: beyond 1, the client is no usual one.
+
+    That is twice the allowance of ``evidence``, a round that adds as much to it as one round can; and a leap from what the
+    client did in the rounds before.
     """
 
     alpha: float = 0.05
@@ -86,11 +157,20 @@ class Evidence:
     ) -> tuple[Mapping[str, Any], Scores]:
         if not len(values):
             return state, values
-        past = zip(*(state.get(c, BLANK) for c in client_ids), strict=True)
-        evidence, means, rounds = map(np.array, past)
-        # one wild round must not stretch a client's mean, nor through it what the cohort is allowed
-        means = means + (np.clip(values, -1.0, 1.0) - means) / (rounds + 1)
-        reference = means if trusted is None or not trusted.any() else means[trusted]
-        scores = gather(evidence, values, allowance(reference, self.alpha, self.effect))
-        now = map(Memory._make, zip(scores.tolist(), means.tolist(), (rounds + 1).tolist(), strict=True))
-        return {**state, **dict(zip(client_ids, now, strict=True))}, scores
+        means, levels, wobbles, rounds = map(
+            np.array, zip(*(Habit(*state.get(c, ())) for c in client_ids), strict=True)
+        )
+        normal = np.ones(len(values), bool) if trusted is None or not trusted.any() else trusted
+        means = update_means(means, rounds, values)
+        scores = values / (2 * allowance(means[normal], self.alpha, self.effect))
+        known = rounds >= LEAP_FROM
+        if (known & normal).any():
+            leaps = leap(values, levels, float(np.median(wobbles[known & normal])), self.effect)
+            scores = np.where(known, np.maximum(scores, leaps), scores)
+        first = rounds == 0
+        off = np.where(first, 0.0, values - levels)
+        wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
+        levels = np.where(first, values, levels + np.where(off > 0, RISE, FALL) * off)
+        columns = (c.tolist() for c in (means, levels, wobbles, rounds + 1))
+        now = map(Habit._make, zip(*columns, strict=True))
+        return {**state, **dict(zip(client_ids, now, strict=True))}, np.asarray(scores, dtype=np.float64)

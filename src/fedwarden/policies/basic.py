@@ -25,6 +25,16 @@ def huber_weight(severity: Scores, limit: float) -> Scores:
     return np.asarray(limit / np.maximum(severity, limit), dtype=np.float64)
 
 
+def kept(decision: Decision) -> Scores:
+    """Weight 0 for who is doubted in this round, 1 for the others.
+
+    >>> kept(Decision(("a", "b"), np.zeros(2, bool), np.zeros(2), np.array([True, False]))).tolist()
+    [0.0, 1.0]
+    """
+    doubted = decision.doubted if len(decision.doubted) else np.zeros(len(decision.client_ids), bool)
+    return np.where(doubted, 0.0, 1.0)
+
+
 @register("policy", "observe")
 @dataclass(frozen=True)
 class Observe:
@@ -49,7 +59,7 @@ class Exclude:
         return {}
 
     def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
-        return excluded, np.where(decision.flagged, 0.0, 1.0)
+        return excluded, np.where(decision.flagged, 0.0, kept(decision))
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return True
@@ -58,7 +68,10 @@ class Exclude:
 @register("policy", "quarantine")
 @dataclass(frozen=True)
 class Quarantine:
-    """Exclude flagged clients for good, or until they have been clean for ``parole`` rounds in a row."""
+    """Exclude flagged clients for good, or until they have been clean for ``parole`` rounds in a row.
+
+    Who is only doubted is left out of the round.
+    """
 
     parole: int | None = None
 
@@ -70,15 +83,15 @@ class Quarantine:
         return {}
 
     def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
-        clean = dict(excluded)
-        for client, flagged in zip(decision.client_ids, decision.flagged, strict=True):
-            if flagged:
+        clean, weights = dict(excluded), kept(decision)
+        for client, flagged, weight in zip(decision.client_ids, decision.flagged, weights, strict=True):
+            if flagged or (client in clean and not weight):
                 clean[client] = 0
             elif client in clean:
                 clean[client] += 1
                 if self.parole is not None and clean[client] >= self.parole:
                     del clean[client]
-        return clean, np.array([0.0 if c in clean else 1.0 for c in decision.client_ids])
+        return clean, weights * [c not in clean for c in decision.client_ids]
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return self.parole is not None or client_id not in excluded

@@ -97,4 +97,4 @@ class RelativeDistance:
 
     def __call__(self, cohort: Cohort) -> Scores:
         distances = core_distances(cohort.updates.gram(), cohort.reference)
-        return log_ratio(distances, cohort.num_examples, cohort.reference, self.excuse)
+        return log_ratio(distances, cohort.claimed, cohort.reference, self.excuse)

@@ -104,7 +104,8 @@ class Federation:
     def _server(self) -> Server:
         """The server: training on all of the reserve, and a probe of its first samples or of others."""
         rows, world, device = self.world.reserve, self.world, self.device
-        server = Server(self.model)
+        blank = torch.zeros(1, *world.data.shape, dtype=world.x.dtype, device=device)
+        server = Server(self.model, blank=blank)
         if len(rows):
             own = replace(self.engine, rows={SERVER: rows}, group=0)  # no cycle through self
 
@@ -177,7 +178,8 @@ class Federation:
         return Sight(t, self.params.clone(), models[chosen.index(client)].clone(), len(chosen), share)
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor) -> Cohort:
-        counts = np.array([len(self.world.rows[c]) for c in chosen], dtype=np.float64)
+        claims = self.adversary.claims(t)
+        counts = np.array([len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen], dtype=np.float64)
         updates = (
             Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
         )

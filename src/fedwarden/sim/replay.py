@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.config import override, parse
 from ..core.errors import ConfigError, nearest
 from ..core.registry import describe
 from ..core.stats import Mask, Scores
 from ..core.types import RoundRecord
-from ..warden import Warden, Watch, decide
+from ..warden import Warden, Watch, decide, judgement_notes
 from .metrics import detection
 from .scenario import GuardConfig
 
@@ -37,8 +39,9 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
             continue
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
+        leaders = _leaders(signals) if warden.share_copies else np.arange(len(keep))
         verdict = decide(
-            memory, warden.watches, warden.policy, warden.combine, warden.remeasure, record.round, clients,
+            warden.guard, memory, record.round, clients, leaders,
             lambda trusted, signals=signals: signals,  # type: ignore[misc]
         )  # fmt: skip
         memory = verdict.memory
@@ -59,11 +62,19 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
                 watches=watches,
                 flagged=wide(verdict.flagged, False),
                 excluded=tuple(memory.excluded),
-                notes=tuple(f"{w.name}: {w.warning}" for w in watches if w.warning),
+                notes=tuple(judgement_notes(warden.guard, verdict, clients, leaders)),
                 metrics={},
             )
         )
     return out
+
+
+def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:
+    """Of whom each client sent a copy: a copy was recorded with all the values of the first."""
+    if not signals:
+        return np.zeros(0, int)
+    _, first, group = np.unique(np.array(signals).T, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(first[group.reshape(-1)], dtype=int)
 
 
 def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[str, ...]:
@@ -109,13 +120,17 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         "policy": _table(warden.policy),
         "aggregator": _table(warden.aggregator),
         "admission": {
-            "count_ratio": limits.count_ratio,
-            "max_share": limits.max_share,
-            "norm_ratio": limits.norm_ratio,
-            "buffer_limit": limits.buffer_limit,
+            "count_ratio": limits.count_ratio or math.inf,
+            "max_share": limits.max_share or 1.0,
+            "norm_ratio": limits.norm_ratio or math.inf,
+            "buffers": limits.buffers,
+            "shares": dict(limits.shares),
         },
         "combine": warden.combine,
         "remeasure": warden.remeasure,
+        "share_copies": warden.share_copies,
+        "quorum": warden.quorum,
+        "shorten": warden.shorten,
         "watches": [
             {
                 "name": w.name,
@@ -123,6 +138,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
                 "history": _table(w.history),
                 "rule": _table(w.rule),
                 "start_round": w.start_round,
+                "fleeting": w.fleeting,
             }
             for w in warden.watches
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from ..admission import Admission
 from ..attacks.schedule import strength
 from ..core.config import Strict, override, parse, read_toml
 from ..core.errors import ConfigError
@@ -83,6 +83,7 @@ class AttackConfig(Component):
     """What some clients do, and when: the first ``count``, a random ``share``, or the ``clients`` listed.
 
     From round ``start`` to ``end``, rising over ``ramp`` rounds, ``on`` for some rounds and ``off`` for some in turn.
+    While they attack they claim ``claims`` times the examples that they have.
     """
 
     clients: tuple[int, ...] | None = None
@@ -93,6 +94,7 @@ class AttackConfig(Component):
     ramp: int = Field(0, ge=0)
     on: int | None = Field(None, ge=1)
     off: int = Field(0, ge=0)
+    claims: float = Field(1.0, gt=0)
 
     @model_validator(mode="after")
     def _one_way(self) -> AttackConfig:
@@ -130,19 +132,21 @@ class WatchConfig(Strict):
     rule: Part = Component(name="gesd")
     start_round: int = Field(2, ge=1)
     name: str = ""
+    fleeting: bool = False
 
     def build(self) -> Watch:
         parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        return Watch(**parts, start_round=self.start_round, name=self.name)
+        return Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
 
 
 class AdmissionConfig(Strict):
-    """The limits of what is let in."""
+    """The limits of what is let in; what is not given is the preset's. No limit: ``inf``, or a share of 1."""
 
-    count_ratio: float | None = Field(10.0, ge=1)
+    count_ratio: float | None = Field(None, ge=1)
     max_share: float | None = Field(None, gt=0, le=1)
-    norm_ratio: float | None = Field(1000.0, gt=1)
-    buffer_limit: float | None = Field(6.0, ge=0)
+    norm_ratio: float | None = Field(None, gt=1)
+    buffers: Literal["median", "mean"] | None = None
+    shares: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
 
 
 class GuardConfig(Strict):
@@ -155,6 +159,9 @@ class GuardConfig(Strict):
     aggregator: Part | None = None
     combine: Combine | None = None
     remeasure: bool | None = None
+    share_copies: bool | None = None
+    quorum: int | None = Field(None, ge=1)
+    shorten: float | None = Field(None, gt=0)
     admission: AdmissionConfig = AdmissionConfig()
 
     def build(self, known: frozenset[str] | None = None) -> Warden:
@@ -164,8 +171,11 @@ class GuardConfig(Strict):
             policy=base.policy if self.policy is None else self.policy.make("policy"),
             aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
             combine=self.combine or base.combine,
-            admission=Admission(**self.admission.model_dump(), known=known),
+            admission=replace(base.admission, known=known, **self.admission.model_dump(exclude_none=True)),
             remeasure=base.remeasure if self.remeasure is None else self.remeasure,
+            share_copies=base.share_copies if self.share_copies is None else self.share_copies,
+            quorum=base.quorum if self.quorum is None else self.quorum,
+            shorten=base.shorten if self.shorten is None else self.shorten,
         )
 
 
