@@ -71,30 +71,29 @@ def match(
     asked = {m.metadata.dst_node_id for m in sent}
     found, refused, heard = [], [], set[int]()
     for reply in replies:
-        origin = attempt("unknown", partial(sender, reply, nodes, asked))
-        if isinstance(origin, Rejection):
-            refused.append(origin)
-        elif origin[1]:
-            refused.append(Rejection(name(origin[0]), origin[1]))
+        node = attempt("unknown", partial(sender, reply, nodes, asked))
+        if isinstance(node, Rejection):
+            refused.append(node)
         else:
-            heard.add(origin[0])
-            found.append((name(origin[0]), reply))
+            heard.add(node)
+            found.append((name(node), reply))
     silent = [Rejection(name(node), "did not answer in time") for node in sorted(asked - heard)]
     return found, refused + silent
 
 
-def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> tuple[int, str]:
-    """The node that a reply counts for, and what is wrong with that.
+def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
+    """The node that a reply is from, or :class:`Unfit` where what it says of itself does not agree.
 
-    The error of a dead node carries the SuperLink's id, so replies are matched to the messages they answer.
+    The error of a dead node carries the SuperLink's id, so replies are matched to the messages they answer. Who forged
+    a sender is not known, and nobody is blamed for it by name.
     """
     source = int(reply.metadata.src_node_id)
-    node = nodes.get(reply.metadata.reply_to_message_id, source)
-    if node not in asked:
-        return node, "answered without being asked"
+    node = nodes.get(reply.metadata.reply_to_message_id) if nodes else source
+    if node is None or node not in asked:
+        raise Unfit(f"answered without being asked, in the name of node {source}")
     if node != source and (source in asked or reply.has_content()):
-        return source, "answered in the place of another client"
-    return node, ""
+        raise Unfit(f"answered the message to node {node} in the name of node {source}")
+    return node
 
 
 def open_letters(

@@ -236,7 +236,8 @@ def metrics_of(message: Message) -> MetricRecord:
     if len(found) != 1:
         raise Unfit(f"sent {len(found)} metric records; expected one")
     for key, value in found[0].items():
-        if not all(math.isfinite(number(v)) for v in (value if isinstance(value, list) else [value])):
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(v, int | float) and math.isfinite(number(v)) for v in values):
             raise Unfit(f"its metric '{short(key)}' is not a finite number")
     return found[0]
 
