@@ -14,7 +14,7 @@ from flwr.serverapp import strategy as flower
 from fedwarden.flower import Guarded
 from fedwarden.flower.records import Unfit, view
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, BASES, NODES, LocalGrid, close, content, honest, model, one_round, trained
+from flower.nodes import BAD, BASES, NODES, LocalGrid, close, content, honest, model, one_round, state, trained
 
 from .replies import CRAFTED, HARMLESS, Fuzzer, arrays_by_numpy, raw
 
