@@ -288,7 +288,7 @@ def number(value: Any) -> float:
 
 def scalars(record: Mapping[str, Any] | None, prefix: str = "") -> dict[str, float]:
     """The metrics that are one number each."""
-    return {prefix + key: number(v) for key, v in (record or {}).items() if not isinstance(v, list)}
+    return {prefix + printable(key): number(v) for key, v in (record or {}).items() if not isinstance(v, list)}
 
 
 def listing(names: Iterable[str]) -> str:

@@ -244,9 +244,10 @@ class Guarded(Strategy):
     def _name(self, node: int) -> str:
         """A node's name; its id where ``client_name`` knows none, since any node may send a message."""
         try:
-            return str(self.client_name(node))
+            name = str(self.client_name(node))
         except Exception:
-            return str(node)
+            name = str(node)
+        return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
 
     def _delegate(
         self, t: int, messages: Sequence[Message], notes: list[str]
