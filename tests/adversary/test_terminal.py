@@ -77,13 +77,8 @@ def run(caplog):
     crowd = {node: naming(node) for node in NODES} | {300: failing, 301: poisoned, 302: strange}
     guarded = Guarded(flower.FedAvg(), name=f"run{HOSTILE}".encode("utf-8", "replace").decode(),
                       client_name=lambda node: f"{node}{HOSTILE}")  # fmt: skip
-    log = logging.getLogger("flwr")
-    log.addHandler(caplog.handler)
-    log.setLevel(logging.INFO)
-    try:
-        guarded.start(LocalGrid(crowd), model(), 2)
-    finally:
-        log.removeHandler(caplog.handler)
+    caplog.set_level(logging.INFO, "flwr")
+    guarded.start(LocalGrid(crowd), model(), 2)
     assert len(guarded.warden.excluded) == 1
     return [record.getMessage() for record in caplog.records]
 

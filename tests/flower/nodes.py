@@ -207,9 +207,9 @@ def close(a, b):
         np.testing.assert_allclose(state(a)[name], value, rtol=1e-4, atol=1e-5)
 
 
-def one_round(strategy, nodes):
+def one_round(strategy, nodes, arrays=None):
     """A single round without the ledger, quick enough for a grid of cases."""
     random.seed(0)
-    grid, arrays = LocalGrid(nodes), model()
-    replies = grid.send_and_receive(strategy.configure_train(1, arrays, ConfigRecord(), grid))
+    grid = LocalGrid(nodes)
+    replies = grid.send_and_receive(strategy.configure_train(1, arrays or model(), ConfigRecord(), grid))
     return strategy.aggregate_train(1, replies)

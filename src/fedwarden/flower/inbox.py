@@ -38,6 +38,7 @@ from .records import (
 
 Name = Callable[[int], str]
 T = TypeVar("T")
+SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
 
 
@@ -125,9 +126,9 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     """A reply in the form of the model, or :class:`Unfit`."""
     spoken(message)
     count = number(metrics_of(message).get(key))
+    if count_fault(count) or count < SMALLEST:
+        raise Unfit(count_fault(count) or f"claims {count:g} examples; expected at least {SMALLEST:g}")
     if template is None:
-        if fault := count_fault(count):
-            raise Unfit(fault)
         return Letter(client, message, [], count, form(message), Converted())
     place, record = arrays_of(message)
     settled, converted = template.settle(record)

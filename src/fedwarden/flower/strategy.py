@@ -269,6 +269,7 @@ class Guarded(Strategy):
             )
         if arrays is None:
             for strategy, state in before:
+                vars(strategy).clear()
                 vars(strategy).update(state)
         return arrays, metrics
 
