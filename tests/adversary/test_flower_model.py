@@ -17,6 +17,8 @@ from fedwarden.store.ledger import Ledger
 from flower.conftest import quiet  # noqa: F401
 from flower.nodes import BAD, BASES, NODES, LocalGrid, N, content, evaluated, honest, model, one_round, state, trained
 
+from .replies import CRAFTED, HOSTILE, raw
+
 
 def sending(node, change):
     """A node that is honest but for what a function makes of its arrays."""
@@ -423,6 +425,32 @@ def test_another_experiments_run_is_not_continued(kind, tmp_path, caplog):
     assert start(tmp_path, rounds=6).done == 2  # and the first experiment can still be continued, for more rounds
     with Ledger(tmp_path) as ledger:
         assert [(r.id, r.state, r.rounds) for r in ledger.runs()] == [(2, "done", 4), (1, "done", 6)]
+
+
+def test_a_reply_that_would_end_a_run_ends_neither_it_nor_its_resume(tmp_path):
+    """The bad node sends a crafted header, or a lie, in every round and every evaluation, before the cut and after."""
+    crafted = list(CRAFTED.values())
+
+    def worst(message):
+        t = int(message.content["config"]["server-round"])
+        if message.metadata.message_type == "evaluate":
+            return evaluating({"acc": 1e300, HOSTILE: 1.0} if t % 2 else {"acc": float("nan")})(message)
+        return [Message(content({**trained(message, BAD), "fc.bias": raw(crafted[7 * t])}), reply_to=message)]
+
+    with pytest.raises(Killed):
+        Guarded(flower.FedAvgM(server_momentum=0.9), home=tmp_path).start(Dying(crowd_with(worst)), model(), 6)
+    again = Guarded(flower.FedAvgM(server_momentum=0.9), home=tmp_path, resume=True)
+    result = again.start(LocalGrid(crowd_with(worst)), model(), 6)
+    assert again.done == 2
+    assert sorted(result.train_metrics_clientapp) == [3, 4, 5, 6]
+    fair = Guarded(flower.FedAvgM(server_momentum=0.9), home=tmp_path / "fair")
+    expected = fair.start(LocalGrid({n: honest(n) for n in NODES if n != BAD}), model(), 6)
+    for name, value in state(expected.arrays).items():
+        np.testing.assert_allclose(state(result.arrays)[name], value, rtol=1e-4, atol=1e-5)
+    with Ledger(tmp_path) as ledger:
+        records = ledger.records(1)
+    assert [[r.client_id for r in record.rejected] for record in records] == [[str(BAD)]] * 6
+    assert all(record.metrics["evaluate/acc"] == pytest.approx(0.5) for record in records)
 
 
 def test_the_same_experiment_is_continued_without_a_word(tmp_path, caplog):
