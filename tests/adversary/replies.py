@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from flower.nodes import SUPERLINK, content, evaluated, trained
+from flower.nodes import SUPERLINK, content, evaluated
 
 MAGIC = b"\x93NUMPY"
 PAYLOAD = np.arange(4, dtype="<f4").tobytes()
@@ -167,13 +167,13 @@ class Fuzzer:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
-    def reply(self, message: Message, node: int) -> list[Message]:
-        """What a bad node answers to a request to train, or to evaluate."""
+    def reply(self, message: Message, arrays: dict[str, np.ndarray]) -> list[Message]:
+        """What a bad node makes of honest arrays when it is asked to train, or of an honest evaluation."""
         if message.metadata.message_type == "evaluate":
             found = evaluated(message)[0].content
             self.pick(self.metrics, self.structure, self.odd_objects)(found)
         else:
-            found = content(trained(message, node))
+            found = content(arrays)
             changes = (self.flip, self.flip, self.flip_head, self.craft, self.resize, self.declare, self.rename,
                        self.retype, self.values, self.metrics, self.structure, self.odd_objects)  # fmt: skip
             self.pick(*changes)(found)
@@ -280,9 +280,8 @@ class Fuzzer:
         return [reply]
 
 
-def arrays_by_numpy(message: Message) -> dict[str, np.ndarray]:
-    """The arrays of a reply as NumPy reads them: the other way to the same numbers."""
-    (record,) = message.content.array_records.values()
+def by_numpy(data: bytes) -> np.ndarray:
+    """An array as NumPy reads it: the other way to the same numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {k: np.load(io.BytesIO(a.data), allow_pickle=False) for k, a in record.items()}
+        return np.load(io.BytesIO(data), allow_pickle=False)

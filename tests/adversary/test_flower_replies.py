@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,9 +15,22 @@ from flwr.serverapp import strategy as flower
 from fedwarden.flower import Guarded
 from fedwarden.flower.records import Unfit, view
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, BASES, NODES, LocalGrid, close, content, honest, model, one_round, state, trained
+from flower.nodes import (
+    BAD,
+    BASES,
+    NODES,
+    LocalGrid,
+    close,
+    content,
+    first_message,
+    honest,
+    model,
+    one_round,
+    state,
+    trained,
+)
 
-from .replies import CRAFTED, HARMLESS, Fuzzer, arrays_by_numpy, raw
+from .replies import CRAFTED, HARMLESS, Fuzzer, by_numpy, raw
 
 BADS = range(200, 220)  # fuzzed nodes in a round beside the eight honest ones
 HONEST = {str(node) for node in NODES}
@@ -56,13 +70,13 @@ def test_headers_are_understood_as_numpy_understands_them():
     read = 0
     for place in range(10, 127):
         for letter in b"<>|=fiubTrueFals(){}, '0123468\n":
-            message = Message(content({"w": raw(data[:place] + bytes([letter]) + data[place + 1 :])}), 1, "train")
+            changed = data[:place] + bytes([letter]) + data[place + 1 :]
             try:
-                found = view(message.content["arrays"]["w"])
+                found = view(raw(changed))
             except Unfit:
                 continue
             read += 1
-            np.testing.assert_array_equal(found, arrays_by_numpy(message)["w"])
+            np.testing.assert_array_equal(found, by_numpy(changed))
     assert read > 100
 
 
@@ -71,28 +85,30 @@ class Fuzz:
 
     def __init__(self, seed: int) -> None:
         self.fuzzer = Fuzzer(np.random.default_rng(seed))
+        self.made = {node: trained(first_message(), node) for node in [*NODES, *BADS]}
         self.fair = {base: one_round(make(), {n: honest(n) for n in NODES})[0] for base, make in BASES.items()}
         self.sent = self.used = self.judged = self.evaluated = 0
         self.farthest = 0.0
 
     def round(self, base: str) -> None:
         """One round: the model is the strategy's own of those that are kept, and every honest node is among them."""
-        originals: dict[int, dict[str, np.ndarray]] = {}
+        originals: dict[int, dict[str, bytes]] = {}
         replies: dict[int, list[Message]] = {}
 
         def bad(node):
             def answer(message):
                 self.sent += 1
-                replies[node] = self.fuzzer.reply(message, node)
-                try:
-                    originals[node] = arrays_by_numpy(replies[node][0])
-                except Exception:
-                    originals.pop(node, None)  # NumPy cannot read it
+                replies[node] = self.fuzzer.reply(message, self.made[node])
+                with suppress(Exception):
+                    originals[node] = {k: a.data for k, a in replies[node][0].content["arrays"].items()}
                 return replies[node]
 
             return answer
 
-        crowd = {node: honest(node) for node in NODES} | {node: bad(node) for node in BADS}
+        def fair(node):
+            return lambda m: [Message(content(self.made[node]), reply_to=m)]
+
+        crowd = {node: fair(node) for node in NODES} | {node: bad(node) for node in BADS}
         guarded = Guarded(BASES[base]())
         arrays, _ = one_round(guarded, crowd)
         record = guarded.record
@@ -112,8 +128,10 @@ class Fuzz:
             count = {"num-examples": weights[str(node)]}
             given = replies[node][0].content["metrics"] if node in kept else {"train_loss": 0.5, "norm_bit": 1}
             metrics = {key: float(value) for key, value in given.items()}
-            arrays = {k: originals[node][k].astype(np.float32) for k in model()} if node in kept else None
-            return lambda m: [Message(content(arrays or trained(m, node), {**metrics, **count}), reply_to=m)]
+            arrays = self.made[node]
+            if node in kept:
+                arrays = {name: by_numpy(originals[node][name]).astype(np.float32) for name in arrays}
+            return lambda m: [Message(content(arrays, {**metrics, **count}), reply_to=m)]
 
         expected, _ = one_round(BASES[base](), {node: alike(node) for node in [*NODES, *kept]})
         close(arrays, expected)
@@ -127,7 +145,7 @@ class Fuzz:
         guarded, grid = Guarded(flower.FedAvg()), LocalGrid({n: honest(n) for n in NODES})
         guarded.configure_train(1, model(), ConfigRecord(), grid)
         node = BADS[self.evaluated % len(BADS)]
-        grid.nodes[node] = lambda m: self.fuzzer.reply(m, node)
+        grid.nodes[node] = lambda m: self.fuzzer.reply(m, {})
         self.sent += 1
         self.evaluated += 1
         replies = grid.send_and_receive(guarded.configure_evaluate(1, model(), ConfigRecord(), grid))
