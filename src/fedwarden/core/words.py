@@ -50,5 +50,14 @@ def printable(text: str) -> str:
     return "".join(_written(c) if category(c) in UNSEEN else c for c in text)
 
 
+def short(text: str, most: int = 200) -> str:
+    """What somebody else wrote, in one line of bounded length, with nothing in it that steers a terminal.
+
+    >>> short("two\\nlines"), short("abcdef", most=3)
+    ('two lines', 'abc')
+    """
+    return printable(" ".join(str(text)[: 4 * most].split()))[:most]
+
+
 def _written(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

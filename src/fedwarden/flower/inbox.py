@@ -19,22 +19,9 @@ from ..admission import Admission, clip_counts, count_fault
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Rejection
 from ..core.updates import Updates
-from ..core.words import listed
-from .records import (
-    Converted,
-    Form,
-    Template,
-    Unfit,
-    arrays_of,
-    cast,
-    form,
-    metrics_of,
-    number,
-    odd_ones,
-    short,
-    spoken,
-    view,
-)
+from ..core.words import listed, short
+from .arrays import Unfit, cast, view
+from .records import Converted, Form, Template, arrays_of, form, metrics_of, number, odd_ones, spoken
 
 Name = Callable[[int], str]
 T = TypeVar("T")

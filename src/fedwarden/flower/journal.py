@@ -23,7 +23,8 @@ from ..sinks.feed import Feed, Live
 from ..store import checkpoint
 from ..store.ledger import Ledger
 from ..warden import Warden
-from .records import Template, view
+from .arrays import view
+from .records import Template
 
 ENGINE = "flower"
 CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -21,12 +20,13 @@ from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort, RoundRecord
 from ..core.words import printable
 from ..warden import Warden
+from .arrays import Unfit, view
 from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, match, mend, open_letters, weigh
 from .journal import Journal, experiment, pack_arrays, restore_server_state, server_state, unpack_arrays
-from .records import BUFFERS, Template, Unfit, finite, scalars, short, view
+from .records import BUFFERS, Template, finite, scalars
+from .wrapped import METRICS, chain, innermost, metrics_apart, reason
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
-METRICS = "train_metrics_aggr_fn"
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -80,8 +80,8 @@ class Guarded(Strategy):
         """``warden`` is a preset's name or a warden; its aggregator is not used unless one is given here.
 
         ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
-        ``resume`` continues the latest unfinished run of that name, if there is one. Arrays whose names end in one of
-        ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
+        ``resume`` continues the latest unfinished run of that name and experiment, if there is one. Arrays whose names
+        end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
         """
         self.strategy = strategy
@@ -207,7 +207,7 @@ class Guarded(Strategy):
             told = scalars(metrics, "evaluate/")
         except Exception as error:  # nothing that a client sends may end the run
             metrics, told = None, {}
-            notes.append(f"the evaluations could not be combined: {_reason(error)}")
+            notes.append(f"the evaluations could not be combined: {reason(error)}")
         self._amend(told, notes)
         return metrics
 
@@ -264,9 +264,7 @@ class Guarded(Strategy):
             elif messages:
                 notes.append(f"the strategy made no model of {len(messages)} replies; the model is kept")
         except Exception as error:  # nothing that a client sends may end the run
-            notes.append(
-                f"the strategy could not combine {len(messages)} replies ({_reason(error)}); the model is kept"
-            )
+            notes.append(f"the strategy could not combine {len(messages)} replies ({reason(error)}); the model is kept")
         if arrays is None:
             for strategy, state in before:
                 vars(strategy).clear()
@@ -380,43 +378,6 @@ class Guarded(Strategy):
             return {}
         accuracy = self.record.metrics.get("accuracy")
         return {"rounds": self.record.round, "accuracy": accuracy, "excluded": list(self.record.excluded)}
-
-
-def chain(strategy: Strategy) -> list[Strategy]:
-    """A strategy and those that it wraps, from the outside in."""
-    inner = getattr(strategy, "strategy", None)
-    return [strategy, *(chain(inner) if isinstance(inner, Strategy) else [])]
-
-
-def innermost(strategy: Strategy) -> Strategy:
-    """The strategy inside all wrappers, which reads the weights."""
-    return chain(strategy)[-1]
-
-
-@contextmanager
-def metrics_apart(strategy: Strategy, notes: list[str]) -> Iterator[None]:
-    """Inside, a function that fails to average the metrics costs the metrics, with a note, and not the model."""
-    average = getattr(strategy, METRICS, None)
-
-    def careful(records: list[RecordDict], key: str) -> MetricRecord:
-        try:
-            return cast(MetricRecord, average(records, key))  # type: ignore[misc]
-        except Exception as error:
-            notes.append(f"the metrics could not be combined: {_reason(error)}")
-            return MetricRecord()
-
-    if average is None:
-        yield
-        return
-    setattr(strategy, METRICS, careful)
-    try:
-        yield
-    finally:
-        setattr(strategy, METRICS, average)
-
-
-def _reason(error: Exception) -> str:
-    return short(str(error)) or type(error).__name__
 
 
 def _warn(text: str) -> None:
