@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from flower.nodes import SUPERLINK, content, evaluated
+from flower.nodes import BAD, NODES, SUPERLINK, content, evaluated, honest
 
 MAGIC = b"\x93NUMPY"
 PAYLOAD = np.arange(4, dtype="<f4").tobytes()
@@ -285,3 +285,13 @@ def by_numpy(data: bytes) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def crowd_with(bad):
+    """Eight nodes, seven of them honest."""
+    return {node: bad if node == BAD else honest(node) for node in NODES}
+
+
+def evaluating(value):
+    """A node that evaluates with these metrics."""
+    return lambda m: [Message(RecordDict({"metrics": MetricRecord({"num-examples": 10, **value})}), reply_to=m)]

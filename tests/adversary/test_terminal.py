@@ -42,8 +42,6 @@ def test_all_others_stay(text):
 
 
 def failing(message):
-    if message.metadata.message_type == "evaluate":
-        return [Message(Error(1, HOSTILE), reply_to=message)]
     return [Message(Error(1, HOSTILE), reply_to=message)]
 
 

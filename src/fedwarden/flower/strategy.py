@@ -172,10 +172,9 @@ class Guarded(Strategy):
             if limits.buffer_limit is not None and kept:
                 mend(letters, self.template, cohort.updates, counts > 0, limits.buffer_limit)
             arrays, metrics = self._delegate(t, kept, notes)
-            total = counts.sum()
-            used = total > 0 and arrays is not None
-            record = replace(record, weights=counts / total if used else np.zeros(len(counts)))
-        record = replace(record, notes=(*record.notes, *notes))
+            counts = counts / (counts.sum() or 1.0)
+        weights = np.zeros(len(counts)) if arrays is None else counts
+        record = replace(record, weights=weights, notes=(*record.notes, *notes))
         self._tell(record, known)
         own = _counts(record)
         record = replace(record, metrics={**scalars(metrics, "train/"), **own})
