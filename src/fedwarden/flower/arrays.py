@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -78,15 +79,6 @@ def header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, found[2] == b"True", dtype
 
 
-@lru_cache(maxsize=4096)
-def usual_head(shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]) -> bytes:
-    """What NumPy itself writes before such an array."""
-    file = BytesIO()
-    told = {"descr": npy.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
-    npy.write_array_header_1_0(file, told)
-    return file.getvalue()
-
-
 def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The same numbers in another dtype, or :class:`Unfit` where they are of another kind or too large for it.
 
@@ -113,15 +105,38 @@ def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return array.astype(dtype)
 
 
-def settled(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, np.dtype[Any]]:
-    """One array as the model has it, and the dtype that it came in."""
-    sent = view(array)
-    if sent.shape != shape:
-        raise Unfit(f"has shape {sent.shape}; expected {shape}")
-    head = head_of(array.data)
-    if sent.dtype == dtype and head == usual_head(*header(head)):
-        return Array(str(dtype), shape, SERIALISED, array.data), dtype
-    return Array(np.asarray(fitted(sent, dtype))), sent.dtype
+@dataclass(frozen=True)
+class Slot:
+    """One array of the model: what every client's must be like, down to the bytes that NumPy writes before it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    spelling: str
+    head: bytes
+    size: int
+
+    @classmethod
+    def of(cls, name: str, array: NDArray[Any]) -> Slot:
+        file = BytesIO()
+        told = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+        npy.write_array_header_1_0(file, told)
+        size = len(file.getvalue()) + array.nbytes
+        return cls(name, array.shape, array.dtype, str(array.dtype), file.getvalue(), size)
+
+    def settle(self, array: Array) -> tuple[Array, np.dtype[Any]]:
+        """An array as it belongs here, and the dtype that it came in; the same one where nothing is to be done."""
+        data = array.data
+        if (
+            data.startswith(self.head)
+            and len(data) == self.size
+            and (array.stype, array.dtype, array.shape) == (SERIALISED, self.spelling, self.shape)
+        ):
+            return array, self.dtype
+        sent = view(array)
+        if sent.shape != self.shape:
+            raise Unfit(f"has shape {sent.shape}; expected {self.shape}")
+        return Array(np.asarray(fitted(sent, self.dtype))), sent.dtype
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -101,14 +101,14 @@ class Journal:
 
 def experiment(strategies: Sequence[str], warden: Warden, template: Template) -> dict[str, str]:
     """What must be the same for a run to be continued, each part in one word; the number of rounds may grow."""
-    kinds = [dtype.str for dtype in template.dtypes]
+    form = [(slot.name, slot.shape, slot.dtype.str) for slot in template.slots]
     return {
         "strategy": " of ".join(strategies),
         "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),
         "policy": digest([warden.policy, warden.combine, warden.remeasure]),
         "aggregator": digest(warden.aggregator),
         "admission": digest(options(warden.admission)),
-        "model": digest([template.names, template.shapes, kinds, template.buffers]),
+        "model": digest([form, template.buffers]),
     }
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.words import printable, short
-from .arrays import Unfit, cast, settled, spelt, view
+from .arrays import Slot, Unfit, cast, spelt, view
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
 VARIANCE = "running_var"  # arrays whose names end so are never below zero
@@ -27,24 +27,28 @@ Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...
 class Template:
     """Names, shapes and dtypes of the model's arrays, in the order of its flat form."""
 
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[np.dtype[Any], ...]
+    slots: tuple[Slot, ...]
     buffers: tuple[str, ...] = BUFFERS
 
     @classmethod
     def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS) -> Template:
-        arrays = [view(array) for array in record.values()]
-        shapes = tuple(tuple(array.shape) for array in arrays)
-        return cls(tuple(record), shapes, tuple(array.dtype for array in arrays), tuple(buffers))
+        return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in self.slots)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(slot.shape for slot in self.slots)
 
     @property
     def measured(self) -> list[tuple[int, int]]:
         """The column ranges that enter distances: floating arrays that are no buffers."""
         ranges, start = [], 0
-        for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
-            size = math.prod(shape)
-            if dtype.kind == "f" and size and not name.endswith(self.buffers):
+        for slot in self.slots:
+            size = math.prod(slot.shape)
+            if slot.dtype.kind == "f" and size and not slot.name.endswith(self.buffers):
                 ranges.append((start, start + size))
             start += size
         return ranges
@@ -54,24 +58,25 @@ class Template:
 
         :class:`Unfit` where they are not those of the model. Arrays that need no change share their bytes.
         """
-        if missing := [name for name in self.names if name not in record]:
-            raise Unfit(f"sent no array {listing(missing)}; the model has {len(self.names)} arrays")
-        known = set(self.names)
+        names = self.names
+        if missing := [name for name in names if name not in record]:
+            raise Unfit(f"sent no array {listing(missing)}; the model has {len(names)} arrays")
+        known = set(names)
         if extra := [name for name in record if name not in known]:
             raise Unfit(f"sent an array {listing(extra)} that the model does not have")
-        made, converted = {}, Converted()
-        for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
+        made, converted = ArrayRecord(), Converted()
+        for slot in self.slots:
             try:
-                made[name], sent = settled(record[name], shape, dtype)
+                made[slot.name], sent = slot.settle(record[slot.name])
             except Unfit as error:
-                raise Unfit(f"array {name!r} {error}") from error
-            if sent != dtype:
-                converted[spelt(sent), spelt(dtype)] += 1
-        return ArrayRecord(made), converted
+                raise Unfit(f"array {slot.name!r} {error}") from error
+            if sent != slot.dtype:
+                converted[spelt(sent), spelt(slot.dtype)] += 1
+        return made, converted
 
     def restore(self, record: ArrayRecord) -> ArrayRecord:
         """What a strategy made, in the dtypes of the model: many average integers into floats, or all into float64."""
-        whole = {name for name, dtype in zip(self.names, self.dtypes, strict=True) if dtype.kind != "f"}
+        whole = {slot.name for slot in self.slots if slot.dtype.kind != "f"}
         rounded = {k: Array(np.asarray(np.rint(view(a)))) if k in whole else a for k, a in record.items()}
         return self.settle(ArrayRecord(rounded))[0]
 
@@ -93,8 +98,8 @@ class Template:
         parts = flat.split([math.prod(shape) for shape in self.shapes])
         return ArrayRecord(
             {
-                name: Array(np.asarray(cast(part.numpy(), dtype)).reshape(shape))
-                for name, shape, dtype, part in zip(self.names, self.shapes, self.dtypes, parts, strict=True)
+                slot.name: Array(np.asarray(cast(part.numpy(), slot.dtype)).reshape(slot.shape))
+                for slot, part in zip(self.slots, parts, strict=True)
             }
         )
 
