@@ -118,3 +118,14 @@ def test_no_command_passes_it_on(run, command, capsys, tmp_path, monkeypatch):
         words = (tmp_path / "page.html").read_text(encoding="utf-8").partition("<script")[0]
         assert "\\u202eevil" in words
         assert not steering(words)
+
+
+def test_the_dashboard_writes_it_out_too():
+    layout = pytest.importorskip("fedwarden.dashboard.layout")
+    made = [layout.clients([HOSTILE]), layout.card(HOSTILE).children[0].children]
+    made += [
+        cell.children
+        for cell in layout.table("", ["a", "b"], [[HOSTILE] * 2]).children.children[2].children[0].children
+    ]
+    assert len(made) == 4
+    assert all("\\u202eevil" in text and not steering(text) for text in made)
