@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Callable, Iterable
 from itertools import count
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
 
 SUPERLINK = 1
+N, BAD = 8, 104
+NODES = range(100, 100 + N)
+PRIVATE = {"noise_multiplier": 1e-9, "num_sampled_clients": N}
+BASES = {
+    "FedAvg": lambda: flower.FedAvg(),
+    "FedAvgM": lambda: flower.FedAvgM(server_momentum=0.9),
+    "FedProx": lambda: flower.FedProx(proximal_mu=0.1),
+    "FedAdam": lambda: flower.FedAdam(),
+    "FedAdagrad": lambda: flower.FedAdagrad(),
+    "FedYogi": lambda: flower.FedYogi(),
+    "QFedAvg": lambda: flower.QFedAvg(client_learning_rate=0.1),
+    "FedMedian": lambda: flower.FedMedian(),
+    "FedTrimmedAvg": lambda: flower.FedTrimmedAvg(),
+    "Krum": lambda: flower.Krum(num_malicious_nodes=1),
+    "MultiKrum": lambda: flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=5),
+    "Bulyan": lambda: flower.Bulyan(num_malicious_nodes=1),
+    "DP server fixed": lambda: flower.DifferentialPrivacyServerSideFixedClipping(
+        flower.FedAvg(), clipping_norm=1.0, **PRIVATE
+    ),
+    "DP client fixed": lambda: flower.DifferentialPrivacyClientSideFixedClipping(
+        flower.FedAvg(), clipping_norm=1.0, **PRIVATE
+    ),
+    "DP server adaptive": lambda: flower.DifferentialPrivacyServerSideAdaptiveClipping(
+        flower.FedAvg(), clipped_count_stddev=1e-6, **PRIVATE
+    ),
+    "DP client adaptive": lambda: flower.DifferentialPrivacyClientSideAdaptiveClipping(
+        flower.FedAvg(), clipped_count_stddev=1e-6, **PRIVATE
+    ),
+}
 Node = Callable[[Message], list[Message]]
 
 
@@ -158,3 +189,27 @@ def bad(kind: str, node: int) -> Node:
         return evaluated(message) if message.metadata.message_type == "evaluate" else reply(message, node)
 
     return answer
+
+
+def play(strategy, nodes, rounds=2):
+    random.seed(0)  # Flower samples nodes with it
+    grid = LocalGrid(nodes)
+    return grid, strategy.start(grid, model(), num_rounds=rounds)
+
+
+def first_message():
+    return Message(RecordDict({"arrays": model(), "config": ConfigRecord({"server-round": 1})}), 1, "train")
+
+
+def close(a, b):
+    assert list(a) == list(b)
+    for name, value in state(b).items():
+        np.testing.assert_allclose(state(a)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def one_round(strategy, nodes, arrays=None):
+    """A single round without the ledger, quick enough for a grid of cases."""
+    random.seed(0)
+    grid = LocalGrid(nodes)
+    replies = grid.send_and_receive(strategy.configure_train(1, arrays or model(), ConfigRecord(), grid))
+    return strategy.aggregate_train(1, replies)

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..core.errors import FedwardenError
+from ..core.words import printable
 
 COMMANDS = {  # name: module, what it does
     "demo": ("demo", "Twenty clients, three of them attackers, with and without the guard; under a minute."),
@@ -97,7 +98,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
     return code
 
 

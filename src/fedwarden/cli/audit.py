@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..sim.planned import CHANGE, FRESH, PARTIAL, STILL, Answer, Plan, Source, answer, as_table, load_plan
-from .common import AsJson, Settings, emit, err, hint, out, percent, progress, table
+from .common import AsJson, Settings, emit, err, hint, out, percent, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -36,7 +36,7 @@ def audit(
     if as_json:
         return emit({**as_table(found), "answer": sentences})
     for sentence in sentences:
-        out.print(sentence, markup=False, soft_wrap=True)
+        out.print(safe(sentence), soft_wrap=True)
     out.print()
     out.print(_sources(found))
     if not plan.audit.ramp and found.clients(("the shift", "new samples")):

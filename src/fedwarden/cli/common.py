@@ -12,9 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..core.words import printable
 from ..store.ledger import home
 
 Home = Annotated[
@@ -32,9 +34,18 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
+def safe(text: object) -> str:
+    """What others wrote, for rich's markup: its brackets are no markup, and nothing in it steers the terminal.
+
+    >>> print(safe("[red]\\x1b[2J"))
+    \\[red]\\x1b[2J
+    """
+    return escape(printable(str(text)))
+
+
 def emit(value: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have become null."""
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+    print(json.dumps(_plain(value), indent=2, allow_nan=False).replace("\x7f", "\\u007f"))  # json leaves it as it is
 
 
 def hint(*commands: str, folder: Path | None = None) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from ..core.errors import ConfigError
+from ..core.words import printable
 from ..store.export import write_csv, write_json, write_parquet
 from ..store.ledger import Ledger
 from ..store.record import RunRecord
-from .common import Home, RunNumber, err
+from .common import Home, RunNumber, err, safe
 
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
@@ -53,14 +53,17 @@ def export(
     if str(output) == "-":
         if to is Format.PARQUET:
             raise ConfigError("Parquet is not text; give a file with -o, or --to csv")
-        return (write_csv if to is Format.CSV else write_json)(record, sys.stdout)
+        text = io.StringIO()
+        (write_csv if to is Format.CSV else write_json)(record, text)
+        lines = text.getvalue().split("\n") if to is Format.CSV else [text.getvalue().replace("\x7f", "\\u007f")]
+        return print("\n".join(map(printable, lines)), end="")
     path = vacant(output or Path(f"run-{record.run.id}.{to}"), force)
     if to is Format.PARQUET:
         write_parquet(record, path)
     else:
         with open(path, "w", encoding="utf-8", newline="") as file:
             (write_csv if to is Format.CSV else write_json)(record, file)
-    return err.print(f"wrote {escape(str(path))}", soft_wrap=True)
+    return err.print(f"wrote {safe(str(path))}", soft_wrap=True)
 
 
 def vacant(path: Path, force: bool) -> Path:

@@ -6,10 +6,9 @@ import inspect
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..core.registry import FOLDERS, lookup, names, parameters, summary
-from .common import AsJson, emit, hint, out, table
+from .common import AsJson, emit, hint, out, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -35,7 +34,7 @@ def listing(
     shown = table(kind, "what it is", "options = defaults", left=(0, 1, 2))
     for name in found:
         text = ", ".join(f"{k} = {v!r}" for k, v in options(kind, name).items())
-        shown.add_row(name, escape(summary(kind, name).replace("``", "")), escape(text))
+        shown.add_row(name, safe(summary(kind, name).replace("``", "")), safe(text))
     out.print(shown)
     return None
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from ..sim.recorded import decide_again, truth_of
 from ..sim.replay import Change, compare, guard_table, spell_guard
 from ..store.digest import distinct_notes, note_kind
 from ..store.ledger import Ledger
-from .common import AsJson, Home, RunNumber, Settings, emit, out, table
+from .common import AsJson, Home, RunNumber, Settings, emit, out, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -50,7 +49,7 @@ def command(
                 "notes": distinct_notes(notes),
             }
         )
-    out.print(f"[bold]run {found.id}[/]  {escape(found.name)}, replayed with {escape(spell_guard(warden))}")
+    out.print(f"[bold]run {found.id}[/]  {safe(found.name)}, replayed with {safe(spell_guard(warden))}")
     _show(changes, truth, distinct_notes(notes, note_kind))
     if warden.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
@@ -65,16 +64,16 @@ def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[i
         before, after = ("-" if t is None else str(t) for t in (c.recorded, c.replayed))
         remark = f"no signals from round {c.unseen_from} on" if c.unseen_from and c.replayed is None else ""
         known = "?" if truth is None else "yes" if c.client in truth else "no"
-        shown.add_row(escape(c.client), before, after, known, remark, style="bold" if before != after else None)
+        shown.add_row(safe(c.client), before, after, known, remark, style="bold" if before != after else None)
     out.print(shown)
     differ = sum(c.recorded != c.replayed for c in changes)
     out.print(f"\n{differ} of {len(changes)} clients are treated differently." if differ else "\nThe same decisions.")
     for note, rounds in notes.items():
-        out.print(f"[yellow]warning[/] from round {rounds[0]}: {escape(note)}")
+        out.print(f"[yellow]warning[/] from round {rounds[0]}: {safe(note)}")
     out.print(
         "A what-if on recorded signals: nothing was trained, the model stays that of the recorded run.", style="dim"
     )
     gone = [c.client for c in changes if c.unseen_from]
     if gone:
         who = ", ".join(gone)
-        out.print(f"The recorded run stopped asking {escape(who)}: no signals after the exclusion.", style="dim")
+        out.print(f"The recorded run stopped asking {safe(who)}: no signals after the exclusion.", style="dim")

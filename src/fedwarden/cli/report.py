@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from ..report.html import page
 from ..report.summary import tell
 from ..store.ledger import Ledger
 from ..store.record import RunRecord
-from .common import AsJson, Home, RunNumber, emit, out
+from .common import AsJson, Home, RunNumber, emit, out, safe
 from .export import Force, vacant
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -40,5 +39,5 @@ def report(
     if as_json:
         return emit({"run": record.run.id, "file": str(path.resolve()), "summary": told})
     for sentence in told:
-        out.print(sentence, markup=False, soft_wrap=True)
-    return out.print(f"\nwrote {escape(str(path))}", soft_wrap=True)
+        out.print(safe(sentence), soft_wrap=True)
+    return out.print(f"\nwrote {safe(str(path))}", soft_wrap=True)

@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.progress import Progress
 from typer.core import TyperCommand
 
@@ -24,7 +23,7 @@ from ..sim.scenario import Scenario, load_scenario
 from ..store.digest import note_kind
 from ..store.ledger import Ledger, Run
 from . import Interrupted
-from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
+from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, safe, short
 
 LATEST = "latest"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -123,14 +122,14 @@ class Monitor:
     def __init__(self, bar: Progress, scenario: Scenario, quiet: bool) -> None:
         self.bar, self.quiet = bar, quiet
         self.name, self.rounds = scenario.name, scenario.rounds
-        self.task = bar.add_task(escape(scenario.name), total=scenario.rounds, status="loading")
+        self.task = bar.add_task(safe(scenario.name), total=scenario.rounds, status="loading")
         self.run: int | None = None
         self.done = 0
         self.noted: set[str] = set()
 
     def on_start(self, run: int, federation: Federation) -> None:
         self.run, self.done = run, federation.round
-        self.bar.update(self.task, description=f"run {run} {escape(self.name)}", completed=self.done, status="training")
+        self.bar.update(self.task, description=f"run {run} {safe(self.name)}", completed=self.done, status="training")
         if self.done and not self.quiet:
             err.print(f"run {run} continues after round {self.done} of {self.rounds}")
 
@@ -138,13 +137,13 @@ class Monitor:
         self.done = record.round
         for note in [*record.notes, *(f"client {r.client_id} rejected: {r.reason}" for r in record.rejected)]:
             if note_kind(note) not in self.noted and not self.quiet:
-                err.print(f"[yellow]warning[/] round {record.round}: {escape(note)}")
+                err.print(f"[yellow]warning[/] round {record.round}: {safe(note)}")
             self.noted.add(note_kind(note))
-        gone = f"excluded {escape(short(record.excluded))}" if record.excluded else "nobody excluded"
+        gone = f"excluded {safe(short(record.excluded))}" if record.excluded else "nobody excluded"
         status = f"accuracy {percent(record.metrics.get('accuracy'))}, {gone}"
         self.bar.update(self.task, completed=record.round, status=status)
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
-            err.print(f"{self.name}: round {record.round} of {self.rounds}, {status}", markup=False, soft_wrap=True)
+            err.print(f"{safe(self.name)}: round {record.round} of {self.rounds}, {status}", soft_wrap=True)
 
     def farewell(self, home: Path | None) -> str:
         """How to continue after Ctrl-C."""
@@ -191,20 +190,20 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
 def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
         return emit({"run": run.id, "name": run.name, "state": run.state, **run.summary, "already_done": True})
-    out.print(f"run {run.id} ({escape(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
+    out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
     hint(f"fedwarden show {run.id}  # its clients, who was excluded and why", folder=home)
     return None
 
 
 def _report(report: dict[str, Any], home: Path | None) -> None:
-    out.print(f"[bold]run {report['run']}[/]  {escape(report['name'])}  done in {report['seconds']:.1f} s")
+    out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
     out.print(f"  clean accuracy     {percent(report['accuracy'])} after {report['rounds']} rounds")
     if report["target"] is not None:
         reached = report["rounds_to_target"]
         when = "not reached" if reached is None else f"reached in round {reached}"
         out.print(f"  target {percent(report['target']):<12}{when}")
     excluded = ", ".join(f"{client} (round {t})" for client, t in report["excluded"].items())
-    out.print(f"  excluded clients   {escape(excluded) or 'nobody'}")
+    out.print(f"  excluded clients   {safe(excluded) or 'nobody'}")
     if report["attackers"]:
         out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
     out.print(f"  honest excluded    {len(report['wronged'])}")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import typer
-from rich.markup import escape
 
 from ..store.digest import brief
 from ..store.ledger import Ledger
-from .common import AsJson, Home, emit, hint, out, percent, short, table
+from .common import AsJson, Home, emit, hint, out, percent, safe, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -24,9 +23,9 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
         return emit({"runs": rows})
     shown = table("run", "name", "state", "rounds", "preset", "accuracy", "excluded", left=(1, 2, 4, 6))
     for row in rows:
-        done, excluded = f"{row['rounds']}/{row['of'] or '?'}", escape(short(row["excluded"])) or "-"
-        head = (str(row["run"]), escape(row["name"]), row["state"])
-        shown.add_row(*head, done, row["preset"] or "-", percent(row["accuracy"]), excluded)
+        done, excluded = f"{row['rounds']}/{row['of'] or '?'}", safe(short(row["excluded"])) or "-"
+        head = (str(row["run"]), safe(row["name"]), row["state"])
+        shown.add_row(*head, done, safe(row["preset"] or "-"), percent(row["accuracy"]), excluded)
     out.print(shown)
     if rows:
         hint(

@@ -6,12 +6,11 @@ import time
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from ..core.config import override
 from ..sinks.feed import TRIES, Feed, SinkError
 from ..store.ledger import Ledger
-from .common import AsJson, Home, RunNumber, Settings, emit, err, out
+from .common import AsJson, Home, RunNumber, Settings, emit, err, out, safe
 
 POLL = 1.0  # seconds between two looks at a run that goes on
 
@@ -38,11 +37,11 @@ def send(
         sent = _follow(feed, ledger, found.id) if follow else feed.send(ledger, found.id)
         feed.close(ledger.run(found.id).state)
     if feed.note:
-        err.print(f"[yellow]warning[/] round {feed.shortened}: {escape(feed.note)}")
+        err.print(f"[yellow]warning[/] round {feed.shortened}: {safe(feed.note)}")
     if as_json:
         return emit({"run": found.id, "name": found.name, "to": feed.name, "sent": sent})
     rounds = f"{sent} round{'' if sent == 1 else 's'}" if sent else "nothing new"
-    return out.print(f"run {found.id}  {escape(found.name)}: {rounds} sent to {feed.name}")
+    return out.print(f"run {found.id}  {safe(found.name)}: {rounds} sent to {feed.name}")
 
 
 def _follow(feed: Feed, ledger: Ledger, run: int) -> int:

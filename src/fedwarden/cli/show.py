@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..core.explain import explain
 from ..core.series import Series, client_order
@@ -19,7 +18,7 @@ from ..sim.scenario import AttackConfig
 from ..store.digest import ClientDigest, digest, distinct_notes, note_kind
 from ..store.ledger import Ledger, Run
 from ..store.record import RunRecord
-from .common import AsJson, Home, RunNumber, emit, hint, number, out, table
+from .common import AsJson, Home, RunNumber, emit, hint, number, out, safe, table
 
 COLUMNS = 12  # accuracies in a row
 MOST = 10  # clients that are told of one by one
@@ -50,9 +49,9 @@ def show(
 def _show(told: RunRecord, home: Path | None) -> None:
     run, series = told.run, told.series
     truth = truth_of(run)
-    out.print(f"[bold]run {run.id}[/]  {escape(run.name)}  [bold]{run.state}[/]")
+    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
     for key, value in _config(run, truth).items():
-        out.print(f"  [dim]{key:<9}[/]{escape(value)}")
+        out.print(f"  [dim]{key:<9}[/]{safe(value)}")
     out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
     commands = []
     if run.state != "done" and run.engine in SIMULATORS:
@@ -62,7 +61,7 @@ def _show(told: RunRecord, home: Path | None) -> None:
         _clients(list(series.watches), digest(series, told.reasons), truth)
         _stood_out(series)
         for note, rounds in distinct_notes(series.notes, note_kind).items():
-            out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {escape(note)}")
+            out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(note)}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
     if series.watches:
         commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
@@ -117,7 +116,7 @@ def _accuracies(series: Series) -> None:
 
 
 def _clients(watches: Sequence[str], clients: Sequence[ClientDigest], truth: set[str] | None) -> None:
-    titles = [f"\n{w}\nscore / limit" for w in watches]
+    titles = [f"\n{safe(w)}\nscore / limit" for w in watches]
     heads = ["\n\nclient", "\nrounds\ntaken part", *titles, "\nlast\nweight", "\nexcluded\nin round"]
     shown = table(*heads, *(["\n\nattacker"] if truth is not None else []), left=(0, len(heads)))
     for c in clients:
@@ -125,13 +124,13 @@ def _clients(watches: Sequence[str], clients: Sequence[ClientDigest], truth: set
         gone = "-" if c.excluded_in is None else str(c.excluded_in)
         row = [c.client, str(c.rounds), *pairs, f"{c.weight:.3f}", gone]
         row += [] if truth is None else ["yes" if c.client in truth else "no"]
-        shown.add_row(*map(escape, row), style="red" if c.excluded_in is not None else None)
+        shown.add_row(*map(safe, row), style="red" if c.excluded_in is not None else None)
     out.print(shown)
     for c in clients:
         if c.excluded_in is not None:
-            out.print(f"[red]excluded[/] client {escape(c.client)} in round {c.excluded_in}: {escape(c.reason)}")
+            out.print(f"[red]excluded[/] client {safe(c.client)} in round {c.excluded_in}: {safe(c.reason)}")
         for reason, rounds in _grouped(c.rejected).items():
-            out.print(f"[yellow]rejected[/] client {escape(c.client)} in {rounds_of(rounds)}: {escape(reason)}")
+            out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(reason)}")
 
 
 def _stood_out(series: Series) -> None:
@@ -144,7 +143,7 @@ def _stood_out(series: Series) -> None:
         by = sorted((w for w, k in counts[client].items() if k), key=lambda w: -counts[client][w])
         words = ", ".join(f"{w} ({counts[client][w]})" for w in by)
         out.print(
-            f"[yellow]stood out[/] client {escape(client)} in {rounds[client]} of {len(series)} rounds: {escape(words)}"
+            f"[yellow]stood out[/] client {safe(client)} in {rounds[client]} of {len(series)} rounds: {safe(words)}"
         )
     if len(stayed) > MOST:
         out.print(f"[yellow]stood out[/] {len(stayed) - MOST} more, in fewer rounds")
@@ -154,9 +153,11 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
     if as_json:
         return emit({"run": run.id, "name": run.name, **asdict(record), "explained": explain(record)})
     truth = truth_of(run)
-    metrics = "  ".join(f"{name} {number(value)}" for name, value in record.metrics.items())
-    out.print(f"[bold]run {run.id}[/]  {escape(run.name)}  [bold]round {record.round}[/]  {metrics}")
-    titles = [f"\n{w.name}\n{part}" for w in record.watches for part in ("signal", f"score > {number(w.threshold)}")]
+    metrics = "  ".join(f"{safe(name)} {number(value)}" for name, value in record.metrics.items())
+    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics}")
+    titles = [
+        f"\n{safe(w.name)}\n{part}" for w in record.watches for part in ("signal", f"score > {number(w.threshold)}")
+    ]
     heads = ["\n\nclient", "\n\nexamples", *titles, "\n\nweight", "\n\nflagged"]
     shown = table(*heads, *(["\n\nattacker"] if truth is not None else []))
     for i, client in enumerate(record.client_ids):
@@ -164,15 +165,15 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
         row = [client, f"{record.num_examples[i]:g}", *values, f"{record.weights[i]:.3f}"]
         row += ["yes" if record.flagged[i] else "no"]
         row += [] if truth is None else ["yes" if client in truth else "no"]
-        shown.add_row(*map(escape, row), style="red" if record.weights[i] == 0 else None)
+        shown.add_row(*map(safe, row), style="red" if record.weights[i] == 0 else None)
     out.print(shown)
     for client, words in explain(record).items():
-        out.print(f"[red]flagged[/] client {escape(client)}: {escape(words)}")
+        out.print(f"[red]flagged[/] client {safe(client)}: {safe(words)}")
     for rejection in record.rejected:
-        out.print(f"[yellow]rejected[/] client {escape(rejection.client_id)}: {escape(rejection.reason)}")
+        out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
     for note in record.notes:
-        out.print(f"[yellow]warning[/] {escape(note)}")
-    out.print(f"excluded after this round: {escape(', '.join(record.excluded)) or 'nobody'}")
+        out.print(f"[yellow]warning[/] {safe(note)}")
+    out.print(f"excluded after this round: {safe(', '.join(record.excluded)) or 'nobody'}")
     return None
 
 

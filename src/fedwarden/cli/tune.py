@@ -8,14 +8,13 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..core.config import toml_value
 from ..sim.replay import guard_table, spell_guard
 from ..sim.scenario import AdmissionConfig, load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
 from ..warden import Warden
-from .common import AsJson, Settings, emit, out, percent, progress, table
+from .common import AsJson, Settings, emit, out, percent, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -52,7 +51,7 @@ def command(
         return emit(_as_json(tuned, seconds))
     grades = ("\nF1", "attackers\ncaught", "honest\nexcluded", "attacker-rounds\nin the model")
     shown = table("\nsetting", *(f"\n{name}" for name in tuned.defaults), *grades)
-    out.print(f"[bold]{escape(scenario.name)}[/]  {escape(spell_guard(warden))}")
+    out.print(f"[bold]{safe(scenario.name)}[/]  {safe(spell_guard(warden))}")
     shown.add_row("given", *(f"{v:.3g}" for v in tuned.defaults.values()), *_grade(tuned.before))
     shown.add_row("best", *(f"{v:.3g}" for v in tuned.best.values()), *_grade(tuned.after), style="bold")
     out.print(shown)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import category
+
+UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})  # what moves a cursor, turns text round, or has no form
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -32,3 +35,29 @@ def rounds_of(rounds: Sequence[int]) -> str:
     ('round 3', '3 rounds from 3 to 9')
     """
     return f"round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"
+
+
+def printable(text: str) -> str:
+    """A text that says no more than it shows: every character that steers a terminal or a page is written out.
+
+    Clients choose some of what is printed, and an escape sequence can clear a screen or forge a line.
+
+    >>> print(printable("a\\x1b[2Jb\\r\\u202ec"), printable("two words, 20 \u00b0C"))
+    a\\x1b[2Jb\\r\\u202ec two words, 20 \u00b0C
+    """
+    if text.isprintable():
+        return text
+    return "".join(_written(c) if category(c) in UNSEEN else c for c in text)
+
+
+def short(text: str, most: int = 200) -> str:
+    """What somebody else wrote, in one line of bounded length, with nothing in it that steers a terminal.
+
+    >>> short("two\\nlines"), short("abcdef", most=3)
+    ('two lines', 'abc')
+    """
+    return printable(" ".join(str(text)[: 4 * most].split()))[:most]
+
+
+def _written(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -8,6 +8,7 @@ from typing import Any
 
 from dash import dcc, html, no_update
 
+from ..core.words import printable
 from ..figures.theme import CONFIG
 from .routes import link, query, search
 
@@ -96,7 +97,7 @@ def heading(title: str, run: int | None = None, kind: str = "") -> html.Div:
 
 def card(title: str, *children: Any, note: str = "", **attributes: Any) -> html.Section:
     """A titled part of a page."""
-    head = [html.H2(title), *([html.P(note, className="note")] if note else [])]
+    head = [html.H2(printable(title)), *([html.P(note, className="note")] if note else [])]
     return html.Section([*head, *children], className="card", **attributes)
 
 
@@ -118,7 +119,7 @@ def table(caption: str, heads: Sequence[Any], rows: Sequence[Sequence[Any]], num
         html.Tr(
             [
                 html.Th(cell, scope="row", className=style[i]) if i == 0 else html.Td(cell, className=style[i])
-                for i, cell in enumerate(row)
+                for i, cell in enumerate(printable(cell) if isinstance(cell, str) else cell for cell in row)
             ]
         )
         for row in rows
@@ -171,4 +172,4 @@ def clients(names: Sequence[str], most: int = 6) -> str:
     ('a, b and 1 more', 'nobody')
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more or "nobody"
+    return printable(", ".join(names[:most])) + more or "nobody"

@@ -13,6 +13,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs as get_plotlyjs
 from plotly.subplots import make_subplots
 
+from ..core.words import printable
+
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (  # Okabe and Ito (2008), without black
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
@@ -88,7 +90,7 @@ def plain(text: str) -> str:
     >>> plain("<b>eve</b> & co")
     '&lt;b&gt;eve&lt;/b&gt; &amp; co'
     """
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def labels(clients: Sequence[str]) -> list[str]:

@@ -25,7 +25,8 @@ from ..sim.federation import Federation, OnRound, Result, simulate
 from ..sim.pool import default_workers
 from ..sim.scenario import Scenario, load_scenario
 from ..sim.world import Rows
-from .records import spoken, view
+from .arrays import view
+from .records import spoken
 
 ENGINE = "flower-simulation"
 POLL = 0.02  # seconds between two looks for replies

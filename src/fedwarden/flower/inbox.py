@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +19,14 @@ from ..admission import Admission, clip_counts, count_fault
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Rejection
 from ..core.updates import Updates
-from .records import Template, Unfit, arrays_of, cast, metrics_of, number, odd_ones, spoken, view
+from ..core.words import listed, short
+from .arrays import Unfit, cast, view
+from .records import Converted, Form, Template, arrays_of, form, metrics_of, number, odd_ones, spoken
 
 Name = Callable[[int], str]
+T = TypeVar("T")
+SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
+FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,50 +37,102 @@ class Letter:
     message: Message
     layers: list[NDArray[Any]]
     count: float
+    form: Form
+    converted: Converted
+
+
+def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
+    """What reading a reply gives, or why it is rejected: no exception that a client's bytes can cause passes this."""
+    try:
+        return read()
+    except Unfit as error:
+        return Rejection(client, str(error))
+    except Exception as error:  # also where memory or the stack would not do
+        return Rejection(client, f"cannot be read ({type(error).__name__}: {short(str(error))})")
 
 
 def match(
     sent: Sequence[Message], replies: Iterable[Message], name: Name
 ) -> tuple[list[tuple[str, Message]], list[Rejection]]:
-    """Each reply with the client that was asked, and who answered unasked or not at all.
-
-    The error of a dead node carries the SuperLink's id, so replies are matched to the messages they answer.
-    """
+    """Each reply with the client that was asked, and who answered unasked or not at all."""
     nodes = {m.metadata.message_id: m.metadata.dst_node_id for m in sent if m.metadata.message_id}
     asked = {m.metadata.dst_node_id for m in sent}
     found, refused, heard = [], [], set[int]()
     for reply in replies:
-        node = nodes.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
-        heard.add(node)
-        if node in asked:
-            found.append((name(node), reply))
+        node = attempt("unknown", partial(sender, reply, nodes, asked))
+        if isinstance(node, Rejection):
+            refused.append(node)
         else:
-            refused.append(Rejection(name(node), "answered without being asked"))
+            heard.add(node)
+            found.append((name(node), reply))
     silent = [Rejection(name(node), "did not answer in time") for node in sorted(asked - heard)]
     return found, refused + silent
 
 
+def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
+    """The node that a reply is from, or :class:`Unfit` where what it says of itself does not agree.
+
+    The error of a dead node carries the SuperLink's id, so replies are matched to the messages they answer. Who forged
+    a sender is not known, and nobody is blamed for it by name.
+    """
+    source = int(reply.metadata.src_node_id)
+    node = nodes.get(reply.metadata.reply_to_message_id) if nodes else source
+    if node is None or node not in asked:
+        raise Unfit(f"answered without being asked, in the name of node {source}")
+    if node != source and (source in asked or reply.has_content()):
+        raise Unfit(f"answered the message to node {node} in the name of node {source}")
+    return node
+
+
 def open_letters(
-    found: Iterable[tuple[str, Message]], template: Template, key: str
+    found: Iterable[tuple[str, Message]], template: Template | None, key: str
 ) -> tuple[list[Letter], list[Rejection]]:
-    """The replies whose arrays fit the model and whose metrics are alike, and the others with the reason."""
-    letters: list[Letter] = []
+    """The replies that can be read and are named alike, and the others with the reason.
+
+    With a template their arrays fit the model; without one they are evaluations, which have none. Each client has one
+    reply, so that nobody outvotes the others on how replies are named.
+    """
+    letters: dict[str, Letter] = {}
     refused = []
     for client, message in found:
-        try:
-            spoken(message)
-            record = arrays_of(message)
-            letter = Letter(client, message, template.read(record), number(metrics_of(message).get(key)))
-        except Unfit as error:
-            refused.append(Rejection(client, str(error)))
+        if client in letters:
+            refused.append(Rejection(client, "answered more than once; the first reply counts"))
             continue
-        if tuple(record) != template.names:  # some strategies read arrays by position
-            for array in template.names:
-                record[array] = record.pop(array)
-        letters.append(letter)
-    odd = odd_ones([letter.message for letter in letters])
-    refused += [Rejection(letters[i].client_id, reason) for i, reason in odd.items()]
-    return [letter for i, letter in enumerate(letters) if i not in odd], refused
+        letter = attempt(client, partial(read_letter, client, message, template, key))
+        if isinstance(letter, Rejection):
+            refused.append(letter)
+        else:
+            letters[client] = letter
+    odd = odd_ones([letter.form for letter in letters.values()])
+    read = list(letters.values())
+    refused += [Rejection(read[i].client_id, reason) for i, reason in odd.items()]
+    return [letter for i, letter in enumerate(read) if i not in odd], refused
+
+
+def read_letter(client: str, message: Message, template: Template | None, key: str) -> Letter:
+    """A reply in the form of the model, or :class:`Unfit`."""
+    spoken(message)
+    count = number(metrics_of(message).get(key))
+    if count_fault(count) or count < SMALLEST:
+        raise Unfit(count_fault(count) or f"claims {count:g} examples; expected at least {SMALLEST:g}")
+    if template is None:
+        return Letter(client, message, [], count, form(message), Converted())
+    place, record = arrays_of(message)
+    settled, converted = template.settle(record)
+    for array, lowest in template.below_zero(settled).items():
+        raise Unfit(f"array {array!r} has a negative variance ({lowest:g}); expected at least 0")
+    message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
+    return Letter(client, message, template.layers(settled), count, form(message), converted)
+
+
+def conversion_notes(letters: Sequence[Letter]) -> list[str]:
+    """One line for all clients that sent the same other dtypes than the model's."""
+    groups: dict[str, list[str]] = {}
+    for letter in letters:
+        for (sent, model), many in letter.converted.items():
+            told = f"sent {sent} for {many} array{'s' * (many > 1)}; the model has {model}: converted"
+            groups.setdefault(told, []).append(letter.client_id)
+    return [f"client{'s' * (len(who) > 1)} {listed(who)}: {told}" for told, who in groups.items()]
 
 
 def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, round: int) -> Cohort:
@@ -92,7 +150,7 @@ def mend(letters: Sequence[Letter], template: Template, updates: Updates, kept: 
     bounded, cut = updates.bounded(limit, kept)
     loose = {segment.start: segment.rows for segment in bounded.segments if not segment.measured}
     for i in np.flatnonzero(kept & (cut > 0)).tolist():
-        record, start = arrays_of(letters[i].message), 0
+        (_, record), start = arrays_of(letters[i].message), 0
         for name, shape in zip(template.names, template.shapes, strict=True):
             size = math.prod(shape)
             if start in loose and size:
@@ -117,25 +175,51 @@ def weigh(messages: Sequence[Message], counts: Scores, key: str, loss_key: str |
             record[loss_key] = loss
 
 
+def largest_metric(values: NDArray[np.float64]) -> Scores:
+    """The largest size of a metric that counts, by column of (n, k): no client far beyond the others owns an average.
+
+        |x|_(1) <= ... <= |x|_(n);   L_i = max(1, 10 |x|_(i));   the first L_i < |x|_(i+1) with i >= n / 2, else inf
+
+    A metric between -1 and 1, such as an accuracy, is never cut, nor is one at most ten times as large as another
+    client's. One client of n that lies adds at most its own weight times max(1, 10 M), M the others' largest.
+
+    >>> largest_metric(np.array([[0.5], [0.7], [0.6], [1e300]])).tolist()
+    [7.0]
+    """
+    n = len(values)
+    sizes = np.sort(np.abs(values), axis=0)[(n - 1) // 2 :]
+    if n < 2:
+        return np.full(values.shape[1], np.inf)
+    with np.errstate(over="ignore"):
+        limits = np.maximum(1.0, FARTHEST * sizes[:-1])
+    beyond = sizes[1:] > limits
+    first = np.take_along_axis(limits, beyond.argmax(axis=0)[None], axis=0)[0]
+    return np.asarray(np.where(beyond.any(axis=0), first, np.inf), dtype=np.float64)
+
+
+def bound_metrics(letters: Sequence[Letter], key: str) -> list[str]:
+    """Cut what lies absurdly far beyond the others' metrics, all but the count; one line for every one that was cut."""
+    notes = []
+    metrics = [metrics_of(letter.message) for letter in letters]
+    for name in [k for k in (metrics[0] if metrics else ()) if k != key]:
+        values = np.array([np.atleast_1d(np.asarray(m[name], dtype=np.float64)) for m in metrics])
+        largest = largest_metric(values)
+        for i in np.flatnonzero((np.abs(values) > largest).any(axis=1)).tolist():
+            cut = np.clip(values[i], -largest, largest)
+            worst = int(np.argmax(np.abs(values[i]) > largest))
+            notes.append(
+                f"client {letters[i].client_id}: its metric '{short(name)}' is {values[i, worst]:g}, "
+                f"far from the others', and counts as {cut[worst]:g}"
+            )
+            metrics[i][name] = cut.tolist() if isinstance(metrics[i][name], list) else float(cut[0])
+    return notes
+
+
 def evaluations(
     found: Iterable[tuple[str, Message]], key: str, limits: Admission
-) -> tuple[list[Message], list[Rejection]]:
-    """The evaluations that can be averaged, their counts clipped, and the others with the reason."""
-    kept: list[tuple[str, Message]] = []
-    refused, seen = [], set[str]()
-    for client, message in found:
-        try:
-            spoken(message)
-            fault = count_fault(number(metrics_of(message).get(key)))
-            if fault or client in seen:
-                raise Unfit(fault or "answered more than once; the first reply counts")
-            kept.append((client, message))
-        except Unfit as error:
-            refused.append(Rejection(client, str(error)))
-        seen.add(client)
-    odd = odd_ones([message for _, message in kept])
-    refused += [Rejection(kept[i][0], reason) for i, reason in odd.items()]
-    messages = [message for i, (_, message) in enumerate(kept) if i not in odd]
-    counts = np.array([number(metrics_of(message)[key]) for message in messages])
+) -> tuple[list[Message], list[Rejection], list[str]]:
+    """The evaluations that can be averaged, their counts and metrics bounded, the others with the reason, and notes."""
+    letters, refused = open_letters(found, None, key)
+    messages, counts = [letter.message for letter in letters], np.array([letter.count for letter in letters])
     weigh(messages, clip_counts(counts, limits.count_ratio, limits.max_share), key, None, None)
-    return messages, refused
+    return messages, refused, bound_metrics(letters, key)

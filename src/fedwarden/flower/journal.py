@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,16 @@ import torch
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
+from ..core.registry import describe
 from ..core.types import RoundRecord
+from ..core.words import listed
 from ..sim.federation import checkpoint_path, versions
 from ..sinks.feed import Feed, Live
 from ..store import checkpoint
 from ..store.ledger import Ledger
-from .records import view
+from ..warden import Warden
+from .arrays import view
+from .records import Template
 
 ENGINE = "flower"
 CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays
@@ -25,7 +32,10 @@ NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scal
 
 
 class Journal:
-    """One run of the ledger, open for appending; ``state`` is that of the last committed round, if it continues."""
+    """One run of the ledger, open for appending; ``state`` is that of the last committed round, if it continues.
+
+    Only a run of the same experiment is continued. ``passed_over`` tells of the latest one that was not, and why.
+    """
 
     def __init__(
         self,
@@ -39,13 +49,21 @@ class Journal:
         self.live = Live(Feed.of(sink) for sink in sinks)
         self.ledger = Ledger(home)
         self.state: dict[str, Any] | None = None
+        self.passed_over = ""
         mine = [r for r in self.ledger.runs() if r.engine == engine and r.name == name] if resume else []
-        unfinished = next((r for r in mine if r.state != "done"), None)
-        if unfinished is None:
+        unfinished = [r for r in mine if r.state != "done"]
+        same = next((r for r in unfinished if not differences(r.config, config)), None)
+        if same is None:
             own = {**versions(), "flwr": version("flwr")}
             self.run = self.ledger.start(name, engine, config, own)
+            if unfinished:
+                what = listed(differences(unfinished[0].config, config))
+                self.passed_over = (
+                    f"run {unfinished[0].id} ({name}) is not continued, since it differs in {what}; "
+                    f"run {self.run} starts at round 1: give another experiment another name"
+                )
         else:
-            self.run = unfinished.id
+            self.run = same.id
             self.ledger.reopen(self.run, config)
             self.state = self._newest()
 
@@ -79,6 +97,38 @@ class Journal:
 
     def _path(self, round: int) -> Path:
         return checkpoint_path(self.ledger.folder, self.run, round)
+
+
+def experiment(strategies: Sequence[str], warden: Warden, template: Template) -> dict[str, str]:
+    """What must be the same for a run to be continued, each part in one word; the number of rounds may grow."""
+    form = [(slot.name, slot.shape, slot.dtype.str) for slot in template.slots]
+    return {
+        "strategy": " of ".join(strategies),
+        "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),
+        "policy": digest([warden.policy, warden.combine, warden.remeasure]),
+        "aggregator": digest(warden.aggregator),
+        "admission": digest(options(warden.admission)),
+        "model": digest([form, template.buffers]),
+    }
+
+
+def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The parts of the experiment in which a recorded run differs from the one that starts."""
+    then = recorded.get("experiment", {})
+    return [part for part, value in now.get("experiment", {}).items() if then.get(part) != value]
+
+
+def digest(value: Any) -> str:
+    """A short text that differs where names, options or numbers do; what a server lent a component does not count."""
+
+    def plain(part: Any) -> Any:
+        return sorted(part) if isinstance(part, set | frozenset) else describe(part)
+
+    return sha256(json.dumps(value, default=plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def options(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}
 
 
 def pack_arrays(record: ArrayRecord) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from ..audit.auditor import Auditor
 from ..core.types import Observation
+from ..core.words import printable
 from ..sim.federation import versions
 from ..store.ledger import Ledger
-from .records import view
+from .arrays import view
 
 ENGINE = "flower-audit"
 KEY = "fedwarden.audit"  # the records in the node's context that hold what is remembered
@@ -56,7 +57,7 @@ def audit_mod(
             if t > 1:  # before the first round the model is nobody's
                 _observe(build(context), message.content.array_records[arrays], t - 1, context, keep)
         except Exception as error:
-            LOG.warning("fedwarden: the audit of round %d failed: %s", t - 1, error)
+            LOG.warning("fedwarden: the audit of round %d failed: %s", t - 1, printable(str(error)))
         reply = call_next(message, context)
         if reply.has_content():
             sent = reply.content.array_records.get(arrays)

@@ -11,17 +11,20 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ..core.registry import component
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort, RoundRecord
+from ..core.words import printable
 from ..warden import Warden
-from .inbox import Name, cohort_of, evaluations, match, mend, open_letters, weigh
-from .journal import Journal, pack_arrays, restore_server_state, server_state, unpack_arrays
-from .records import BUFFERS, Template, Unfit, finite, scalars, short
+from .arrays import Unfit, view
+from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, match, mend, open_letters, weigh
+from .journal import Journal, experiment, pack_arrays, restore_server_state, server_state, unpack_arrays
+from .records import BUFFERS, Template, finite, scalars
+from .wrapped import METRICS, chain, innermost, metrics_apart, reason
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -77,8 +80,8 @@ class Guarded(Strategy):
         """``warden`` is a preset's name or a warden; its aggregator is not used unless one is given here.
 
         ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
-        ``resume`` continues the latest unfinished run of that name, if there is one. Arrays whose names end in one of
-        ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
+        ``resume`` continues the latest unfinished run of that name and experiment, if there is one. Arrays whose names
+        end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
         """
         self.strategy = strategy
@@ -115,7 +118,7 @@ class Guarded(Strategy):
         """Run all rounds, or those that are left of a run that was cut off; as in every Flower strategy."""
         self._meet(initial_arrays)
         if self.template is None:
-            LOG.warning("fedwarden: the model has no floating-point arrays; its rounds are not guarded")
+            _warn("the model has no floating-point arrays; its rounds are not guarded")
             return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
         self.journal = self._journal(num_rounds)
         try:
@@ -150,26 +153,28 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_train(t, replies)
-        found, lost = match(self.sent, replies, self.client_name)
+        found, lost = match(self.sent, replies, self._name)
         letters, refused = open_letters(found, self.template, self._weight_key)
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
         cohort, limits = cohort_of(letters, self.template, params, t), self.warden.admission
         outcome = self.warden.step(cohort, [*lost, *refused])
         counts, record = outcome.record.weights, outcome.record
-        kept = [letter.message for letter, count in zip(letters, counts.tolist(), strict=True) if count > 0]
+        combined = [letter for letter, count in zip(letters, counts.tolist(), strict=True) if count > 0]
+        kept, notes = [letter.message for letter in combined], conversion_notes(letters)
+        notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
         if self.combines:
-            arrays = self.template.unflatten(params + outcome.update.float(), self.arrays)
-            metrics = self._own_metrics(kept)
+            metrics = self._own_metrics(kept, notes)
+            arrays = self._sound(self.template.unflatten(params + outcome.update.float()), notes)
         else:
             loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
             weigh(kept, counts[counts > 0], self._weight_key, loss_key, limits.count_ratio)
             if limits.buffer_limit is not None and kept:
                 mend(letters, self.template, cohort.updates, counts > 0, limits.buffer_limit)
-            arrays, metrics, note = self._delegate(t, kept)
-            total = counts.sum()
-            record = replace(record, weights=counts / total if total > 0 and not note else np.zeros(len(counts)))
-            record = replace(record, notes=(*record.notes, *([note] if note else [])))
+            arrays, metrics = self._delegate(t, kept, notes)
+            counts = counts / (counts.sum() or 1.0)
+        weights = np.zeros(len(counts)) if arrays is None else counts
+        record = replace(record, weights=weights, notes=(*record.notes, *notes))
         self._tell(record, known)
         own = _counts(record)
         record = replace(record, metrics={**scalars(metrics, "train/"), **own})
@@ -192,14 +197,17 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_evaluate(t, replies)
-        found, refused = match(self.sent, replies, self.client_name)
-        kept, unfit = evaluations(found, self._weight_key, self.warden.admission)
-        notes = [f"evaluation of client {r.client_id} left out: {r.reason}" for r in [*refused, *unfit]]
+        found, lost = match(self.sent, replies, self._name)
+        kept, unfit, bounded = evaluations(found, self._weight_key, self.warden.admission)
+        notes = [f"evaluation of client {r.client_id} left out: {r.reason}" for r in [*lost, *unfit]]
+        notes += [f"evaluation of {note}" for note in bounded]
         try:
             metrics = self.strategy.aggregate_evaluate(t, kept)
+            told = scalars(metrics, "evaluate/")
         except Exception as error:  # nothing that a client sends may end the run
-            metrics, notes = None, [*notes, f"the evaluations could not be combined: {short(str(error))}"]
-        self._amend(scalars(metrics, "evaluate/"), notes)
+            metrics, told = None, {}
+            notes.append(f"the evaluations could not be combined: {reason(error)}")
+        self._amend(told, notes)
         return metrics
 
     def _meet(self, arrays: ArrayRecord) -> None:
@@ -225,43 +233,76 @@ class Guarded(Strategy):
         floor = max((int(getattr(core, f"min_{k}_nodes", 0)) for k in ("train", "evaluate", "available")), default=0)
 
         def shown(nodes: list[int]) -> list[int]:
-            mine = [node for node in nodes if asks(self.client_name(node))]
-            others = [node for node in nodes if not asks(self.client_name(node))]
+            mine = [node for node in nodes if asks(self._name(node))]
+            others = [node for node in nodes if not asks(self._name(node))]
             return mine + others[: max(0, floor - len(mine))]
 
         messages = configure(t, arrays, config, cast(Grid, Visible(grid, shown)))
-        return [m for m in messages if asks(self.client_name(m.metadata.dst_node_id))]
+        return [m for m in messages if asks(self._name(m.metadata.dst_node_id))]
+
+    def _name(self, node: int) -> str:
+        """A node's name; its id where ``client_name`` knows none, since any node may send a message."""
+        try:
+            name = str(self.client_name(node))
+        except Exception:
+            name = str(node)
+        return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
 
     def _delegate(
-        self, t: int, messages: Sequence[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None, str | None]:
-        """What the wrapped strategy makes of the replies, and a note where it makes nothing of them."""
+        self, t: int, messages: Sequence[Message], notes: list[str]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """What the wrapped strategy makes of the replies; where that is no model, a note and its old state."""
+        before = [(s, dict(vars(s))) for s in chain(self.strategy)]
+        arrays: ArrayRecord | None = None
+        metrics = None
         try:
-            arrays, metrics = self.strategy.aggregate_train(t, list(messages))
+            with metrics_apart(innermost(self.strategy), notes):
+                made, metrics = self.strategy.aggregate_train(t, list(messages))
+            if made is not None:
+                arrays = self._sound(made, notes)
+            elif messages:
+                notes.append(f"the strategy made no model of {len(messages)} replies; the model is kept")
         except Exception as error:  # nothing that a client sends may end the run
-            reason = short(str(error)) or type(error).__name__
-            return None, None, f"the strategy could not combine {len(messages)} replies ({reason}); the model is kept"
-        if arrays is not None and not finite(arrays):
-            return None, metrics, "the strategy's model was not finite; the model is kept"
-        if arrays is None and messages:
-            return None, metrics, f"the strategy made no model of {len(messages)} replies; the model is kept"
-        return arrays, metrics, None
+            notes.append(f"the strategy could not combine {len(messages)} replies ({reason(error)}); the model is kept")
+        if arrays is None:
+            for strategy, state in before:
+                vars(strategy).clear()
+                vars(strategy).update(state)
+        return arrays, metrics
 
-    def _own_metrics(self, messages: Sequence[Message]) -> MetricRecord | None:
-        """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""
-        average = getattr(innermost(self.strategy), "train_metrics_aggr_fn", None)
-        if average is None or not messages:
+    def _sound(self, arrays: ArrayRecord, notes: list[str]) -> ArrayRecord | None:
+        """A new model in the dtypes of the old one, with no variance below zero; None and a note where it is none."""
+        assert self.template is not None
+        if not finite(arrays):
+            notes.append("the strategy's model was not finite; the model is kept")
             return None
-        return cast(MetricRecord, average([m.content for m in messages], self._weight_key))
+        settled = self.template.restore(arrays)
+        for name, lowest in self.template.below_zero(settled).items():
+            settled[name] = Array(np.maximum(view(settled[name]), 0))
+            notes.append(f"array {name!r} of the new model had a negative variance ({lowest:g}); 0 is used")
+        return settled
+
+    def _own_metrics(self, messages: Sequence[Message], notes: list[str]) -> MetricRecord | None:
+        """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""
+        core = innermost(self.strategy)
+        if not messages or getattr(core, METRICS, None) is None:
+            return None
+        with metrics_apart(core, notes):
+            return cast(MetricRecord, getattr(core, METRICS)([m.content for m in messages], self._weight_key))
 
     @property
     def _weight_key(self) -> str:
         return str(getattr(innermost(self.strategy), "weighted_by_key", "num-examples"))
 
     def _journal(self, rounds: int) -> Journal:
+        assert self.template is not None
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
-        return Journal(self.home, self.name, {**config, **guard}, self.resume, sinks=self.sinks)
+        same = experiment([type(s).__name__ for s in chain(self.strategy)], self.warden, self.template)
+        journal = Journal(self.home, self.name, {**config, **guard, "experiment": same}, self.resume, sinks=self.sinks)
+        if journal.passed_over:
+            _warn(journal.passed_over)
+        return journal
 
     def _continue(self, initial: ArrayRecord) -> ArrayRecord:
         """The arrays to go on from: those of the last committed round, else the initial ones."""
@@ -289,7 +330,7 @@ class Guarded(Strategy):
     def _amend(self, metrics: Mapping[str, float], notes: Sequence[str]) -> None:
         """Add what evaluation says to the round's record."""
         for note in notes:
-            LOG.warning("fedwarden: %s", note)
+            _warn(note)
         if self.record is not None and (metrics or notes):
             new = {**self.record.metrics, **metrics}
             self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
@@ -323,12 +364,12 @@ class Guarded(Strategy):
     def _tell(self, record: RoundRecord, known: set[str]) -> None:
         """Log who is left out and why."""
         for rejection in record.rejected:
-            LOG.warning("fedwarden: reply of client %s rejected: %s", rejection.client_id, rejection.reason)
+            _warn(f"reply of client {rejection.client_id} rejected: {rejection.reason}")
         for client in sorted(set(record.excluded) - known):
             names = [w.name for w in record.watches if w.flagged[record.client_ids.index(client)]]
-            LOG.warning("fedwarden: client %s is excluded, flagged by %s", client, ", ".join(names) or "no watch")
+            _warn(f"client {client} is excluded, flagged by {', '.join(names) or 'no watch'}")
         for note in record.notes:
-            LOG.warning("fedwarden: %s", note)
+            _warn(note)
 
     def _told(self) -> dict[str, Any]:
         """The run in a few numbers."""
@@ -338,10 +379,9 @@ class Guarded(Strategy):
         return {"rounds": self.record.round, "accuracy": accuracy, "excluded": list(self.record.excluded)}
 
 
-def innermost(strategy: Strategy) -> Strategy:
-    """The strategy inside all wrappers, which reads the weights."""
-    inner = getattr(strategy, "strategy", None)
-    return innermost(inner) if isinstance(inner, Strategy) else strategy
+def _warn(text: str) -> None:
+    """One line beside Flower's own; names and words of clients cannot steer the terminal that shows it."""
+    LOG.warning("fedwarden: %s", printable(text))
 
 
 def _counts(record: RoundRecord) -> dict[str, float]:

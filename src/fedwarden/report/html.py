@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.config import to_toml
-from ..core.html import facts, table
+from ..core.html import facts, table, text
 from ..core.words import rounds_of
 from ..figures import audit, guard
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
@@ -38,10 +38,10 @@ def page(record: RunRecord) -> str:
     data = json.dumps({"figures": drawn, **looks, "config": CONFIG}).replace("<", "\\u003c")
     scripts = [get_plotlyjs(), (HERE / "page.js").read_text(encoding="utf-8")] if drawn else []
     run = record.run
-    title, state = f"Run {run.id}: {escape(run.name)}", f"{run.state}, begun on {day(run.created)}, engine {run.engine}"
+    title, state = f"Run {run.id}: {text(run.name)}", f"{run.state}, begun on {day(run.created)}, engine {run.engine}"
     body = [
-        f'<header><h1>{title}</h1><p class="soft">{escape(state)}</p></header>',
-        '<section class="summary" id="summary">' + "".join(f"<p>{escape(s)}</p>" for s in tell(record)) + "</section>",
+        f'<header><h1>{title}</h1><p class="soft">{text(state)}</p></header>',
+        '<section class="summary" id="summary">' + "".join(f"<p>{text(s)}</p>" for s in tell(record)) + "</section>",
         _section("Figures", "".join(f'<figure id="figure-{i}"></figure>' for i in range(len(drawn)))),
         *(_section(title, f'<div class="scroll">{made}</div>') for title, made in tables(record)),
         _section("To repeat this run", repeat(record), "again"),
@@ -120,7 +120,7 @@ def repeat(record: RunRecord) -> str:
     versions = facts(dict(run.versions), "Versions") if run.versions else ""
     if run.engine not in SIMULATORS:
         shown = json.dumps(run.config, indent=2, ensure_ascii=False)
-        return f"<p>Recorded by {escape(run.engine)} with this configuration:</p><pre>{escape(shown)}</pre>{versions}"
+        return f"<p>Recorded by {text(run.engine)} with this configuration:</p><pre>{escape(shown)}</pre>{versions}"
     file = re.sub(r"[^A-Za-z0-9_-]+", "-", run.name).strip("-") or "run"
     command = f"fedwarden run {file}.toml" + (" --engine flower" if run.engine == ON_FLOWER else "")
     config = f"<pre>{escape(to_toml(run.config))}</pre>"

@@ -12,6 +12,7 @@ from dash.exceptions import PreventUpdate
 from ...core.explain import explain
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
+from ...core.words import printable
 from ...figures import guard as figures
 from ..layout import GRAPH, aria, card, number, problem, table
 from ..routes import link, query, read
@@ -51,7 +52,7 @@ def sheet(view: View, name: str, asked: Any, dark: bool) -> Any:
     text = [reasons(view, name), refused(view, name)]
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
     figure = dcc.Graph(id="client-figure", figure=drawn, config=GRAPH)
-    label = f"Scores and weight of client {name} by round"
+    label = f"Scores and weight of client {printable(name)} by round"
     left = html.Div(figure, className="graph", role="group", **aria(label=label))
     right = html.Div([*text, *numbers])
     return card(f"Client {name}", away, html.Div([left, right], className="halves"), id="client-card")
@@ -64,7 +65,7 @@ def reasons(view: View, name: str) -> Any:
     gone = series.excluded_in.get(name)
     flagged = [r for r, mine in zip(view.records, series.flagged[:, column], strict=True) if mine]
     told = list(dict.fromkeys([*(r for r in flagged if r.round == gone), *flagged[::-1]]))[:REASONS]
-    items = [html.Li([html.Strong(_moment(r.round, gone)), explain(r).get(name, "")]) for r in told]
+    items = [html.Li([html.Strong(_moment(r.round, gone)), printable(explain(r).get(name, ""))]) for r in told]
     more = f"{len(flagged) - len(told)} more rounds in which it was flagged." if len(flagged) > len(told) else None
     if not items:
         return html.P("No watch has flagged this client.")
@@ -77,7 +78,7 @@ def refused(view: View, name: str) -> Any:
     for t, client, reason in view.series.rejected:
         if client == name:
             grouped.setdefault(reason, []).append(t)
-    items = [html.Li([html.Strong(f"{_rounds(rounds)}: "), reason]) for reason, rounds in grouped.items()]
+    items = [html.Li([html.Strong(f"{_rounds(rounds)}: "), printable(reason)]) for reason, rounds in grouped.items()]
     return html.Div([html.H3("Rejected replies"), html.Ul(items)]) if items else None
 
 

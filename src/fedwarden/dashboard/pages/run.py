@@ -9,6 +9,7 @@ from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
 from ...core.series import Series
+from ...core.words import printable
 from ...figures import guard as figures
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
@@ -153,7 +154,8 @@ def told(workspace: Workspace, view: View) -> Any:
     gone = dict(list(view.series.excluded_in.items())[:NAMED])
     records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
     sentences = tell(RunRecord(view.run, view.series, reasons=reasons(records, gone)))
-    return [html.P(sentences[0], className="lead"), html.Ul([html.Li(s) for s in sentences[1:]])]
+    first, *others = map(printable, sentences)
+    return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others])]
 
 
 def ranking(view: View, watch: str, asked: dict[str, str]) -> Any:
@@ -162,7 +164,8 @@ def ranking(view: View, watch: str, asked: dict[str, str]) -> Any:
     for place in worst(view.series, watch):
         here = aria(current="true") if asked.get("client") == place.client else {}
         href = link("run", view.run.id, **{**asked, "client": place.client})
-        shown = dcc.Link(place.client, href=href, title=f"Show client {place.client}")
+        name = printable(place.client)
+        shown = dcc.Link(name, href=href, title=f"Show client {name}")
         gone = f"excluded in round {place.excluded_in}" if place.excluded_in else "over the limit" if place.over else ""
         rows.append([html.Span(shown, **here), number(place.score), number(place.limit), gone])
     return table("Clients, those closest to the limit first", ("client", "score", "limit", ""), rows, (1, 2))

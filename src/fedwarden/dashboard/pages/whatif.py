@@ -14,6 +14,7 @@ from dash.exceptions import PreventUpdate
 
 from ...core.errors import FedwardenError
 from ...core.registry import lookup, names, parameters, summary
+from ...core.words import printable
 from ...sim.recorded import decide_again, truth_of
 from ...sim.replay import Change, compare, spell_guard
 from ...store.digest import distinct_notes, note_kind
@@ -120,7 +121,7 @@ def verdict(view: View, chosen: Settings) -> Any:
         f"{len(different)} of {len(changes)} clients are treated differently." if different else "The same decisions."
     )
     over = html.Details([html.Summary(f"Over rounds 1 to {view.records[-1].round}; the guard in full"), guard])
-    warnings = [html.Li(f"From round {rounds[0]}: {note}") for note, rounds in notes.items()]
+    warnings = [html.Li(printable(f"From round {rounds[0]}: {note}")) for note, rounds in notes.items()]
     return card(
         head,
         html.Div(over, className="note"),

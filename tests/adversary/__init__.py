@@ -1,0 +1,1 @@
+"""One client of many that does its worst."""
