@@ -15,6 +15,7 @@ from .core.stats import Scores
 from .core.types import Cohort, Rejection
 from .core.updates import LARGEST, Updates
 
+SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 OVERFLOW = f"its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {LARGEST:g}"
 
 
@@ -91,7 +92,7 @@ def count_fault(count: float) -> str | None:
     """
     if not np.isfinite(count) or count <= 0:
         return f"claims {count:g} examples; expected a positive number"
-    return None
+    return f"claims {count:g} examples; expected at least {SMALLEST:g}" if count < SMALLEST else None
 
 
 def clip_counts(counts: Scores, ratios: Scores, shares: Scores) -> Scores:

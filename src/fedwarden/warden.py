@@ -13,7 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from .admission import (
-    Admission, Reply, admit, buffer_notes, clipped_notes, idle_faults, screen, size_faults, type_notes,
+    Admission,
+    Reply,
+    admit,
+    buffer_notes,
+    clipped_notes,
+    idle_faults,
+    screen,
+    size_faults,
+    type_notes,
 )  # fmt: skip
 from .core.errors import ConfigError
 from .core.html import facts
@@ -425,8 +433,8 @@ class Warden:
         floored = self.trial.floored(params, update)
         if floored is not update:
             notes.append("a variance of the new model was below 0; it is set to 0")
-        if not self.trial.sound(params + floored) and self.trial.sound(params):
-            notes.append("the new model gives no finite output; the last one is kept")
+        if fault := self.trial.fault(params + floored, params):
+            notes.append(fault)
             return torch.zeros_like(update)
         return floored
 
@@ -519,11 +527,11 @@ def judgement_notes(
 ) -> list[str]:
     """What a judgement leaves to be said of the round."""
     notes = [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
-    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)):
+    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
         words = [r.words for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
         notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
-    for i in np.unique(leaders[leaders != np.arange(len(leaders))]):
-        names = [client_ids[j] for j in np.flatnonzero(leaders == i)]
+    for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
+        names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
         notes.append(f"clients {listed(names)} sent the same update: they share one vote")
     voters = len(np.unique(leaders[[c not in judgement.memory.excluded for c in client_ids]]))
     if guard.watches and voters < guard.quorum:

@@ -39,6 +39,12 @@ class Trial:
             out = functional_call(self.model, state, (at_home(self.inputs, self.model),))
         return bool(torch.isfinite(out).all()) if isinstance(out, Tensor) else True
 
+    def fault(self, params: Tensor, last: Tensor) -> str | None:
+        """Why the model with these parameters is not to be installed in place of the last one, or None."""
+        if self.sound(params) or not self.sound(last):
+            return None
+        return "the new model gives no finite output; the last one is kept"
+
     def floored(self, params: Tensor, update: Tensor) -> Tensor:
         """The update with no variance of the new model below 0."""
         for name, start, stop in self.layout.ranges():

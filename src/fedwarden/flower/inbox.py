@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +14,18 @@ from flwr.app import Array, Message
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..admission import Admission, clip_counts, count_fault
+from ..admission import Admission, count_fault
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Rejection
 from ..core.updates import Updates
 from ..core.words import listed, short
-from .arrays import Unfit, cast, view
+from ..warden import shortening
+from .arrays import Unfit, cast
 from .records import Converted, Form, Template, arrays_of, form, metrics_of, number, odd_ones, spoken
 
 Name = Callable[[int], str]
 T = TypeVar("T")
-SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
+LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
 FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
 
 
@@ -113,8 +113,8 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     """A reply in the form of the model, or :class:`Unfit`."""
     spoken(message)
     count = number(metrics_of(message).get(key))
-    if count_fault(count) or count < SMALLEST:
-        raise Unfit(count_fault(count) or f"claims {count:g} examples; expected at least {SMALLEST:g}")
+    if fault := count_fault(count):
+        raise Unfit(fault)
     if template is None:
         return Letter(client, message, [], count, form(message), Converted())
     place, record = arrays_of(message)
@@ -145,22 +145,44 @@ def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, rou
     return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
 
 
-def mend(letters: Sequence[Letter], template: Template, updates: Updates, kept: Mask, limit: float) -> None:
-    """Cut the buffers of the replies that are kept, as a warden does where it combines them itself."""
-    bounded, cut = updates.bounded(limit, kept)
-    loose = {segment.start: segment.rows for segment in bounded.segments if not segment.measured}
-    for i in np.flatnonzero(kept & (cut > 0)).tolist():
+def mend(
+    letters: Sequence[Letter],
+    template: Template,
+    updates: Updates,
+    kept: Mask,
+    limits: Admission,
+    shorten: float | None,
+) -> None:
+    """Change the replies that a strategy will combine as a warden does where it combines them itself.
+
+    They get the buffers that most agree on, and those that are too long are shortened.
+    """
+    base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
+    factors = shortening(updates.lengths(), kept, shorten)
+    agreed = updates.agreed(kept)[0] if limits.buffers == "median" else torch.empty(0)
+    loose = (
+        dict(zip(updates.buffers, agreed.split([b - a for a, b in updates.buffers]), strict=True))
+        if len(agreed)
+        else {}
+    )
+    for i in np.flatnonzero(kept).tolist():
         (_, record), start = arrays_of(letters[i].message), 0
-        for name, shape in zip(template.names, template.shapes, strict=True):
-            size = math.prod(shape)
-            if start in loose and size:
-                values = cast(loose[start][i].numpy(), view(record[name]).dtype)
-                record[name] = Array(np.asarray(values).reshape(shape))
-            start += size
+        for slot, sent in zip(template.slots, letters[i].layers, strict=True):
+            stop = start + sent.size
+            usual = base[start:stop].numpy()
+            if (start, stop) in loose:
+                new = usual + loose[start, stop].numpy()
+            elif factors[i] < 1 and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
+                new = usual + np.float32(factors[i]) * (sent.reshape(-1) - usual)
+            else:
+                new = None
+            if new is not None and sent.size:
+                record[slot.name] = Array(np.asarray(cast(new, slot.dtype)).reshape(slot.shape))
+            start = stop
 
 
-def weigh(messages: Sequence[Message], counts: Scores, key: str, loss_key: str | None, ratio: float | None) -> None:
-    """Set the numbers that a strategy weighs by: examples as counted, and losses no farther from the median than ratio.
+def weigh(messages: Sequence[Message], counts: Scores, key: str, loss_key: str | None = None) -> None:
+    """Set the numbers that a strategy weighs by: examples as counted, and losses not too far from the median.
 
     A strategy such as q-FedAvg weighs by the loss that a client claims.
     """
@@ -168,10 +190,10 @@ def weigh(messages: Sequence[Message], counts: Scores, key: str, loss_key: str |
     for record, count in zip(metrics, counts.tolist(), strict=True):
         if record[key] != count:
             record[key] = count
-    if loss_key is not None and ratio is not None and metrics and all(loss_key in m for m in metrics):
+    if loss_key is not None and metrics and all(loss_key in m for m in metrics):
         losses = np.array([number(m[loss_key]) for m in metrics])
         middle = max(float(np.quantile(losses, 0.5, method="lower")), 0.0)
-        for record, loss in zip(metrics, np.clip(losses, middle / ratio, middle * ratio).tolist(), strict=True):
+        for record, loss in zip(metrics, np.clip(losses, middle / LOSSES, middle * LOSSES).tolist(), strict=True):
             record[loss_key] = loss
 
 
@@ -221,5 +243,5 @@ def evaluations(
     """The evaluations that can be averaged, their counts and metrics bounded, the others with the reason, and notes."""
     letters, refused = open_letters(found, None, key)
     messages, counts = [letter.message for letter in letters], np.array([letter.count for letter in letters])
-    weigh(messages, clip_counts(counts, limits.count_ratio, limits.max_share), key, None, None)
+    weigh(messages, limits.clip([letter.client_id for letter in letters], counts), key)
     return messages, refused, bound_metrics(letters, key)

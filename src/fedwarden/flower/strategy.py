@@ -168,9 +168,9 @@ class Guarded(Strategy):
             arrays = self._sound(self.template.unflatten(params + outcome.update.float()), notes)
         else:
             loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
-            weigh(kept, counts[counts > 0], self._weight_key, loss_key, limits.count_ratio)
-            if limits.buffer_limit is not None and kept:
-                mend(letters, self.template, cohort.updates, counts > 0, limits.buffer_limit)
+            weigh(kept, counts[counts > 0], self._weight_key, loss_key)
+            if kept:
+                mend(letters, self.template, cohort.updates, counts > 0, limits, self.warden.shorten)
             arrays, metrics = self._delegate(t, kept, notes)
             counts = counts / (counts.sum() or 1.0)
         weights = np.zeros(len(counts)) if arrays is None else counts
@@ -280,6 +280,12 @@ class Guarded(Strategy):
         for name, lowest in self.template.below_zero(settled).items():
             settled[name] = Array(np.maximum(view(settled[name]), 0))
             notes.append(f"array {name!r} of the new model had a negative variance ({lowest:g}); 0 is used")
+        trial = self.warden.trial
+        if trial is not None and trial.layout.names == self.template.names:
+            new, last = (self.template.flatten(record) for record in (settled, self.arrays))
+            if fault := trial.fault(new, last):
+                notes.append(fault)
+                return None
         return settled
 
     def _own_metrics(self, messages: Sequence[Message], notes: list[str]) -> MetricRecord | None:

@@ -124,8 +124,8 @@ def leap(values: Scores, levels: Scores, wobble: float, effect: float) -> Scores
 
         (l_i - b_i) / max(effect, 5 w),   w = median over clients of the mean |l - b|
 
-    A client that behaves well in most rounds and attacks in some stays within what a cohort of different clients allows;
-    it does not stay within what it did itself.
+    A client that attacks in some rounds only may stay within what a cohort of different clients allows, and leaves what
+    it did itself.
 
     >>> leap(np.array([0.1, 1.0]), np.zeros(2), wobble=0.05, effect=0.5).tolist()
     [0.2, 2.0]
@@ -138,8 +138,8 @@ def leap(values: Scores, levels: Scores, wobble: float, effect: float) -> Scores
 class Excess:
     """This round's value in units of the most that is let into a round: beyond 1, the client is no usual one.
 
-    That is twice the allowance of ``evidence``, a round that adds as much to it as one round can; and a leap from what the
-    client did in the rounds before.
+    That is twice the allowance of ``evidence``, a round that adds as much to it as one round can; and a leap from what
+    the client did in the rounds before.
     """
 
     alpha: float = 0.05
