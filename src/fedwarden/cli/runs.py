@@ -6,8 +6,7 @@ import typer
 from rich.markup import escape
 
 from ..store.digest import brief
-from ..store.ledger import Ledger
-from .common import AsJson, Home, emit, hint, out, percent, short, table
+from .common import AsJson, Home, emit, hint, out, percent, reader, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -18,7 +17,7 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
 
     The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
     """
-    with Ledger(home, create=False) as ledger:
+    with reader(home) as ledger:
         rows = [brief(ledger, run) for run in ledger.runs()]
     if as_json:
         return emit({"runs": rows})
@@ -26,7 +25,7 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
     for row in rows:
         done, excluded = f"{row['rounds']}/{row['of'] or '?'}", escape(short(row["excluded"])) or "-"
         head = (str(row["run"]), escape(row["name"]), row["state"])
-        shown.add_row(*head, done, row["preset"] or "-", percent(row["accuracy"]), excluded)
+        shown.add_row(*head, done, escape(row["preset"] or "-"), percent(row["accuracy"]), excluded)
     out.print(shown)
     if rows:
         hint(

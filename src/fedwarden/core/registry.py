@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from .errors import ConfigError, nearest
+from .errors import ConfigError, UnknownName, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,7 +61,7 @@ def lookup(kind: str, name: str) -> Callable[..., Any]:
     """The factory behind a name; an unknown name raises with the nearest one."""
     known = names(kind)
     if name not in known:
-        raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
+        raise UnknownName(f"there is no {kind} {name!r}; {nearest(name, known)}")
     return _entries[kind][name]
 
 
