@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 from ..core.errors import FedwardenError
 from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
@@ -85,6 +85,7 @@ SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
 DOCTOR = "try: fedwarden doctor"
 ROUND_TABLES = ("round", "metric", "watch", "remark")
 REMARKS = ("rejected", "note")
+SMALLEST = -(2**63)  # of SQLite's whole numbers
 
 
 class LedgerError(FedwardenError):
@@ -147,7 +148,7 @@ class Ledger:
             self.close()
             raise
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -165,7 +166,7 @@ class Ledger:
 
     def start(self, name: str, engine: str, config: Mapping[str, Any], versions: Mapping[str, str]) -> int:
         """Begin a run; its number is its name for the other commands."""
-        with self._transaction():
+        with self.transaction():
             cursor = self.db.execute(
                 "INSERT INTO run (name, created, state, engine, config, versions) VALUES (?, ?, 'running', ?, ?, ?)",
                 (name, time.time(), engine, json.dumps(config), json.dumps(versions)),
@@ -175,20 +176,20 @@ class Ledger:
 
     def finish(self, run: int, state: str, summary: Mapping[str, Any] | None = None) -> None:
         """Set the state of a run (done, failed, interrupted, running) and, where given, its summary."""
-        with self._transaction():
+        with self.transaction():
             self.db.execute("UPDATE run SET state = ? WHERE id = ?", (state, run))
             if summary is not None:
                 self.db.execute("UPDATE run SET summary = ? WHERE id = ?", (json.dumps(summary), run))
 
     def reopen(self, run: int, config: Mapping[str, Any]) -> None:
         """Continue a run, perhaps with more rounds than it was started with."""
-        with self._transaction():
+        with self.transaction():
             self.db.execute("UPDATE run SET state = 'running', config = ? WHERE id = ?", (json.dumps(config), run))
 
     def append(self, run: int, record: RoundRecord) -> None:
         """Commit one round; a round that is there already, as after a resume, is replaced by the same numbers."""
         key = (run, record.round)
-        with self._transaction():
+        with self.transaction():
             for table in ROUND_TABLES:
                 self.db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
             self.db.execute(
@@ -220,7 +221,7 @@ class Ledger:
 
     def observe(self, run: int, observations: Sequence[Observation], observer: str = "") -> None:
         """Commit what an auditor saw, such as one round of it; what is there already is replaced."""
-        with self._transaction():
+        with self.transaction():
             self.db.executemany(
                 "INSERT OR REPLACE INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -235,24 +236,24 @@ class Ledger:
 
     def observations(self, run: int, observer: str = "") -> list[Observation]:
         """What an auditor saw, as it was recorded, round by round."""
-        rows = self._rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
+        rows = self.rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
         with self._reading(f"run {run}, audit by {observer!a}"):
             return [_observation(row) for row in rows]
 
     def observers(self, run: int) -> tuple[str, ...]:
         """Whose observations a run has."""
-        rows = self._rows("audit", run, "GROUP BY observer ORDER BY observer")
+        rows = self.rows("audit", run, "GROUP BY observer ORDER BY observer")
         with self._reading(f"run {run}, audit"):
             return tuple(cells.text(row, "observer") for row in rows)
 
     def runs(self) -> list[Run]:
         """All runs, newest first."""
-        return self._heads("ORDER BY id DESC")
+        return self.heads("ORDER BY id DESC")
 
     def run(self, which: str | int | None = None) -> Run:
         """A run by number, by the latest of a name, or the latest of all."""
         named = "" if which is None else str(which)
-        if named.isdecimal() and len(named) < 19 and (found := self._heads("WHERE id = ?", int(named))):
+        if named.isdecimal() and len(named) < 19 and (found := self.heads("WHERE id = ?", int(named))):
             return found[0]
         found = self.runs()
         matching = found if which is None else [r for r in found if r.name == named]
@@ -261,11 +262,9 @@ class Ledger:
             raise LedgerError(f"no run {named} in {self.path}; there are: {known}")
         return matching[0]
 
-    def _heads(self, tail: str, *values: Any) -> list[Run]:
-        rows = self._query(
-            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds, "
-            f"(SELECT COALESCE(MIN(round), 1) FROM round WHERE round.run = run.id) AS first FROM run {tail}",
-            *values,
+    def heads(self, tail: str, *values: Any) -> list[Run]:
+        rows = self.query(
+            f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
         )
         found = []
         for row in rows:
@@ -275,20 +274,20 @@ class Ledger:
 
     def records(self, run: int, after: int = 0, watches: Collection[str] | None = None) -> list[RoundRecord]:
         """The rounds of a run after one of them, in order, as they were recorded; with some watches only or all."""
-        return self._records(run, watches, "AND round > ?", after)
+        return self.records_where(run, watches, "AND round > ?", after or SMALLEST)  # what is below 1 is damage
 
     def record(self, run: int, round: int) -> RoundRecord:
         """One round as it was recorded."""
-        found = self._records(run, None, "AND round = ?", round)
+        found = self.records_where(run, None, "AND round = ?", round)
         if not found:
             raise LedgerError(f"run {run} has no round {round}")
         return found[0]
 
-    def _records(self, run: int, watches: Collection[str] | None, which: str, bound: int) -> list[RoundRecord]:
+    def records_where(self, run: int, watches: Collection[str] | None, which: str, bound: int) -> list[RoundRecord]:
         def by_round(table: str, order: str = "", *names: str) -> dict[int, list[sqlite3.Row]]:
             only = f"AND watch IN ({', '.join('?' * len(names))})" if names else ""
             found: dict[int, list[sqlite3.Row]] = {}
-            for row in self._rows(table, run, f"{which} {only} {order}", bound, *names):
+            for row in self.rows(table, run, f"{which} {only} {order}", bound, *names):
                 with self._reading(f"run {run}, table {table}"):
                     found.setdefault(cells.whole(row, "round", 1), []).append(row)
             return found
@@ -312,13 +311,13 @@ class Ledger:
 
     def watches(self, run: int) -> tuple[str, ...]:
         """The names of a run's watches, in their order."""
-        rows = self._rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
+        rows = self.rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
         with self._reading(f"run {run}, table watch"):
             return tuple(cells.text(row, "watch") for row in rows)
 
     def loudest(self, run: int) -> str | None:
         """The watch that flagged most clients so far, of equals the first; None where nothing watched."""
-        rows = self._query(
+        rows = self.query(
             "SELECT watch.watch FROM watch JOIN round USING (run, round) LEFT JOIN json_each(watch.flagged) AS each "
             "WHERE run = ? GROUP BY watch.watch "
             "ORDER BY COUNT(DISTINCT json_extract(clients, '$[' || each.value || ']')) DESC, MIN(position) LIMIT 1",
@@ -332,29 +331,29 @@ class Ledger:
         """Everything read inside belongs to one moment, whatever a run commits meanwhile; may be nested."""
         outermost = not self.db.in_transaction
         if outermost:
-            self._query("BEGIN")
+            self.query("BEGIN")
         try:
             yield
         finally:
             if outermost and self.db.in_transaction:  # an error may have ended it
-                self._query("COMMIT")
+                self.query("COMMIT")
 
     def metric(self, run: int, name: str) -> dict[int, float]:
         """One metric of a run by round."""
-        rows = self._rows("metric", run, "AND name = ? ORDER BY round", name)
+        rows = self.rows("metric", run, "AND name = ? ORDER BY round", name)
         with self._reading(f"run {run}, metric {name!a}"):
             return {cells.whole(row, "round", 1): cells.real(row, "value") for row in rows}
 
     def last_round(self, run: int) -> int:
         """The last committed round; 0 before the first."""
-        rows = self._query("SELECT COALESCE(MAX(round), 0) AS round FROM round WHERE run = ?", run)
+        rows = self.query("SELECT COALESCE(MAX(round), 0) AS round FROM round WHERE run = ?", run)
         with self._reading(f"run {run}"):
             return cells.whole(rows[0], "round")
 
-    def _rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
-        return self._query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
+    def rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
+        return self.query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
 
-    def _query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+    def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         self._allow(LIMIT)
         rows: list[sqlite3.Row] = []
         held = 0
@@ -395,7 +394,7 @@ class Ledger:
             raise LedgerError(f"cannot open the ledger {self.path}: {_why(error)}; {DOCTOR}") from error
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """All or nothing, whatever goes wrong inside."""
         self._allow(LIMIT)
         try:
@@ -427,7 +426,7 @@ class Ledger:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA:
             return
-        with self._transaction():
+        with self.transaction():
             version = self.db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
             self._check(version)
             if not version and self.db.execute("SELECT 1 FROM sqlite_master").fetchall():
@@ -470,7 +469,6 @@ def _why(error: sqlite3.Error) -> str:
 
 
 def _run(row: sqlite3.Row) -> Run:
-    cells.whole(row, "first", 1)
     return Run(
         cells.whole(row, "id", 1, 2**63 - 1),
         cells.text(row, "name"),

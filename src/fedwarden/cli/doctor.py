@@ -1,0 +1,107 @@
+"""``fedwarden doctor``: whether a workspace is sound, and what can be saved of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..core.words import count
+from ..store.export import as_table
+from ..store.ledger import DOCTOR, LedgerError
+from ..store.ledger import home as default_home
+from ..store.repair import Finding, Saved, examine, repair
+from .common import AsJson, Home, emit, err, out
+from .export import vacant
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def doctor(
+    repair_: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Write what can be read to a new ledger; the damaged one is kept beside it, whole."
+        ),
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", help="Write what can be read as JSON, one object with all runs.", metavar="FILE"),
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the workspace: the ledger's file, every run and round in it, every checkpoint; one line a finding.
+
+    Exit code 0: sound, or sound again after `--repair`; notes, such as a run that says `running`, are no faults.
+    1: something is damaged. 2: nothing can be read.
+
+    `--repair` deletes nothing: the damaged ledger stays as ledger.sqlite.damaged-1, and rounds that cannot be read
+    are left out of the new one and named. Damaged checkpoints stay; `fedwarden run --resume` passes them over.
+    """
+    folder = home or default_home()
+    findings, saved = _examine(folder)
+    lost = [f for f in findings if f.fault and f.kind != "checkpoint"]
+    kept = None
+    if export is not None:
+        runs = [as_table(s.record) for s in saved]
+        vacant(export, force=False).write_text(json.dumps({"runs": runs}, allow_nan=False), encoding="utf-8")
+    if repair_ and lost:
+        kept = repair(folder, saved)
+        left, saved = _examine(folder)
+        findings = [*lost, *(f for f in left if f not in lost)]
+        faults = [f for f in left if f.fault]
+    else:
+        faults = [f for f in findings if f.fault]
+    told = _told(folder, faults, saved, kept)
+    if as_json:
+        emit(
+            {
+                "folder": str(folder),
+                "sound": not faults,
+                "findings": [asdict(f) for f in findings],
+                "runs": {s.id: len(s.records) for s in saved},
+                "damaged_file": None if kept is None else str(kept),
+                "conclusion": told,
+            }
+        )
+    else:
+        _show(findings, told)
+    if export is not None:
+        err.print(f"wrote {escape(str(export))}", soft_wrap=True)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
+    try:
+        return examine(folder)
+    except LedgerError as error:
+        words = str(error).removesuffix(f"; {DOCTOR}")
+        raise LedgerError(words if words == str(error) else f"{words}; nothing can be read of it") from error
+
+
+def _show(findings: Sequence[Finding], told: str) -> None:
+    for found in findings:
+        style, word = ("red", "damaged") if found.fault else ("yellow", "note")
+        where = f"run {found.run}: " if found.run is not None and not found.words.startswith("run ") else ""
+        out.print(f"[{style}]{word}[/] {found.kind}: {escape(where + found.words)}", soft_wrap=True)
+    out.print(told, markup=False, soft_wrap=True)
+
+
+def _told(folder: Path, faults: Sequence[Finding], saved: Sequence[Saved], kept: Any) -> str:
+    """The conclusion in one line."""
+    read = f"{count(len(saved), 'run')} and {count(sum(len(s.records) for s in saved), 'round')}"
+    if kept is not None:
+        return f"Repaired: the ledger of {folder} has {read}; the damaged one is {kept}."
+    if not faults:
+        return f"The workspace {folder} is sound: {read}."
+    if all(f.kind == "checkpoint" for f in faults):
+        return f"The ledger of {folder} is sound: {read}; {count(len(faults), 'checkpoint')} cannot be read."
+    return f"{count(len(faults), 'fault')} in {folder}; {read} can be read: fedwarden doctor --repair saves them."

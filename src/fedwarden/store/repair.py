@@ -1,0 +1,245 @@
+"""What is wrong with a workspace, and how what can be read of its ledger is saved into a new one.
+
+Nothing is ever deleted: a ledger that is repaired stays beside the new one as ``ledger.sqlite.damaged-N``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..core.series import Series
+from ..core.types import Observation, RoundRecord
+from .checkpoint import DRAFT, CheckpointError, has_sum, load
+from .connection import copy, log_of, strangers
+from .digest import reasons
+from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run
+from .record import RunRecord
+
+MOST = 20  # faults that SQLite lists
+PATIENCE = 600.0  # seconds that one look at a damaged ledger may take
+TABLES = ("run", *ROUND_TABLES, "audit")
+LOST = "repaired"  # the engine of a run whose own row was lost
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to know about a workspace; a note is no fault."""
+
+    kind: str
+    words: str
+    run: int | None = None
+    round: int | None = None
+    fault: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What can be read of one run: its own row, if that is among it, its rounds and what auditors saw."""
+
+    id: int
+    head: Run | None
+    records: tuple[RoundRecord, ...]
+    observations: dict[str, tuple[Observation, ...]]
+
+    @property
+    def record(self) -> RunRecord:
+        series = Series.of(self.records)
+        told = reasons(self.records, series.excluded_in)
+        return RunRecord(self.head or _stand_in(self.id, len(series)), series, self.observations, told)
+
+
+class Patient(Ledger):
+    """A ledger that is read as far as possible: some of its tables may not be ours, and it is given time."""
+
+    def _check_schema(self) -> None:
+        if self.version != SCHEMA and strangers(self.db, STATEMENTS):
+            super()._check_schema()
+
+    def _allow(self, seconds: float) -> None:
+        super()._allow(PATIENCE)
+
+    @property
+    def version(self) -> int:
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
+
+    def keys(self, sql: str, *values: Any) -> set[int]:
+        """Whole numbers that a query gives, read from both ends, since a damaged page ends it early."""
+        found: set[int] = set()
+        for order in ("ASC", "DESC"):
+            with suppress(sqlite3.Error):
+                cursor = self.db.execute(f"{sql} {order}", values)
+                found.update(row[0] for row in islice(cursor, self._room()) if isinstance(row[0], int))
+        return found
+
+    def sound_tables(self) -> set[str]:
+        """The tables that we made; a view in place of one may be endless."""
+        other = strangers(self.db, STATEMENTS)
+        return {t for t in TABLES if f"table {t}" not in other}
+
+
+def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
+    """Everything that is to be said of a workspace, and what can be read of its ledger."""
+    with Patient(folder, read_only=True) as ledger:
+        findings, saved = _ledger(ledger)
+    runs = {s.id: s.head for s in saved}
+    for run in (head for head in runs.values() if head is not None and head.state == "running"):
+        words = f"says running, after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
+        findings.append(Finding("running", words, run.id, fault=False))
+    return findings + list(_checkpoints(folder, set(runs))), saved
+
+
+def _ledger(ledger: Patient) -> tuple[list[Finding], list[Saved]]:
+    findings: list[Finding] = []
+    try:
+        rows = ledger.db.execute(f"PRAGMA integrity_check({MOST})").fetchall()
+        findings += [Finding("file", f"{row[0]!a}"[1:-1]) for row in rows if row[0] != "ok"]
+        other, tables = strangers(ledger.db, STATEMENTS), ledger.sound_tables()
+    except sqlite3.Error as error:
+        raise LedgerError(
+            f"the ledger {ledger.path} cannot be read at all: {str(error)!a}; what is left of it is in the file"
+        ) from error
+    findings += [Finding("schema", f"fedwarden did not make its {name}") for name in other]
+    if ledger.version != SCHEMA:
+        findings.append(Finding("schema", f"it says schema {ledger.version}, and has the tables of schema {SCHEMA}"))
+    if not tables.issuperset(ROUND_TABLES) and "run" not in tables:
+        return findings, []
+    known = ledger.keys("SELECT id FROM run ORDER BY id") if "run" in tables else set()
+    orphans = (ledger.keys("SELECT DISTINCT run FROM round ORDER BY run") if "round" in tables else set()) - known
+    saved = []
+    findings += [Finding("run", f"there is a run {run}", run) for run in sorted(known | orphans) if run < 1]
+    for run in sorted(run for run in known | orphans if run > 0):
+        new, found = _run(ledger, run, tables, run in known)
+        findings += new
+        saved.append(found)
+    return findings, saved
+
+
+def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list[Finding], Saved]:
+    findings: list[Finding] = []
+
+    @contextmanager
+    def noting(kind: str, round: int | None = None) -> Iterator[None]:
+        try:
+            yield
+        except LedgerError as error:
+            words = str(error).removesuffix(f"; {DOCTOR}")
+            findings.append(Finding(kind, words.partition(" is damaged: ")[2] or words, run, round))
+
+    head: Run | None = None
+    if known:
+        with noting("run"):
+            head = next(iter(ledger.heads("WHERE id = ?", run)), None) if "round" in tables else None
+    else:
+        findings.append(Finding("run", f"run {run} has rounds, but its own row is lost", run))
+    records: list[RoundRecord] = []
+    if tables.issuperset(ROUND_TABLES):
+        rounds = ledger.keys("SELECT round FROM round WHERE run = ? ORDER BY round", run)
+        planned = head.config.get("rounds") if head else None
+        probed = range(1, min(planned, 100_000) + 1) if isinstance(planned, int) else ()
+        try:
+            records = ledger.records(run)
+        except LedgerError as error:
+            before = len(findings)
+            for t in sorted({t for t in rounds if t > 0}.union(probed)):
+                with noting("round", t):
+                    records += _one(ledger, run, t, t in rounds)
+            if len(findings) == before:  # not in a round, but beside them
+                with noting("round"):
+                    raise error
+    seen: dict[str, tuple[Observation, ...]] = {}
+    if "audit" in tables:
+        with noting("audit"):
+            for who in ledger.observers(run):
+                with noting("audit"):
+                    seen[who] = tuple(ledger.observations(run, who))
+    return findings, Saved(run, head, tuple(records), seen)
+
+
+def _one(ledger: Patient, run: int, t: int, known: bool) -> list[RoundRecord]:
+    """A round by its number; one that only might be there is no fault where it is not."""
+    found = ledger.records_where(run, None, "AND round = ?", t)
+    if known and not found:
+        raise LedgerError(f"run {run}, round {t} cannot be found again")
+    return found
+
+
+def _checkpoints(folder: Path, runs: set[int]) -> Iterable[Finding]:
+    for place in sorted((folder / "checkpoints").glob("*")):
+        run = int(place.name) if place.name.isdecimal() and len(place.name) < 19 else None
+        if run not in runs:
+            yield Finding("checkpoint", f"{place} belongs to no run that can be read", fault=False)
+        for path in sorted(place.glob("*.safetensors")):
+            try:
+                load(path)
+                if not has_sum(path):
+                    words = f"{path} has no checksum; it was written by an older version"
+                    yield Finding("checkpoint", words, run, fault=False)
+            except CheckpointError as error:
+                yield Finding("checkpoint", f"{error}; --resume uses the one before", run)
+        for path in sorted(place.glob(DRAFT)):
+            yield Finding("draft", f"{path} was left by a process that was killed; it may be removed", run, fault=False)
+
+
+def repair(folder: Path, saved: Sequence[Saved]) -> Path:
+    """Write what was saved to a new ledger in the place of the damaged one; where the damaged one is now."""
+    path = folder / "ledger.sqlite"
+    aside = next(p for n in count(1) if not (p := path.with_name(f"{path.name}.damaged-{n}")).exists())
+    with TemporaryDirectory(prefix="repair-", dir=folder) as draft:
+        copy(path, aside)
+        try:
+            _alone(path)
+            with Patient(folder, read_only=True) as damaged, Ledger(Path(draft)) as new:
+                for found in saved:
+                    _copy_run(damaged, new, found)
+        except BaseException:
+            for made in (aside, log_of(aside)):
+                made.unlink(missing_ok=True)
+            raise
+        if log_of(path).exists():  # it belongs to the damaged file; SQLite would apply it to the new one
+            os.replace(log_of(path), log_of(aside))
+        path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+        os.replace(Path(draft) / path.name, path)
+    return aside
+
+
+def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
+    """The rows of what could be read, as they are; a run whose own row is lost gets one that claims nothing."""
+
+    def put(table: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            new.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", tuple(row))
+
+    with new.transaction():
+        head = _stand_in(found.id, len(found.records))
+        lost = (head.id, head.name, head.created, head.state, head.engine, "{}", "{}", "{}")
+        put("run", [lost] if found.head is None else damaged.query("SELECT * FROM run WHERE id = ?", found.id))
+        for record in found.records:
+            for table in ROUND_TABLES:
+                put(table, damaged.rows(table, found.id, "AND round = ?", record.round))
+        for who in found.observations:
+            put("audit", damaged.rows("audit", found.id, "AND observer = ?", who))
+
+
+def _alone(path: Path) -> None:
+    """Refuse while another process has the ledger open, which would go on writing to the file that is put aside."""
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
+        try:
+            db.execute("PRAGMA journal_mode = DELETE")  # only the last one that has it open may leave WAL
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise LedgerError(f"another process has {path} open; end it, then repair") from error
+        except sqlite3.DatabaseError:
+            return  # too damaged to tell
+
+
+def _stand_in(run: int, rounds: int) -> Run:
+    """For a run whose own row is lost: nothing is claimed of how it was made."""
+    return Run(run, f"run {run}, repaired", 0.0, "failed", LOST, {}, {}, {}, rounds)

@@ -1,0 +1,322 @@
+"""Damaged and hostile ledgers: every command that reads them ends in one line and exit code 2, or reads them."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedwarden.store.ledger as module
+from fedwarden.cli import main
+from fedwarden.core.types import Observation
+from fedwarden.sim.scenario import Scenario
+from fedwarden.store.ledger import ROUND_TABLES, STATEMENTS, Ledger, LedgerError
+
+SEED = 20261115
+TABLES = ("run", "audit", *ROUND_TABLES)
+READERS = (
+    ["runs"],
+    ["runs", "--json"],
+    ["show", "1"],
+    ["show", "1", "--json"],
+    ["show", "1", "--round", "2"],
+    ["show", "2"],
+    ["export", "1", "--to", "json", "-o", "-"],
+    ["export", "2", "-o", "-"],
+    ["replay", "1"],
+    ["replay", "1", "--rule", "gesd", "--json"],
+    ["send", "1", "--to", "tensorboard"],
+    ["report", "2", "--force"],
+    ["doctor"],
+)
+ODD = (
+    None, -1, 0, 1.5, 2**62, -(2**40), 1e300, float("inf"), "", "\x1b[2J", "[/]", "not json", "[", "{}", "[]", "null",
+    "true", "3", '"text"', "[1, 2]", "[[1, 2], 3]", '["a", 5]', '[1e999, null, "x"]', "[-1]", "[99999999]",
+    "[" * 5000, '{"a": ' * 200 + "1" + "}" * 200, '{"rounds": "x", "guard": 5}', "1" * 5000, '"\\ud800"', '["\\ud800"]',
+    '{"excluded": 5, "accuracy": "high"}', '{"data": {"clients": 1e18}}', '{"guard": {"preset": "[/]"}}', "caf\xe9",
+    b"\xff\xfe\x00", b"", b"[1, 2]", "nan", "x" * 100_000,
+)  # fmt: skip
+
+
+def config():
+    scenario = {
+        "rounds": 6,
+        "data": {"clients": 8},
+        "attacks": [{"name": "label_flip", "count": 1}],
+        "guard": {"preset": "none", "policy": "quarantine", "watches": [
+            {"name": "far", "signal": "centroid_distance", "rule": {"name": "robust_z", "limit": 6.0}}]},
+    }  # fmt: skip
+    return Scenario.model_validate(scenario).model_dump(mode="json")
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory, played):
+    """Run 1 is a simulation that is done, run 2 another engine's with an audit and without an end."""
+    folder = tmp_path_factory.mktemp("sound")
+    with Ledger(folder) as ledger:
+        one = ledger.start("first", "in-process", config(), {"python": "3"})
+        two = ledger.start("second [x]", "flower", {"rounds": 6}, {})
+        for record in played:
+            ids = {c: str(i) for i, c in enumerate("abcdefgh")}
+            parts = {"layer": record.watches[0].signal}
+            ledger.append(one, replace(
+                record,
+                client_ids=tuple(ids[c] for c in record.client_ids),
+                excluded=tuple(ids[c] for c in record.excluded),
+                rejected=tuple(replace(r, client_id=ids[r.client_id]) for r in record.rejected),
+                watches=tuple(replace(w, parts=parts) for w in record.watches),
+            ))  # fmt: skip
+            ledger.append(two, record)
+        ledger.finish(one, "done", {"accuracy": 0.6, "excluded": {"7": 2}})
+        seen = [Observation(t, "outputs", "mean_logits", "", 0.5, 0.4, 1.0, 0.2, t == 5, {"3": 4.0}) for t in (4, 5, 6)]
+        ledger.observe(two, seen, "a")
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """Commands write their files here, and a query that never ends is given up after a second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "LIMIT", 1.0)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def check(home, capsys, commands=READERS):
+    """Every command reads the ledger, or says in one line why not; which of the two, by command."""
+    found = {}
+    for args in commands:
+        before = time.monotonic()
+        code = main([*args, "--home", str(home)])
+        out, err = capsys.readouterr()
+        assert time.monotonic() - before < 20.0, args
+        doctor = args[0] == "doctor"
+        assert code in (0, 1, 2) if doctor else code in (0, 2), (args, err)
+        if code == 2:
+            assert err.startswith("error: "), (args, err)
+            assert err.count("\n") == 1, (args, err)
+            assert err.isprintable() or err[:-1].isprintable(), (args, err)
+            assert len(err) < 2000, (args, err)
+        elif "--json" in args:
+            json.loads(out)
+        found[tuple(args)] = code
+    return found
+
+
+def flip(path, rng):
+    """Change up to eight bytes, or a whole piece."""
+    content = bytearray(path.read_bytes())
+    if rng.random() < 0.2:
+        at, n = rng.randrange(len(content)), rng.randrange(1, 600)
+        content[at : at + n] = rng.randbytes(len(content[at : at + n]))
+    elif rng.random() < 0.1:
+        del content[rng.randrange(len(content)) :]
+    else:
+        for _ in range(rng.randrange(1, 9)):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def change(path, rng):
+    """Change one cell of a table to something that was never written."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        table = rng.choice(TABLES)
+        column = rng.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
+        keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]
+        key = rng.choice(db.execute(f"SELECT {', '.join(keys)} FROM {table}").fetchall())
+        where = " AND ".join(f"{k} = ?" for k in keys)
+        value = rng.choice(ODD)
+        cast = "CAST(? AS TEXT)" if isinstance(value, bytes) and rng.random() < 0.7 else "?"
+        try:
+            db.execute(f"UPDATE {table} SET {column} = {cast} WHERE {where}", (value, *key))
+        except sqlite3.Error:  # a constraint of SQLite's own
+            db.execute(f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE {where}", (b"\xc3\x28", *key))
+        return f"{table}.{column} = {value!r:.60}"
+
+
+def repaired(home, capsys):
+    """After a repair the ledger is sound and every run in it is read; the damaged one is still there, byte for byte."""
+    path = home / "ledger.sqlite"
+    before = path.read_bytes()
+    assert main(["doctor", "--repair", "--home", str(home)]) == 0
+    assert "Repaired" in capsys.readouterr().out
+    assert (home / "ledger.sqlite.damaged-1").read_bytes() == before
+    assert main(["doctor", "--home", str(home)]) == 0
+    capsys.readouterr()
+    assert main(["runs", "--json", "--home", str(home)]) == 0
+    for run in json.loads(capsys.readouterr().out)["runs"]:
+        assert main(["show", str(run["run"]), "--json", "--home", str(home)]) == 0
+    capsys.readouterr()
+
+
+def attack(sound, outside, capsys, how, many, commands):
+    read = 0
+    for i in range(many):
+        rng = random.Random(f"{SEED} {how.__name__} {i}")
+        home = outside / "home"
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(sound, home)
+        print(f"seed {SEED}, {how.__name__}, case {i}:", what := how(home / "ledger.sqlite", rng))
+        capsys.readouterr()
+        try:
+            found = check(home, capsys, commands)
+            read += all(code == 0 for args, code in found.items() if args[0] != "doctor")
+            if found.get(("doctor",)) == 1:
+                repaired(home, capsys)
+        except BaseException:
+            print(f"seed {SEED}, {how.__name__}, case {i}: {what}")
+            raise
+    return read
+
+
+@pytest.mark.parametrize("how", [flip, change])
+def test_a_damaged_ledger_never_ends_in_a_traceback(sound, outside, capsys, how):
+    quick = [a for a in READERS if a[0] not in ("report", "send")]
+    attack(sound, outside, capsys, how, 30, quick)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [flip, change])
+def test_300_damaged_ledgers_never_end_in_a_traceback(sound, outside, capsys, how):
+    read = attack(sound, outside, capsys, how, 300, READERS)
+    with capsys.disabled():
+        print(
+            f"\nseed {SEED}, {how.__name__}: of 300 ledgers {read} are read by every command, others refused in a line"
+        )
+
+
+def test_a_sound_ledger_is_read_by_every_command(sound, outside, capsys):
+    home = shutil.copytree(sound, outside / "home")
+    assert set(check(home, capsys).values()) == {0}
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+VIEWS = {
+    "run": f"CREATE VIEW run AS {ENDLESS} SELECT x AS id, 'a' AS name, 0.0 AS created, 'done' AS state, 'x' AS engine, "
+    "'{}' AS config, '{}' AS versions, '{}' AS summary FROM c",
+    "round": f"CREATE VIEW round AS {ENDLESS} SELECT 1 AS run, x AS round, 0.0 AS finished, '[]' AS clients, "
+    "'[]' AS num_examples, '[]' AS weights, '[]' AS flagged, '[]' AS excluded FROM c",
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_an_endless_view_in_place_of_a_table_is_refused(sound, outside, capsys, name):
+    home = shutil.copytree(sound, outside / "home")
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
+        db.executescript(f"DROP TABLE {name}; {VIEWS[name]};")
+    began = time.monotonic()
+    found = check(home, capsys, READERS[:4])
+    assert set(found.values()) == {2}
+    assert time.monotonic() - began < 5.0
+    with pytest.raises(LedgerError, match=f"did not make its table {name}"):
+        Ledger(home)
+
+
+def test_a_query_that_never_ends_is_given_up(sound, outside, capsys):
+    """Were the check of the tables passed somehow, the clock would end it."""
+    with (
+        Ledger(sound, read_only=True) as ledger,
+        pytest.raises(LedgerError, match=r"took longer than 1 s.*fedwarden doctor"),
+    ):
+        ledger.query(f"{ENDLESS} SELECT x FROM c WHERE x < 0")
+
+
+def test_a_table_that_returns_more_than_the_file_holds_is_given_up(sound, outside, monkeypatch):
+    """Pages of a damaged file may lead in a circle; memory must not fill until the clock ends it."""
+    monkeypatch.setattr(module, "SPARE", 1000)
+    with Ledger(sound, read_only=True) as ledger, pytest.raises(LedgerError, match="holds more than the file"):
+        ledger.query(f"{ENDLESS} SELECT x, 'a long text, a long text, a long text' FROM c")
+
+
+@pytest.mark.parametrize("table", ["run", "round", "metric"])
+def test_a_strangers_trigger_is_not_followed(sound, outside, capsys, table):
+    home = shutil.copytree(sound, outside / "home")
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
+        db.execute(f"CREATE TRIGGER trap AFTER INSERT ON {table} BEGIN DELETE FROM round; END")
+    with pytest.raises(LedgerError, match="trigger 'trap'"):
+        Ledger(home)
+    assert set(check(home, capsys, READERS[:3]).values()) == {2}
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
+        assert db.execute("SELECT COUNT(*) FROM round").fetchone() == (12,)
+
+
+def test_what_somebody_adds_beside_our_tables_is_left_alone(sound, outside, capsys):
+    home = shutil.copytree(sound, outside / "home")
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
+        db.execute("CREATE TABLE mine (a)")
+        db.execute(f"CREATE VIEW endless AS {ENDLESS} SELECT x FROM c")
+        db.execute("CREATE INDEX by_name ON run (name)")
+        db.execute("ANALYZE")
+    assert set(check(home, capsys, READERS[:4]).values()) == {0}
+    with Ledger(home) as ledger:
+        assert ledger.start("third", "here", {}, {}) == 3
+
+
+def test_the_tables_stay_known_after_vacuum_and_in_a_copy_by_sql(sound, outside, capsys):
+    home = shutil.copytree(sound, outside / "home")
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+        db.execute("VACUUM")
+    assert set(check(home, capsys, READERS[:4]).values()) == {0}
+    assert len(STATEMENTS) == 8  # six tables, two views
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("UPDATE round SET weights = '[1.0]' WHERE run = 1 AND round = 3", ("run 1, round 3", "weights", "7 numbers")),
+        ("UPDATE round SET clients = '[1]' WHERE run = 1 AND round = 1", ("run 1, round 1", "clients")),
+        ("UPDATE round SET flagged = '[8]' WHERE run = 1 AND round = 1", ("run 1, round 1", "flagged")),
+        ("UPDATE round SET flagged = '[-1]' WHERE run = 1 AND round = 1", ("run 1, round 1", "flagged")),
+        ("UPDATE watch SET parts = '{\"layer\": [1]}' WHERE run = 1 AND round = 2", ("run 1, round 2", "parts")),
+        ("UPDATE round SET round = -3 WHERE run = 1 AND round = 3", ("run 1", "-3")),
+        ("UPDATE metric SET value = 'high' WHERE run = 1 AND round = 4", ("run 1, round 4", "value", "'high'")),
+        ("UPDATE metric SET round = 44 WHERE run = 1 AND round = 4", ("run 1", "metric", "round 44")),
+        ("UPDATE remark SET kind = 'x' WHERE run = 1", ("run 1, round 4", "kind")),
+        ("UPDATE run SET config = '[]' WHERE id = 1", ("run 1", "config")),
+        ("UPDATE run SET state = '[/]' WHERE id = 1", ("run 1", "state")),
+        ("UPDATE run SET created = 1e300 WHERE id = 1", ("run 1", "created")),
+        ("UPDATE run SET name = CAST(x'fffe' AS TEXT) WHERE id = 1", ("run 1", "name", "udcff")),
+        ("UPDATE run SET name = char(27) || '[2J' || char(10) || 'x', state = x'00' WHERE id = 1", ("run 1", "state")),
+        ("UPDATE run SET summary = '{\"excluded\": 5}' WHERE id = 1", ("run 1", "summary", "excluded")),
+    ],
+)  # fmt: skip
+def test_a_damaged_cell_is_named(sound, outside, capsys, sql, words):
+    home = shutil.copytree(sound, outside / "home")
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+        assert db.execute(sql).rowcount > 0
+    assert main(["show", "1", "--home", str(home)]) == 2
+    err = capsys.readouterr().err
+    assert "fedwarden doctor" in err
+    for word in words:
+        assert word in err
+    assert main(["show", "2", "--home", str(home)]) == 0  # the other run is still there
+
+
+def test_a_client_may_have_a_name_that_no_terminal_can_show(outside, capsys):
+    one = np.ones(1)
+    with Ledger(outside / "home") as ledger:
+        run = ledger.start("mine", "flower", {}, {})
+        from_client = module.RoundRecord(1, ("a\ud800b",), one, one, flagged=one > 2)
+        ledger.append(run, from_client)
+    commands = (["show", "1"], ["show", "1", "--json"], ["export", "1", "-o", "-"], ["report", "1"])
+    assert set(check(outside / "home", capsys, commands).values()) == {0}
+
+
+def test_a_configuration_with_huge_numbers_costs_no_memory(sound, outside, capsys):
+    home = shutil.copytree(sound, outside / "home")
+    for key, value in (
+        ("data", {"clients": 10**12}),
+        ("rounds", 10**15),
+        ("attacks", [{"name": "x", "count": 10**12}]),
+    ):
+        with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+            db.execute("UPDATE run SET config = ? WHERE id = 1", (json.dumps({**config(), key: value}),))
+        assert main(["show", "1", "--home", str(home)]) == 2
+        assert "run 1" in capsys.readouterr().err
