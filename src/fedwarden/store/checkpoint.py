@@ -63,14 +63,16 @@ def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> t
         if t > last:
             continue
         try:
-            made = use(load(path), t)
-        except FedwardenError as error:
-            faults.append(str(error) if isinstance(error, CheckpointError) else f"{path}: {error}")
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            faults.append(f"{path} is no checkpoint of this run ({type(error).__name__}: {error})")
-        else:
-            passed = f"; continued from the one of round {t} instead"
-            return made, tuple(fault + passed for fault in faults)
+            state = load(path)
+        except CheckpointError as error:
+            faults.append(str(error))
+            continue
+        try:
+            made = use(state, t)
+        except (FedwardenError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            faults.append(f"{path} does not fit this run: {error}")
+            continue
+        return made, tuple(f"{fault}; continued from the one of round {t}" for fault in faults)
     if faults:
         where = checkpoint_path(folder, run, 0).parent
         raise CheckpointError(
