@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,26 +17,27 @@ import fedwarden as fw
 from fedwarden.store.connection import log_of
 from fedwarden.store.ledger import Ledger
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user"
-)
+root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 LOOK = """
-import os, sys
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from fedwarden.cli import main
-from fedwarden.store.ledger import Ledger
 COMMANDS = (["runs"], ["show", "1"], ["export", "1", "-o", "-"], ["doctor"])
-home, warm = sys.argv[1:]
+warm, *homes = sys.argv[1:]
+
+def call(args, home):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*args, "--home", home])
+    return [code, out.getvalue(), err.getvalue()]
+
 for args in COMMANDS:  # everything is imported while this user may read Python's own folder
-    assert main([*args, "--home", warm]) == 0
-print("-----", flush=True)
+    assert call(args, warm)[0] == 0
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-if os.access(Path(home, "ledger.sqlite"), os.R_OK):
-    with Ledger(Path(home), read_only=True) as ledger:
-        print("rounds", len(ledger.records(1)), ledger.run(1).state)
-print("codes", [main([*args, "--home", home]) for args in COMMANDS])
+print(json.dumps({Path(home).name: [call(args, home) for args in COMMANDS] for home in homes}))
 """
 DIE = """
 import os, sys
@@ -45,97 +47,88 @@ from test_rights import fill
 ledger = fill(Path(sys.argv[1]))
 os._exit(0)
 """
+ROUNDS = 3
 
 
 def fill(folder, state="done"):
     """A run of three rounds in a ledger that is left open."""
     one = np.ones(2)
     ledger = Ledger(folder)
-    run = ledger.start("mine", "flower", {"rounds": 3}, {})
-    for t in (1, 2, 3):
+    run = ledger.start("mine", "flower", {"rounds": ROUNDS}, {})
+    for t in range(1, ROUNDS + 1):
         ledger.append(run, fw.RoundRecord(t, ("a", "b"), one, one / 2, flagged=one > 2))
     ledger.finish(run, state)
     return ledger
 
 
-@pytest.fixture
-def folder():
-    """Where another user may look but not write; not below pytest's own folder, which is closed to others."""
-    made = Path(tempfile.mkdtemp(prefix="fedwarden-rights-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
-
-
-@pytest.fixture
-def look(folder, tmp_path):
-    """What another user sees of it; nothing in the folder changes by it."""
-
-    def run():
-        fill(tmp_path / "warm").close()
-        before = files(folder)
-        command = [sys.executable, "-c", LOOK, str(folder), str(tmp_path / "warm")]
-        done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert files(folder) == before
-        return done.stdout.partition("-----")[2], done.stderr
-
-    return run
-
-
 def files(folder):
     """What is in the files, but for the index that SQLite keeps of its log."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and "-shm" not in path.name}
 
 
-def test_after_the_run_has_ended(folder, look):
-    fill(folder).close()
-    assert not log_of(folder / "ledger.sqlite").exists()
-    folder.chmod(0o555)
-    out, err = look()
-    assert "rounds 3 done" in out
-    assert "codes [0, 0, 0, 0]" in out, err
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What another user sees of each workspace, who may look into it but not write; nothing changes by it."""
+    place = Path(tempfile.mkdtemp(prefix="fedwarden-rights-"))  # pytest's own folders are closed to others
+    place.chmod(0o755)
+    warm = tmp_path_factory.mktemp("warm")
+    for folder in (warm, place / "ended", place / "closed"):
+        fill(folder).close()
+    (place / "closed" / "ledger.sqlite").chmod(0o600)
+    subprocess.run([sys.executable, "-c", DIE, str(place / "killed"), str(Path(__file__).parent)], check=True)
+    shutil.copytree(place / "killed", place / "moved")
+    (place / "moved" / "ledger.sqlite-shm").unlink()
+    homes = [place / name for name in ("ended", "closed", "killed", "moved", "live")]
+    with fill(place / "live", "running"):
+        for name, log in (("ended", False), ("killed", True), ("moved", True), ("live", True)):
+            path = log_of(place / name / "ledger.sqlite")
+            assert (path.is_file() and path.stat().st_size > 0) == log, name
+        for folder in homes:
+            folder.chmod(0o555)
+        before = files(place)
+        command = [sys.executable, "-c", LOOK, str(warm), *map(str, homes)]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        assert files(place) == before
+    yield json.loads(done.stdout)
+    shutil.rmtree(place)
 
 
-def test_while_it_is_written_to(folder, look):
-    ledger = fill(folder, "running")
-    try:
-        assert log_of(folder / "ledger.sqlite").stat().st_size > 0
-        out, err = look()
-        assert "rounds 3 running" in out
-        assert "codes [0, 0, 0, 0]" in out, err
-    finally:
-        ledger.close()
+@root
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("ended", id="the run has ended"),
+        pytest.param("killed", id="its writer was killed and the log not written back"),
+        pytest.param("moved", id="and the log has no index beside it"),
+        pytest.param("live", id="it is being written to"),
+    ],
+)
+def test_read_access_suffices(seen, name):
+    assert [code for code, _, _ in seen[name]] == [0, 0, 0, 0], seen[name]
+    assert len(seen[name][2][1].splitlines()) == 1 + 2 * ROUNDS  # a header, and a row for each round and client
+    assert f"Sound: 1 run and {ROUNDS} rounds" in seen[name][3][1]
 
 
-@pytest.mark.parametrize("index", [True, False], ids=["with its index", "without its index"])
-def test_after_a_writer_was_killed(folder, look, index):
-    """The log was not written back; without the index beside it SQLite would have to make one."""
-    here = str(Path(__file__).parent)
-    subprocess.run([sys.executable, "-c", DIE, str(folder), here], check=True, timeout=120)
-    assert log_of(folder / "ledger.sqlite").stat().st_size > 0
-    if not index:
-        (folder / "ledger.sqlite-shm").unlink()
-    out, err = look()
-    assert "rounds 3 done" in out
-    assert "codes [0, 0, 0, 0]" in out, err
-    assert not [p for p in Path("/tmp").glob("fedwarden-*/ledger.sqlite") if p.parent != folder]  # no copy is left
+@root
+def test_no_copy_is_left(seen):
+    assert not list(Path(tempfile.gettempdir()).glob("fedwarden-*/ledger.sqlite"))
 
 
-def test_a_file_that_may_not_be_read_is_one_line(folder, look):
-    fill(folder).close()
-    (folder / "ledger.sqlite").chmod(0o600)
-    out, err = look()
-    assert "codes [2, 2, 2, 2]" in out
-    assert err.count("error: cannot open the ledger") == err.count("\n") == 4
+@root
+def test_a_file_that_may_not_be_read_is_one_line(seen):
+    for code, out, err in seen["closed"]:
+        assert (code, out) == (2, "")
+        assert err.startswith("error: cannot open the ledger")
+        assert err.count("\n") == 1
 
 
-def test_closing_a_writer_leaves_nothing_in_the_log(folder):
+def test_closing_a_writer_leaves_nothing_in_the_log(tmp_path):
     """Also where a reader is still there, who would keep SQLite from removing it."""
-    ledger = fill(folder)
-    with Ledger(folder, read_only=True) as reader:
-        assert len(reader.records(1)) == 3
+    ledger = fill(tmp_path)
+    with Ledger(tmp_path, read_only=True) as reader:
+        assert len(reader.records(1)) == ROUNDS
         ledger.close()
-        log = log_of(folder / "ledger.sqlite")
+        log = log_of(tmp_path / "ledger.sqlite")
         assert not log.exists() or log.stat().st_size == 0
-        assert len(reader.records(1)) == 3
+        assert len(reader.records(1)) == ROUNDS

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from ..core.errors import ConfigError
 from ..core.words import count
+from ..sim.recorded import truth_of
 from ..store.export import as_table
 from ..store.ledger import DOCTOR, LedgerError
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
 from .common import AsJson, Home, emit, err, out
 from .export import vacant
+
+BEYOND = ("checkpoint", "config")  # what a repair of the ledger cannot mend
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -43,11 +47,12 @@ def doctor(
     1: something is damaged. 2: nothing can be read.
 
     `--repair` deletes nothing: the damaged ledger stays as ledger.sqlite.damaged-1, and rounds that cannot be read
-    are left out of the new one and named. Damaged checkpoints stay; `fedwarden run --resume` passes them over.
+    are left out of the new one and named. Damaged checkpoints stay; `fedwarden run --resume` passes them over. A
+    configuration that this version does not know stays as well.
     """
     folder = home or default_home()
     findings, saved = _examine(folder)
-    lost = [f for f in findings if f.fault and f.kind != "checkpoint"]
+    lost = [f for f in findings if f.fault and f.kind not in BEYOND]
     kept = None
     if export is not None:
         runs = [as_table(s.record) for s in saved]
@@ -59,7 +64,7 @@ def doctor(
         faults = [f for f in left if f.fault]
     else:
         faults = [f for f in findings if f.fault]
-    told = _told(folder, faults, saved, kept)
+    told = _told(faults, saved, kept)
     if as_json:
         emit(
             {
@@ -81,10 +86,20 @@ def doctor(
 
 def _examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
     try:
-        return examine(folder)
+        findings, saved = examine(folder)
+        return findings + [found for s in saved for found in _config(s)], saved
     except LedgerError as error:
         words = str(error).removesuffix(f"; {DOCTOR}")
         raise LedgerError(words if words == str(error) else f"{words}; nothing can be read of it") from error
+
+
+def _config(saved: Saved) -> Iterator[Finding]:
+    """A configuration may be well-formed and yet none that this version knows."""
+    try:
+        if saved.head is not None:
+            truth_of(saved.head)
+    except ConfigError as error:
+        yield Finding("config", str(error), saved.id)
 
 
 def _show(findings: Sequence[Finding], told: str) -> None:
@@ -95,13 +110,13 @@ def _show(findings: Sequence[Finding], told: str) -> None:
     out.print(told, markup=False, soft_wrap=True)
 
 
-def _told(folder: Path, faults: Sequence[Finding], saved: Sequence[Saved], kept: Any) -> str:
+def _told(faults: Sequence[Finding], saved: Sequence[Saved], kept: Path | None) -> str:
     """The conclusion in one line."""
     read = f"{count(len(saved), 'run')} and {count(sum(len(s.records) for s in saved), 'round')}"
     if kept is not None:
-        return f"Repaired: the ledger of {folder} has {read}; the damaged one is {kept}."
+        return f"Repaired: {read}; the damaged ledger is kept as {kept.name}."
     if not faults:
-        return f"The workspace {folder} is sound: {read}."
-    if all(f.kind == "checkpoint" for f in faults):
-        return f"The ledger of {folder} is sound: {read}; {count(len(faults), 'checkpoint')} cannot be read."
-    return f"{count(len(faults), 'fault')} in {folder}; {read} can be read: fedwarden doctor --repair saves them."
+        return f"Sound: {read}."
+    if all(f.kind in BEYOND for f in faults):
+        return f"{count(len(faults), 'fault')}, which no repair can mend; {read} can be read."
+    return f"{count(len(faults), 'fault')}; {read} can be read, and fedwarden doctor --repair saves them."

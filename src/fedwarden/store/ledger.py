@@ -263,6 +263,7 @@ class Ledger:
         return matching[0]
 
     def heads(self, tail: str, *values: Any) -> list[Run]:
+        """The runs that the end of a query asks for."""
         rows = self.query(
             f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
         )
