@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from .cells import decode
 
+ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second: SQLite's message quotes the file, and the file is not UTF-8
 TRIES = 5  # to copy a ledger that is being written to
 NO_RIGHTS = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 CAREFUL = ("trusted_schema = OFF", "cell_size_check = ON")

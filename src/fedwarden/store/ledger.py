@@ -26,8 +26,8 @@ from typing import Any, Self
 from ..core.errors import FedwardenError
 from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
 from . import cells
-from .cells import Damaged
-from .connection import log_of, open_reader, open_writer, strangers
+from .cells import Damaged, printable
+from .connection import ERRORS, log_of, open_reader, open_writer, strangers
 
 BEFORE = 3  # schemas of before the first release, which are not read any more
 MIGRATIONS = (
@@ -85,7 +85,7 @@ SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
 DOCTOR = "try: fedwarden doctor"
 ROUND_TABLES = ("round", "metric", "watch", "remark")
 REMARKS = ("rejected", "note")
-SMALLEST = -(2**63)  # of SQLite's whole numbers
+SMALLEST, LARGEST = -(2**63), 2**63 - 1  # of SQLite's whole numbers
 
 
 class LedgerError(FedwardenError):
@@ -157,7 +157,7 @@ class Ledger:
     def close(self) -> None:
         """Let go of it; what was written goes from the log into the file, so that read access suffices to read it."""
         if self.writes:
-            with suppress(sqlite3.Error):  # somebody who reads it now, or a ledger that is damaged
+            with suppress(*ERRORS):  # somebody who reads it now, or a ledger that is damaged
                 self.db.execute("PRAGMA busy_timeout = 0")
                 self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.db.close()
@@ -201,7 +201,7 @@ class Ledger:
             )  # fmt: skip
             self.db.executemany(
                 "INSERT INTO metric VALUES (?, ?, ?, ?)",
-                [(*key, k, cells.number(v)) for k, v in record.metrics.items()],
+                [(*key, printable(k), cells.number(v)) for k, v in record.metrics.items()],
             )
             self.db.executemany(
                 "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -213,8 +213,10 @@ class Ledger:
                     for i, w in enumerate(record.watches)
                 ],
             )  # fmt: skip
-            remarks: list[tuple[str, str | None, str]] = [("rejected", r.client_id, r.reason) for r in record.rejected]
-            remarks += [("note", None, note) for note in record.notes]
+            remarks: list[tuple[str, str | None, str]] = [
+                ("rejected", printable(r.client_id), printable(r.reason)) for r in record.rejected
+            ]
+            remarks += [("note", None, printable(note)) for note in record.notes]
             self.db.executemany(
                 "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
             )
@@ -253,7 +255,8 @@ class Ledger:
     def run(self, which: str | int | None = None) -> Run:
         """A run by number, by the latest of a name, or the latest of all."""
         named = "" if which is None else str(which)
-        if named.isdecimal() and len(named) < 19 and (found := self.heads("WHERE id = ?", int(named))):
+        number = int(named) if named.isdecimal() and len(named) < 20 else 0
+        if number <= LARGEST and (found := self.heads("WHERE id = ?", number)):
             return found[0]
         found = self.runs()
         matching = found if which is None else [r for r in found if r.name == named]
@@ -365,7 +368,7 @@ class Ledger:
                 held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
                 if len(rows) > BATCH and held > self._room():
                     raise LedgerError(self._damaged("a table holds more than the file"))
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise LedgerError(f"cannot read the ledger {self.path}: {_why(error)}; {DOCTOR}") from error
         return rows
 
@@ -391,7 +394,7 @@ class Ledger:
     def _opening(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise LedgerError(f"cannot open the ledger {self.path}: {_why(error)}; {DOCTOR}") from error
 
     @contextmanager
@@ -406,7 +409,7 @@ class Ledger:
                 self.db.execute("ROLLBACK")
                 raise
             self.db.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
+        except ERRORS as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             raise LedgerError(f"cannot write to the ledger {self.path}: {_why(error)}") from error
@@ -462,7 +465,7 @@ class Ledger:
             )
 
 
-def _why(error: sqlite3.Error) -> str:
+def _why(error: Exception) -> str:
     """SQLite's reason; it may quote the file, which may hold anything."""
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
         return f"it took longer than {LIMIT:g} s, which no sound ledger does"
@@ -471,7 +474,7 @@ def _why(error: sqlite3.Error) -> str:
 
 def _run(row: sqlite3.Row) -> Run:
     return Run(
-        cells.whole(row, "id", 1, 2**63 - 1),
+        cells.whole(row, "id", 1, LARGEST),
         cells.text(row, "name"),
         cells.moment(row, "created"),
         cells.word(row, "state", cells.STATES),

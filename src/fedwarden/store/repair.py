@@ -18,7 +18,7 @@ from typing import Any
 from ..core.series import Series
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
-from .connection import copy, log_of, strangers
+from .connection import ERRORS, copy, log_of, strangers
 from .digest import reasons
 from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run
 from .record import RunRecord
@@ -74,7 +74,7 @@ class Patient(Ledger):
         """Whole numbers that a query gives, read from both ends, since a damaged page ends it early."""
         found: set[int] = set()
         for order in ("ASC", "DESC"):
-            with suppress(sqlite3.Error):
+            with suppress(*ERRORS):
                 cursor = self.db.execute(f"{sql} {order}", values)
                 found.update(row[0] for row in islice(cursor, self._room()) if isinstance(row[0], int))
         return found
@@ -102,7 +102,7 @@ def _ledger(ledger: Patient) -> tuple[list[Finding], list[Saved]]:
         rows = ledger.db.execute(f"PRAGMA integrity_check({MOST})").fetchall()
         findings += [Finding("file", f"{row[0]!a}"[1:-1]) for row in rows if row[0] != "ok"]
         other, tables = strangers(ledger.db, STATEMENTS), ledger.sound_tables()
-    except sqlite3.Error as error:
+    except ERRORS as error:
         raise LedgerError(
             f"the ledger {ledger.path} cannot be read at all: {str(error)!a}; what is left of it is in the file"
         ) from error
@@ -236,7 +236,7 @@ def _alone(path: Path) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise LedgerError(f"another process has {path} open; end it, then repair") from error
-        except sqlite3.DatabaseError:
+        except ERRORS:
             return  # too damaged to tell
 
 
