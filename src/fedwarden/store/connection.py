@@ -55,7 +55,7 @@ def copy(path: Path, target: Path) -> None:
     for _ in range(TRIES):
         before = [_stamp(source) for source, _ in both]
         for source, goal in both:
-            if source.is_file():
+            if _size(source):  # readers make empty logs
                 shutil.copyfile(source, goal)
         if before == [_stamp(source) for source, _ in both]:
             return
@@ -81,13 +81,14 @@ def strangers(db: sqlite3.Connection, ours: Sequence[str]) -> list[str]:
     A view in place of a table can be endless, and a trigger writes what nobody asked for. What somebody has added
     beside our tables is never read.
     """
-    wanted, found = _made_by(tuple(ours)), _objects(db)
+    wanted, found = made_by(tuple(ours)), _objects(db)
     other = [f"{kind} {name}" for name, (kind, sql) in wanted.items() if found.get(name) != (kind, sql)]
     return other + [f"trigger {name!a}" for name, (kind, _) in found.items() if kind == "trigger"]
 
 
 @cache
-def _made_by(statements: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+def made_by(statements: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """Type and statement of what these statements make, by name."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
         for statement in statements:

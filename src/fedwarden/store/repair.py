@@ -18,7 +18,7 @@ from typing import Any
 from ..core.series import Series
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
-from .connection import ERRORS, copy, log_of, strangers
+from .connection import ERRORS, copy, log_of, made_by, strangers
 from .digest import reasons
 from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run
 from .record import RunRecord
@@ -26,6 +26,7 @@ from .record import RunRecord
 MOST = 20  # faults that SQLite lists
 PATIENCE = 600.0  # seconds that one look at a damaged ledger may take
 TABLES = ("run", *ROUND_TABLES, "audit")
+HEADER = 24  # bytes with which every ledger begins: magic, size of pages, versions of the format
 LOST = "repaired"  # the engine of a run whose own row was lost
 
 
@@ -60,7 +61,7 @@ class Patient(Ledger):
     """A ledger that is read as far as possible: some of its tables may not be ours, and it is given time."""
 
     def _check_schema(self) -> None:
-        if self.version != SCHEMA and strangers(self.db, STATEMENTS):
+        if strangers(self.db, STATEMENTS) and self.version != SCHEMA:
             super()._check_schema()
 
     def _allow(self, seconds: float) -> None:
@@ -87,8 +88,10 @@ class Patient(Ledger):
 
 def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
     """Everything that is to be said of a workspace, and what can be read of its ledger."""
-    with Patient(folder, read_only=True) as ledger:
+    with _opened(folder) as (ledger, fault):
         findings, saved = _ledger(ledger)
+    if fault is not None:
+        findings.insert(0, Finding("file", fault))
     runs = {s.id: s.head for s in saved}
     for run in (head for head in runs.values() if head is not None and head.state == "running"):
         words = f"says running, after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
@@ -96,16 +99,57 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
     return findings + list(_checkpoints(folder, set(runs))), saved
 
 
+@contextmanager
+def _opened(folder: Path) -> Iterator[tuple[Patient, str | None]]:
+    """The ledger; where SQLite can make nothing of it, a copy whose beginning is replaced by that of a sound one."""
+    try:
+        ledger, fault = Patient(folder, read_only=True), None
+    except LedgerError as error:
+        if not (folder / "ledger.sqlite").is_file():
+            raise
+        fault = _words(error)
+        with TemporaryDirectory(prefix="fedwarden-") as place:
+            try:
+                _mend(folder / "ledger.sqlite", Path(place))
+                ledger = Patient(Path(place), read_only=True)
+            except (*ERRORS, LedgerError, OSError):
+                raise error from None
+            with ledger:
+                yield ledger, fault
+        return
+    with ledger:
+        yield ledger, fault
+
+
+def _mend(path: Path, place: Path) -> None:
+    """A copy with the file header and the statements of the tables that every ledger has."""
+    with Ledger(place / "sound") as sound:
+        made = sound.path
+    copied = place / path.name
+    copy(path, copied)
+    with open(copied, "r+b") as file:
+        file.write(made.read_bytes()[:HEADER])
+    with closing(sqlite3.connect(copied, isolation_level=None)) as db:
+        db.execute("PRAGMA writable_schema = ON")  # also lets SQLite pass over statements that it cannot read
+        for name, (kind, sql) in made_by(STATEMENTS).items():
+            db.execute("UPDATE sqlite_master SET type = ?, sql = ? WHERE name = ?", (kind, sql, name))
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def _words(error: LedgerError) -> str:
+    """What is wrong, without where and what to do, which the reader knows."""
+    words = str(error).removesuffix(f"; {DOCTOR}")
+    return words.partition(" is damaged: ")[2] or words
+
+
 def _ledger(ledger: Patient) -> tuple[list[Finding], list[Saved]]:
     findings: list[Finding] = []
     try:
         rows = ledger.db.execute(f"PRAGMA integrity_check({MOST})").fetchall()
         findings += [Finding("file", f"{row[0]!a}"[1:-1]) for row in rows if row[0] != "ok"]
-        other, tables = strangers(ledger.db, STATEMENTS), ledger.sound_tables()
     except ERRORS as error:
-        raise LedgerError(
-            f"the ledger {ledger.path} cannot be read at all: {str(error)!a}; what is left of it is in the file"
-        ) from error
+        findings.append(Finding("file", f"{str(error)!a}"[1:-1]))
+    other, tables = strangers(ledger.db, STATEMENTS), ledger.sound_tables()
     findings += [Finding("schema", f"fedwarden did not make its {name}") for name in other]
     if ledger.version != SCHEMA:
         findings.append(Finding("schema", f"it says schema {ledger.version}, and has the tables of schema {SCHEMA}"))
@@ -130,8 +174,7 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
         try:
             yield
         except LedgerError as error:
-            words = str(error).removesuffix(f"; {DOCTOR}")
-            findings.append(Finding(kind, words.partition(" is damaged: ")[2] or words, run, round))
+            findings.append(Finding(kind, _words(error), run, round))
 
     head: Run | None = None
     if known:
@@ -196,7 +239,7 @@ def repair(folder: Path, saved: Sequence[Saved]) -> Path:
         copy(path, aside)
         try:
             _alone(path)
-            with Patient(folder, read_only=True) as damaged, Ledger(Path(draft)) as new:
+            with _opened(folder) as (damaged, _), Ledger(Path(draft)) as new:
                 for found in saved:
                     _copy_run(damaged, new, found)
         except BaseException:
