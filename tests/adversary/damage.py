@@ -21,6 +21,15 @@ ODD = (
 )  # fmt: skip
 
 
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+VIEWS = {
+    "run": f"CREATE VIEW run AS {ENDLESS} SELECT x AS id, 'a' AS name, 0.0 AS created, 'done' AS state, 'x' AS engine, "
+    "'{}' AS config, '{}' AS versions, '{}' AS summary FROM c",
+    "round": f"CREATE VIEW round AS {ENDLESS} SELECT 1 AS run, x AS round, 0.0 AS finished, '[]' AS clients, "
+    "'[]' AS num_examples, '[]' AS weights, '[]' AS flagged, '[]' AS excluded FROM c",
+}
+
+
 def config():
     scenario = {
         "rounds": 6,

@@ -17,7 +17,7 @@ import fedwarden.store.ledger as module
 from fedwarden.cli import main
 from fedwarden.store.ledger import STATEMENTS, Ledger, LedgerError
 
-from .damage import SEED, change, config, fill, flip
+from .damage import ENDLESS, SEED, VIEWS, change, config, fill, flip
 
 READERS = (
     ["runs"],
@@ -129,15 +129,6 @@ def test_300_damaged_ledgers_never_end_in_a_traceback(sound, outside, capsys, ho
 def test_a_sound_ledger_is_read_by_every_command(sound, outside, capsys):
     home = shutil.copytree(sound, outside / "home")
     assert set(check(home, capsys).values()) == {0}
-
-
-ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
-VIEWS = {
-    "run": f"CREATE VIEW run AS {ENDLESS} SELECT x AS id, 'a' AS name, 0.0 AS created, 'done' AS state, 'x' AS engine, "
-    "'{}' AS config, '{}' AS versions, '{}' AS summary FROM c",
-    "round": f"CREATE VIEW round AS {ENDLESS} SELECT 1 AS run, x AS round, 0.0 AS finished, '[]' AS clients, "
-    "'[]' AS num_examples, '[]' AS weights, '[]' AS flagged, '[]' AS excluded FROM c",
-}
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -1,7 +1,7 @@
 """What one cell of the ledger holds: how it is written, and how it is read from a file that is not trusted.
 
 Whatever cannot be what was written raises :class:`Damaged`, which names the column: types, lengths and ranges are those
-of the writer, and every text that comes out can be printed.
+of the writer, and every text that comes out can be written as UTF-8.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def decode(raw: bytes) -> str:
 
 def text(row: Row, column: str) -> str:
     found = row[column]
-    if not isinstance(found, str) or printable(found) != found:
+    if not isinstance(found, str) or utf8(found) != found:
         raise Damaged(column, "text", found)
     return found
 
@@ -97,7 +97,7 @@ def vectors(row: Row, column: str, n: int) -> dict[str, Scores]:
     found = _json(column, text(row, column))
     if not isinstance(found, dict):
         raise Damaged(column, "a table", found)
-    return {printable(name): _vector(column, values, n) for name, values in found.items()}
+    return {utf8(name): _vector(column, values, n) for name, values in found.items()}
 
 
 def mask(row: Row, column: str, n: int) -> Mask:
@@ -117,7 +117,7 @@ def names(column: str, content: str) -> tuple[str, ...]:
     found = _json(column, content)
     if type(found) is not list or not set(map(type, found)) <= {str}:
         raise Damaged(column, "a list of names", found)
-    return tuple(map(printable, found))
+    return tuple(map(utf8, found))
 
 
 def table(row: Row, column: str, **kinds: Callable[[Any], bool]) -> dict[str, Any]:
@@ -136,10 +136,10 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def printable(found: str) -> str:
+def utf8(found: str) -> str:
     """The text, with what UTF-8 has no bytes for spelled out; a client may choose such a name.
 
-    >>> printable("a\\ud800b")
+    >>> utf8("a\\ud800b")
     'a\\\\ud800b'
     """
     return found if found.isascii() else found.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -162,11 +162,11 @@ def _vector(column: str, values: Any, n: int) -> Scores:
 
 
 def _sound(column: str, value: Any, depth: int = 0) -> Any:
-    """The same with printable texts only; refused where it is nested too deep for those who walk through it."""
+    """The same with texts that UTF-8 can hold; refused where it is nested too deep for those who walk through it."""
     if depth > DEEPEST:
         raise Damaged(column, f"tables at most {DEEPEST} deep", "...")
     if isinstance(value, dict):
-        return {printable(k): _sound(column, v, depth + 1) for k, v in value.items()}
+        return {utf8(k): _sound(column, v, depth + 1) for k, v in value.items()}
     if isinstance(value, list):
         return [_sound(column, v, depth + 1) for v in value]
-    return printable(value) if isinstance(value, str) else value
+    return utf8(value) if isinstance(value, str) else value

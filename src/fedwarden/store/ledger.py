@@ -26,7 +26,7 @@ from typing import Any, Self
 from ..core.errors import FedwardenError
 from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
 from . import cells
-from .cells import Damaged, printable
+from .cells import Damaged, utf8
 from .connection import ERRORS, log_of, open_reader, open_writer, strangers
 
 BEFORE = 3  # schemas of before the first release, which are not read any more
@@ -201,7 +201,7 @@ class Ledger:
             )  # fmt: skip
             self.db.executemany(
                 "INSERT INTO metric VALUES (?, ?, ?, ?)",
-                [(*key, printable(k), cells.number(v)) for k, v in record.metrics.items()],
+                [(*key, utf8(k), cells.number(v)) for k, v in record.metrics.items()],
             )
             self.db.executemany(
                 "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -214,9 +214,9 @@ class Ledger:
                 ],
             )  # fmt: skip
             remarks: list[tuple[str, str | None, str]] = [
-                ("rejected", printable(r.client_id), printable(r.reason)) for r in record.rejected
+                ("rejected", utf8(r.client_id), utf8(r.reason)) for r in record.rejected
             ]
-            remarks += [("note", None, printable(note)) for note in record.notes]
+            remarks += [("note", None, utf8(note)) for note in record.notes]
             self.db.executemany(
                 "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
             )
@@ -239,13 +239,13 @@ class Ledger:
     def observations(self, run: int, observer: str = "") -> list[Observation]:
         """What an auditor saw, as it was recorded, round by round."""
         rows = self.rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
-        with self._reading(f"run {run}, audit by {observer!a}"):
+        with self.reading(f"run {run}, audit by {observer!a}"):
             return [_observation(row) for row in rows]
 
     def observers(self, run: int) -> tuple[str, ...]:
         """Whose observations a run has."""
         rows = self.rows("audit", run, "GROUP BY observer ORDER BY observer")
-        with self._reading(f"run {run}, audit"):
+        with self.reading(f"run {run}, audit"):
             return tuple(cells.text(row, "observer") for row in rows)
 
     def runs(self) -> list[Run]:
@@ -272,8 +272,8 @@ class Ledger:
         )
         found = []
         for row in rows:
-            with self._reading(f"run {row['id']}"):
-                found.append(_run(row))
+            with self.reading(f"run {row['id']}"):
+                found.append(read_run(row))
         return found
 
     def records(self, run: int, after: int = 0, watches: Collection[str] | None = None) -> list[RoundRecord]:
@@ -292,7 +292,7 @@ class Ledger:
             only = f"AND watch IN ({', '.join('?' * len(names))})" if names else ""
             found: dict[int, list[sqlite3.Row]] = {}
             for row in self.rows(table, run, f"{which} {only} {order}", bound, *names):
-                with self._reading(f"run {run}, table {table}"):
+                with self.reading(f"run {run}, table {table}"):
                     found.setdefault(cells.whole(row, "round", 1), []).append(row)
             return found
 
@@ -306,7 +306,7 @@ class Ledger:
         names = cache(partial(cells.names, "clients"))  # most rounds have the clients of the one before
         records = []
         for t, (head, *more) in heads.items():
-            with self._reading(f"run {run}, round {t}"):
+            with self.reading(f"run {run}, round {t}"):
                 if more:
                     raise Damaged("round", "every round once", t)
                 clients = names(cells.text(head, "clients"))
@@ -316,7 +316,7 @@ class Ledger:
     def watches(self, run: int) -> tuple[str, ...]:
         """The names of a run's watches, in their order."""
         rows = self.rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
-        with self._reading(f"run {run}, table watch"):
+        with self.reading(f"run {run}, table watch"):
             return tuple(cells.text(row, "watch") for row in rows)
 
     def loudest(self, run: int) -> str | None:
@@ -327,7 +327,7 @@ class Ledger:
             "ORDER BY COUNT(DISTINCT json_extract(clients, '$[' || each.value || ']')) DESC, MIN(position) LIMIT 1",
             run,
         )
-        with self._reading(f"run {run}, table watch"):
+        with self.reading(f"run {run}, table watch"):
             return cells.text(rows[0], "watch") if rows else None
 
     @contextmanager
@@ -345,13 +345,13 @@ class Ledger:
     def metric(self, run: int, name: str) -> dict[int, float]:
         """One metric of a run by round."""
         rows = self.rows("metric", run, "AND name = ? ORDER BY round", name)
-        with self._reading(f"run {run}, metric {name!a}"):
+        with self.reading(f"run {run}, metric {name!a}"):
             return {cells.whole(row, "round", 1): cells.real(row, "value") for row in rows}
 
     def last_round(self, run: int) -> int:
         """The last committed round; 0 before the first."""
         rows = self.query("SELECT COALESCE(MAX(round), 0) AS round FROM round WHERE run = ?", run)
-        with self._reading(f"run {run}"):
+        with self.reading(f"run {run}"):
             return cells.whole(rows[0], "round")
 
     def rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
@@ -384,7 +384,8 @@ class Ledger:
         return f"the ledger {self.path} is damaged: {where}; {DOCTOR}"
 
     @contextmanager
-    def _reading(self, where: str) -> Iterator[None]:
+    def reading(self, where: str) -> Iterator[None]:
+        """What is damaged in there is an error that says where."""
         try:
             yield
         except Damaged as error:
@@ -472,7 +473,7 @@ def _why(error: Exception) -> str:
     return ascii(str(error))[1:-1]
 
 
-def _run(row: sqlite3.Row) -> Run:
+def read_run(row: sqlite3.Row) -> Run:
     return Run(
         cells.whole(row, "id", 1, LARGEST),
         cells.text(row, "name"),

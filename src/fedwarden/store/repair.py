@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
 from .connection import ERRORS, copy, log_of, made_by, strangers
 from .digest import reasons
-from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run
+from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run, read_run
 from .record import RunRecord
 
 MOST = 20  # faults that SQLite lists
@@ -79,6 +79,14 @@ class Patient(Ledger):
                 cursor = self.db.execute(f"{sql} {order}", values)
                 found.update(row[0] for row in islice(cursor, self._room()) if isinstance(row[0], int))
         return found
+
+    def head(self, run: int) -> Run:
+        """A run's own row, without a look at its rounds."""
+        (row,) = self.query("SELECT *, 0 AS rounds FROM run WHERE id = ?", run) or (None,)
+        if row is None:
+            raise LedgerError(f"run {run} cannot be found again")
+        with self.reading(f"run {run}"):
+            return read_run(row)
 
     def sound_tables(self) -> set[str]:
         """The tables that we made; a view in place of one may be endless."""
@@ -179,7 +187,7 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
     head: Run | None = None
     if known:
         with noting("run"):
-            head = next(iter(ledger.heads("WHERE id = ?", run)), None) if "round" in tables else None
+            head = ledger.head(run)
     else:
         findings.append(Finding("run", f"run {run} has rounds, but its own row is lost", run))
     records: list[RoundRecord] = []
@@ -203,7 +211,7 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
             for who in ledger.observers(run):
                 with noting("audit"):
                     seen[who] = tuple(ledger.observations(run, who))
-    return findings, Saved(run, head, tuple(records), seen)
+    return findings, Saved(run, head and replace(head, rounds=len(records)), tuple(records), seen)
 
 
 def _one(ledger: Patient, run: int, t: int, known: bool) -> list[RoundRecord]:
@@ -239,15 +247,14 @@ def repair(folder: Path, saved: Sequence[Saved]) -> Path:
         copy(path, aside)
         try:
             _alone(path)
-            with _opened(folder) as (damaged, _), Ledger(Path(draft)) as new:
-                for found in saved:
-                    _copy_run(damaged, new, found)
-        except BaseException:
+        except LedgerError:
             for made in (aside, log_of(aside)):
                 made.unlink(missing_ok=True)
             raise
-        if log_of(path).exists():  # it belongs to the damaged file; SQLite would apply it to the new one
-            os.replace(log_of(path), log_of(aside))
+        with _opened(folder) as (damaged, _), Ledger(Path(draft)) as new:
+            for found in saved:
+                _copy_run(damaged, new, found)
+        log_of(path).unlink(missing_ok=True)  # copied with the damaged file; SQLite would apply it to the new one
         path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
         os.replace(Path(draft) / path.name, path)
     return aside
