@@ -126,6 +126,22 @@ def test_300_damaged_ledgers_never_end_in_a_traceback(sound, outside, capsys, ho
         )
 
 
+def test_a_damaged_log_never_ends_in_a_traceback(played, outside, capsys):
+    """What a killed writer left beside the file; SQLite has checksums of its own in it."""
+    with Ledger(outside / "live") as ledger:
+        for record in played:
+            ledger.append(ledger.start("mine", "flower", {}, {}), record)
+        for i in range(15):
+            rng = random.Random(f"{SEED} log {i}")
+            home = outside / "home"
+            shutil.rmtree(home, ignore_errors=True)
+            shutil.copytree(outside / "live", home)
+            flip(home / "ledger.sqlite-wal", rng)
+            if rng.random() < 0.5:
+                (home / "ledger.sqlite-shm").unlink()
+            check(home, capsys, (["runs"], ["show", "1"], ["doctor"]))
+
+
 def test_a_sound_ledger_is_read_by_every_command(sound, outside, capsys):
     home = shutil.copytree(sound, outside / "home")
     assert set(check(home, capsys).values()) == {0}

@@ -161,7 +161,7 @@ class GuardConfig(Strict):
     admission: AdmissionConfig = AdmissionConfig()
 
     def build(self, known: frozenset[str] | None = None) -> Warden:
-        base = Warden.preset(self.preset, **self.options)
+        base: Warden = make("preset", self.preset, **self.options)
         return Warden(
             watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
             policy=base.policy if self.policy is None else self.policy.make("policy"),
