@@ -83,6 +83,10 @@ STEPS = 100_000  # of SQLite's machine between two looks at the clock, some mill
 BATCH = 500  # rows
 SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
 DOCTOR = "try: fedwarden doctor"
+OUTSIDE = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT,
+)  # fmt: skip
 ROUND_TABLES = ("round", "metric", "watch", "remark")
 REMARKS = ("rejected", "note")
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # of SQLite's whole numbers
@@ -261,7 +265,9 @@ class Ledger:
         found = self.runs()
         matching = found if which is None else [r for r in found if r.name == named]
         if not matching:
-            known = ", ".join(f"{r.id} ({r.name})" for r in found[:10]) or "none"
+            known = (
+                ", ".join(f"{r.id} ({r.name if r.name.isprintable() else ascii(r.name)})" for r in found[:10]) or "none"
+            )
             raise LedgerError(f"no run {named} in {self.path}; there are: {known}")
         return matching[0]
 
@@ -288,6 +294,8 @@ class Ledger:
         return found[0]
 
     def records_where(self, run: int, watches: Collection[str] | None, which: str, bound: int) -> list[RoundRecord]:
+        """The rounds for which a condition with one value holds."""
+
         def by_round(table: str, order: str = "", *names: str) -> dict[int, list[sqlite3.Row]]:
             only = f"AND watch IN ({', '.join('?' * len(names))})" if names else ""
             found: dict[int, list[sqlite3.Row]] = {}
@@ -355,9 +363,11 @@ class Ledger:
             return cells.whole(rows[0], "round")
 
     def rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
+        """The rows of a run in a table; ``tail`` is the rest of the query."""
         return self.query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
 
     def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """The rows of a query that ends, and that returns no more than the file can hold."""
         self._allow(LIMIT)
         rows: list[sqlite3.Row] = []
         held = 0
@@ -369,7 +379,7 @@ class Ledger:
                 if len(rows) > BATCH and held > self._room():
                     raise LedgerError(self._damaged("a table holds more than the file"))
         except ERRORS as error:
-            raise LedgerError(f"cannot read the ledger {self.path}: {_why(error)}; {DOCTOR}") from error
+            raise LedgerError(f"cannot read the ledger {self.path}: {_why(error)}") from error
         return rows
 
     def _room(self) -> int:
@@ -396,7 +406,7 @@ class Ledger:
         try:
             yield
         except ERRORS as error:
-            raise LedgerError(f"cannot open the ledger {self.path}: {_why(error)}; {DOCTOR}") from error
+            raise LedgerError(f"cannot open the ledger {self.path}: {_why(error)}") from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -467,10 +477,12 @@ class Ledger:
 
 
 def _why(error: Exception) -> str:
-    """SQLite's reason; it may quote the file, which may hold anything."""
-    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-        return f"it took longer than {LIMIT:g} s, which no sound ledger does"
-    return ascii(str(error))[1:-1]
+    """SQLite's reason, which may quote the file, and so anything; and the doctor, unless the file is not at fault."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return f"it took longer than {LIMIT:g} s, which no sound ledger does; {DOCTOR}"
+    reason = ascii(str(error))[1:-1]
+    return reason if code in OUTSIDE else f"{reason}; {DOCTOR}"
 
 
 def read_run(row: sqlite3.Row) -> Run:
