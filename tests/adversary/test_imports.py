@@ -160,6 +160,7 @@ def test_a_module_that_is_not_there_is_one_line(trap, capsys):
 def test_a_file_of_ones_own_imports_what_it_names(trap, tmp_path, capsys):
     (tmp_path / "mine.toml").write_text(
         f'rounds = 1\nimports = ["{trap.module}"]\n[data]\nclients = 4\n[model]\nname = "mlp"\nhidden = [4]\n'
+        "[train]\nworkers = 1\n"
     )
     assert main(["run", "mine.toml", "--home", str(tmp_path / "own"), "--quiet"]) == 0, capsys.readouterr().err
     assert trap.sprung
