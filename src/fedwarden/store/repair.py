@@ -5,6 +5,7 @@ Nothing is ever deleted: a ledger that is repaired stays beside the new one as `
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -261,21 +262,39 @@ def repair(folder: Path, saved: Sequence[Saved]) -> Path:
 
 
 def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
-    """The rows of what could be read, as they are; a run whose own row is lost gets one that claims nothing."""
+    """Write a run: its rows as they are where they are found again one by one, else what was read of them."""
 
     def put(table: str, rows: Iterable[Sequence[Any]]) -> None:
         for row in rows:
             new.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", tuple(row))
 
+    head = found.head or _stand_in(found.id, len(found.records))
+    told = tuple(json.dumps(table) for table in (head.config, head.versions, head.summary))
     with new.transaction():
-        head = _stand_in(found.id, len(found.records))
-        lost = (head.id, head.name, head.created, head.state, head.engine, "{}", "{}", "{}")
-        put("run", [lost] if found.head is None else damaged.query("SELECT * FROM run WHERE id = ?", found.id))
-        for record in found.records:
-            for table in ROUND_TABLES:
-                put(table, damaged.rows(table, found.id, "AND round = ?", record.round))
-        for who in found.observations:
-            put("audit", damaged.rows("audit", found.id, "AND observer = ?", who))
+        put("run", [(head.id, head.name, head.created, head.state, head.engine, *told)])
+    for record in found.records:
+        counts = (1, len(record.metrics), len(record.watches), len(record.rejected) + len(record.notes))
+        rows = [_again(damaged, table, found.id, "AND round = ?", record.round) for table in ROUND_TABLES]
+        if tuple(map(len, rows)) != counts:
+            new.append(found.id, record)
+            continue
+        with new.transaction():
+            for table, those in zip(ROUND_TABLES, rows, strict=True):
+                put(table, those)
+    for who, seen in found.observations.items():
+        rows = [_again(damaged, "audit", found.id, "AND observer = ?", who)]
+        if len(rows[0]) != len(seen):
+            new.observe(found.id, seen, who)
+            continue
+        with new.transaction():
+            put("audit", rows[0])
+
+
+def _again(damaged: Patient, table: str, run: int, tail: str, value: Any) -> list[sqlite3.Row]:
+    """Rows that were read before; none where a damaged page hides them from this way of asking."""
+    with suppress(LedgerError):
+        return damaged.rows(table, run, tail, value)
+    return []
 
 
 def _alone(path: Path) -> None:
