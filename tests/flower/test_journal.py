@@ -16,6 +16,8 @@ from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedwarden.flower import Guarded
+from fedwarden.store import checkpoint
+from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
 
 from .nodes import LocalGrid, content, honest, model, state
@@ -151,3 +153,33 @@ def test_a_server_killed_with_9_goes_on(tmp_path):
     with Ledger(tmp_path) as ledger:
         (run,) = ledger.runs()
     assert (run.state, run.rounds, again.done) == ("done", 6, 3)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "another's"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(damage, tmp_path):
+    with pytest.raises(Killed):
+        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=5), model(), 6)
+    path = checkpoint_path(tmp_path, 1, 4)
+    content = path.read_bytes()
+    if damage == "flipped":
+        path.write_bytes(content[:-5] + bytes([content[-5] ^ 4]) + content[-4:])
+    else:
+        checkpoint.save(path, {"round": 4, "params": [1.0]})
+    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
+    again.start(LocalGrid(crowd()), model(), 6)
+    with Ledger(tmp_path) as ledger:
+        assert (ledger.run().state, ledger.run().rounds, again.done) == ("done", 6, 3)
+        (note,) = [n for n in ledger.record(1, 3).notes if "checkpoint" in n or "round-" in n]
+    assert "round-000004" in note
+    assert "continued from the one of round 3" in note
+
+
+def test_without_a_sound_checkpoint_a_server_does_not_start_over_what_is_there(tmp_path):
+    with pytest.raises(Killed):
+        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=4), model(), 6)
+    for t in (2, 3):
+        checkpoint_path(tmp_path, 1, t).write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match="no checkpoint of run 1 can be used"):
+        Guarded(flower.FedAvg(), home=tmp_path, resume=True).start(LocalGrid(crowd()), model(), 6)
+    with Ledger(tmp_path) as ledger:
+        assert len(ledger.records(1)) == 3

@@ -117,7 +117,7 @@ def test_appending_again_replaces_the_round(ledger, run):
 
 
 def broken_by_sqlite(t=1):
-    return replace(record(t), notes=(None,))  # NULL in a column that has none
+    return replace(record(t), watches=(replace(record(t).watches[0], words=None),))  # NULL in a column that has none
 
 
 @pytest.mark.parametrize("before", [False, True])

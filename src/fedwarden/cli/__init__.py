@@ -26,6 +26,7 @@ COMMANDS = {  # name: module, what it does
     "report": ("report", "One run as an HTML file to read, print and pass on: words, figures, tables, configuration."),
     "export": ("export", "One run as CSV, Parquet or JSON for other programs."),
     "send": ("send", "Send a run's values by client and round to TensorBoard, MLflow, OpenTelemetry or Prometheus."),
+    "doctor": ("doctor", "Check the workspace, and save what can be read of a damaged ledger."),
     "audit": ("audit", "What the others would see of a planned change of one client's data; simulated, in words."),
     "bench": ("bench", "Run every defence against every attack, and write the tables and pictures."),
     "reproduce": ("reproduce", "Run a study behind the documentation's tables."),
@@ -81,7 +82,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         code = app(args, prog_name="fedwarden", standalone_mode=False)
         sys.stdout.flush()
-        return _fail("interrupted", 130) if code == 130 else 0
+        return _fail("interrupted", 130) if code == 130 else code if isinstance(code, int) else 0
     except BrokenPipeError:  # the reader has gone, as in `fedwarden runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from ..core.words import printable
-from ..store.ledger import home
+from ..store.ledger import Ledger, OldLedger, home
 
 Home = Annotated[
     Path | None,
@@ -27,6 +27,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Override a key, as in --set train.lr=0.05; may be repeated.", metavar="A.B=C"),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        help="Import this module first, for plug-ins that a recorded run names; may be repeated. It runs its code: "
+        "name only what you trust.",
+        metavar="MODULE",
+    ),
 ]
 RunNumber = Annotated[str, typer.Argument(help="A run's number, or its name for the latest of that name.")]
 
@@ -41,6 +50,15 @@ def safe(text: object) -> str:
     \\[red]\\x1b[2J
     """
     return escape(printable(str(text)))
+
+
+def reader(folder: Path | None) -> Ledger:
+    """The ledger, for reading alone; one of an older version is brought up to date first."""
+    try:
+        return Ledger(folder, read_only=True)
+    except OldLedger:
+        Ledger(folder, create=False).close()
+        return Ledger(folder, read_only=True)
 
 
 def emit(value: Mapping[str, Any]) -> None:

@@ -10,8 +10,9 @@ import typer
 
 from ..dashboard.screenshot import screenshot
 from ..dashboard.server import serve
+from ..sim.scenario import ASKED, load_modules
 from ..store.ledger import home as default_home
-from .common import Home, err
+from .common import Home, Imports, err
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -32,6 +33,7 @@ def dashboard(
     ] = None,
     page: Annotated[str, typer.Option(help="The page of the screenshot, as in /run/2?client=0.")] = "/",
     dark: Annotated[bool, typer.Option("--dark", help="A dark screenshot.")] = False,
+    imports: Imports = None,
 ) -> None:
     """Runs, clients, what-ifs and audits of the workspace, live and read-only; Ctrl-C ends it.
 
@@ -46,6 +48,7 @@ def dashboard(
         if open_:
             webbrowser.open(address)
 
+    load_modules(imports or (), ASKED)
     folder = home or default_home()
     if picture is not None:
         screenshot(folder, picture, page, dark)

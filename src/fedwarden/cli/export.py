@@ -12,9 +12,8 @@ import typer
 from ..core.errors import ConfigError
 from ..core.words import printable
 from ..store.export import write_csv, write_json, write_parquet
-from ..store.ledger import Ledger
 from ..store.record import RunRecord
-from .common import Home, RunNumber, err, safe
+from .common import Home, RunNumber, err, reader, safe
 
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
@@ -48,7 +47,7 @@ def export(
 
     `fedwarden export 1 --to parquet` writes run-1.parquet; `fedwarden export 1 -o - | head` looks at the rows.
     """
-    with Ledger(home, create=False) as ledger:
+    with reader(home) as ledger:
         record = RunRecord.read(ledger, run)
     if str(output) == "-":
         if to is Format.PARQUET:

@@ -8,9 +8,9 @@ import typer
 
 from ..sim.recorded import decide_again, truth_of
 from ..sim.replay import Change, compare, guard_table, spell_guard
+from ..sim.scenario import ASKED, load_modules
 from ..store.digest import distinct_notes, note_kind
-from ..store.ledger import Ledger
-from .common import AsJson, Home, RunNumber, Settings, emit, out, safe, table
+from .common import AsJson, Home, Imports, RunNumber, Settings, emit, out, reader, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -23,6 +23,7 @@ def command(
     policy: Annotated[str | None, typer.Option(help="Another policy.")] = None,
     preset: Annotated[str | None, typer.Option(help="Another guard altogether; the other options change it.")] = None,
     settings: Settings = None,
+    imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +33,8 @@ def command(
     `--set rule.alpha=0.01`. This is a what-if on recorded signals: the model, and what the clients sent, stay those
     of the recorded run, and a client that was excluded in it has no signals afterwards.
     """
-    with Ledger(home, create=False) as ledger:
+    load_modules(imports or (), ASKED)
+    with reader(home) as ledger:
         found = ledger.run(run)
         records = ledger.records(found.id)
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]

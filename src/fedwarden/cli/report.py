@@ -9,9 +9,9 @@ import typer
 
 from ..report.html import page
 from ..report.summary import tell
-from ..store.ledger import Ledger
+from ..sim.scenario import ASKED, load_modules
 from ..store.record import RunRecord
-from .common import AsJson, Home, RunNumber, emit, out, safe
+from .common import AsJson, Home, Imports, RunNumber, emit, out, reader, safe
 from .export import Force, vacant
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -24,6 +24,7 @@ def report(
         Path | None, typer.Option("--output", "-o", help="The file.", show_default="report-N.html")
     ] = None,
     force: Force = False,
+    imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -31,7 +32,8 @@ def report(
 
     `fedwarden report 1 -o report.html` tells run 1; `--json` prints the words and where the file is.
     """
-    with Ledger(home, create=False) as ledger:
+    load_modules(imports or (), ASKED)
+    with reader(home) as ledger:
         record = RunRecord.read(ledger, run)
     path = vacant(output or Path(f"report-{record.run.id}.html"), force)
     path.write_text(page(record), encoding="utf-8")

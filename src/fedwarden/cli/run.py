@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -18,12 +19,12 @@ from typer.core import TyperCommand
 from ..core.errors import ConfigError
 from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
-from ..sim.recorded import ON_FLOWER, SIMULATORS
-from ..sim.scenario import Scenario, load_scenario
+from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
+from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.digest import note_kind
-from ..store.ledger import Ledger, Run
+from ..store.ledger import Run
 from . import Interrupted
-from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, safe, short
+from .common import AsJson, Home, Imports, Settings, emit, err, hint, out, percent, progress, reader, safe, short
 
 LATEST = "latest"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -66,6 +67,7 @@ def run(
     engine: Annotated[
         EngineName, typer.Option("--engine", help="Train here, or on Flower's simulation engine; to the same end.")
     ] = EngineName.IN_PROCESS,
+    imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no warnings.")] = False,
@@ -74,18 +76,28 @@ def run(
 
     Every round is committed to the workspace, so a run that was interrupted or killed is continued by `--resume` and
     ends with the same bits. Warnings and progress go to standard error.
+
+    The modules that a file names in `imports` are imported, since it is one's own. A ledger may be somebody else's:
+    `--resume` without a file imports nothing that it names, only what `--import` asks for.
     """
-    scenario = None if file is None else load_scenario(file, settings or ())
+    load_modules(imports or (), ASKED)
+    scenario = None if file is None else _own(load_scenario(file, settings or ()), imports or ())
     chosen = None if resume is None else _find(home, scenario, resume)
     if scenario is None:
         if chosen is None:
             raise ConfigError("give a scenario file, as in fedwarden run examples/digits.toml, or --resume a run")
-        scenario = load_scenario(chosen.config, settings or ())
+        scenario = recorded_scenario(chosen, settings or (), imports or ())
     if chosen and chosen.state == "done" and chosen.rounds >= scenario.rounds:
         return _already(chosen, home, as_json)
     on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
-    report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower))
+    with naming_plugins(chosen) if chosen else nullcontext():
+        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower))
     return emit(report) if as_json else _report(report, home)
+
+
+def _own(scenario: Scenario, imports: Sequence[str]) -> Scenario:
+    """With the modules of the command line, which worker processes need too."""
+    return scenario.model_copy(update={"imports": tuple(dict.fromkeys([*scenario.imports, *imports]))})
 
 
 def simulator(on_flower: bool) -> Callable[..., Result]:
@@ -173,7 +185,7 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
 
 def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
     """The run to continue."""
-    with Ledger(home, create=False) as ledger:
+    with reader(home) as ledger:
         if which != LATEST:
             run = ledger.run(which)
             if run.engine not in SIMULATORS:

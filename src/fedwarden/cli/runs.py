@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..store.digest import brief
-from ..store.ledger import Ledger
-from .common import AsJson, Home, emit, hint, out, percent, safe, short, table
+from .common import AsJson, Home, emit, hint, out, percent, reader, safe, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -17,7 +16,7 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
 
     The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
     """
-    with Ledger(home, create=False) as ledger:
+    with reader(home) as ledger:
         rows = [brief(ledger, run) for run in ledger.runs()]
     if as_json:
         return emit({"runs": rows})

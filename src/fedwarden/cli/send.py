@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from ..core.config import override
+from ..sim.scenario import ASKED, load_modules
 from ..sinks.feed import TRIES, Feed, SinkError
 from ..store.ledger import Ledger
-from .common import AsJson, Home, RunNumber, Settings, emit, err, out, safe
+from .common import AsJson, Home, Imports, RunNumber, Settings, emit, err, out, reader, safe
 
 POLL = 1.0  # seconds between two looks at a run that goes on
 
@@ -23,6 +24,7 @@ def send(
     to: Annotated[str, typer.Option(help="The sink; see fedwarden list sink.", show_default=False)],
     settings: Settings = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until the run ends.")] = False,
+    imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -31,8 +33,9 @@ def send(
     `--set` takes the sink's options, as in `--set folder=logs`, and `clients=flagged` or `most=50` to send fewer
     clients. With `--follow`, a round is sent when the next one is there, since evaluation may still add to it.
     """
+    load_modules(imports or (), ASKED)
     feed = Feed.of(override({"name": to}, settings or ()))
-    with Ledger(home, read_only=True) as ledger:
+    with reader(home) as ledger:
         found = ledger.run(run)
         sent = _follow(feed, ledger, found.id) if follow else feed.send(ledger, found.id)
         feed.close(ledger.run(found.id).state)

@@ -13,12 +13,12 @@ from ..core.explain import explain
 from ..core.series import Series, client_order
 from ..core.types import RoundRecord
 from ..core.words import rounds_of
-from ..sim.recorded import SIMULATORS, truth_of
-from ..sim.scenario import AttackConfig
+from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
+from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store.digest import ClientDigest, digest, distinct_notes, note_kind
-from ..store.ledger import Ledger, Run
+from ..store.ledger import Run
 from ..store.record import RunRecord
-from .common import AsJson, Home, RunNumber, emit, hint, number, out, safe, table
+from .common import AsJson, Home, Imports, RunNumber, emit, hint, number, out, reader, safe, table
 
 COLUMNS = 12  # accuracies in a row
 MOST = 10  # clients that are told of one by one
@@ -30,6 +30,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def show(
     run: RunNumber,
     round: Annotated[int | None, typer.Option("--round", help="Show one round in place of the run.")] = None,
+    imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,7 +39,8 @@ def show(
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.
     """
-    with Ledger(home, create=False) as ledger:
+    load_modules(imports or (), ASKED)
+    with reader(home) as ledger:
         if round is not None:
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
@@ -71,9 +73,9 @@ def _show(told: RunRecord, home: Path | None) -> None:
 
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
-    config = run.config
     if run.engine not in SIMULATORS:
         return {"engine": run.engine}
+    config = recorded_scenario(run).model_dump(mode="json")  # with the defaults of keys that it lacks
     data, train, guard = config["data"], config["train"], config["guard"]
     usual = {name: field.default for name, field in AttackConfig.model_fields.items()}
     attacks = [_part({k: v for k, v in a.items() if k == "name" or v != usual.get(k)}) for a in config["attacks"]]

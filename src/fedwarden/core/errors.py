@@ -16,6 +16,10 @@ class ConfigError(FedwardenError, ValueError):
     """A configuration, an option or a name that cannot be used."""
 
 
+class UnknownName(ConfigError):
+    """A name that nothing is registered under; a plug-in may not have been imported."""
+
+
 class MissingExtra(FedwardenError, ImportError):
     """An optional dependency is needed and not installed."""
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from types import MappingProxyType
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import ConfigError, nearest
+from .errors import ConfigError, UnknownName, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,7 +62,7 @@ def lookup(kind: str, name: str) -> Callable[..., Any]:
     """The factory behind a name; an unknown name raises with the nearest one."""
     known = names(kind)
     if name not in known:
-        raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
+        raise UnknownName(f"there is no {kind} {name!r}; {nearest(name, known)}")
     return _entries[kind][name]
 
 
@@ -69,9 +70,12 @@ def make(kind: str, name: str, /, **options: Any) -> Any:
     """Build a registered thing; an option it does not have raises with the nearest one."""
     factory = lookup(kind, name)
     known = parameters(factory)
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             raise ConfigError(f"{kind} {name!r} has no option {option!r}; {nearest(option, known)}")
+        if not _fits(value, hint := _hints(factory).get(option)):
+            wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+            raise ConfigError(f"{kind} {name!r}: option {option!r} is of type {wanted}; got {value!r:.60}")
     try:
         return factory(**options)
     except (TypeError, ValueError) as error:
@@ -115,6 +119,28 @@ def parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
     return MappingProxyType(
         {p.name: p.default for p in signature.parameters.values() if p.kind is not p.POSITIONAL_ONLY}
     )
+
+
+@cache
+def _hints(factory: Callable[..., Any]) -> Mapping[str, Any]:
+    """The types of a factory's options, as far as they can be told."""
+    try:
+        return get_type_hints(factory)
+    except (NameError, TypeError):
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a plain type; of other types, whatever is given.
+
+    >>> _fits(3, float), _fits("3", float), _fits(None, float | None), _fits(True, int), _fits("x", tuple)
+    (True, False, True, False, True)
+    """
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint in (float, int):
+        return isinstance(value, Real if hint is float else Integral) and not isinstance(value, bool)
+    return isinstance(value, hint) if hint in (bool, str, NoneType) else True
 
 
 def _table(kind: str) -> dict[str, Callable[..., Any]]:

@@ -129,7 +129,7 @@ class Workspace:
 
 
 def _find(ledger: Ledger, number: int) -> Run:
-    found = next((run for run in ledger.runs() if run.id == number), None)
+    found = next(iter(ledger.heads("WHERE id = ?", number)), None)
     if found is None:
         raise LedgerError(f"There is no run {number} in this workspace; the page of runs lists those there are.")
     return found

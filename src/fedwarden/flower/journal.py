@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -18,14 +19,16 @@ from flwr.serverapp.strategy import Strategy
 from ..core.registry import describe
 from ..core.types import RoundRecord
 from ..core.words import listed
-from ..sim.federation import checkpoint_path, versions
+from ..sim.federation import versions
 from ..sinks.feed import Feed, Live
 from ..store import checkpoint
+from ..store.checkpoint import CheckpointError, checkpoint_path
 from ..store.ledger import Ledger
 from ..warden import Warden
 from .arrays import view
 from .records import Template
 
+LOG = logging.getLogger("flwr")  # beside Flower's own lines
 ENGINE = "flower"
 CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays
 NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
@@ -71,9 +74,7 @@ class Journal:
         """Write a round: its checkpoint first, so that a committed round can always be continued from."""
         checkpoint.save(self._path(record.round), dict(state))
         self.ledger.append(self.run, record)
-        for path in self._path(0).parent.glob("round-*.safetensors"):
-            if int(path.stem.removeprefix("round-")) < record.round - 1:
-                path.unlink(missing_ok=True)
+        checkpoint.forget(self.ledger.folder, self.run, record.round)
 
     def amend(self, record: RoundRecord) -> None:
         """Write the record of a committed round again, with what was learned of it since."""
@@ -89,11 +90,14 @@ class Journal:
         self.ledger.close()
 
     def _newest(self) -> dict[str, Any] | None:
-        for t in range(self.ledger.last_round(self.run), 0, -1):
-            if self._path(t).is_file():
-                found: dict[str, Any] = checkpoint.load(self._path(t))
-                return found
-        return None
+        """The state of the newest sound checkpoint; one that was passed over is noted in the round it goes on from."""
+        state, notes = checkpoint.newest(self.ledger.folder, self.run, self.ledger.last_round(self.run), _checked)
+        if state is not None and notes:
+            record = self.ledger.record(self.run, state["round"])
+            self.ledger.append(self.run, replace(record, notes=(*record.notes, *notes)))
+            for note in notes:
+                LOG.warning("fedwarden: %s", note)
+        return state
 
     def _path(self, round: int) -> Path:
         return checkpoint_path(self.ledger.folder, self.run, round)
@@ -129,6 +133,14 @@ def digest(value: Any) -> str:
 
 def options(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def _checked(state: Any, round: int) -> dict[str, Any]:
+    """A checkpoint, if it is one of that round."""
+    if state["round"] != round or not {"model", "warden", "server"} <= set(state):
+        raise CheckpointError(f"it is of round {state['round']!a}, not of round {round} of a server")
+    found: dict[str, Any] = state
+    return found
 
 
 def pack_arrays(record: ArrayRecord) -> dict[str, Any]:

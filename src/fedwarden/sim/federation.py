@@ -25,6 +25,7 @@ from ..core.types import Cohort, RoundRecord, Server
 from ..core.updates import Updates
 from ..sinks.feed import Live
 from ..store import checkpoint
+from ..store.checkpoint import CheckpointError, checkpoint_path
 from ..store.ledger import Ledger, Run
 from .adversary import Adversary, Round
 from .data import Dataset
@@ -249,22 +250,23 @@ def simulate(
     """
     with Ledger(folder) as ledger:
         federation, live = Federation(scenario), Live(sink.build() for sink in scenario.sinks)
+        notes: tuple[str, ...] = ()
         if resume is None:
             run = ledger.start(scenario.name, engine, scenario.model_dump(mode="json"), versions())
         else:
-            run = _continue(ledger, ledger.run(resume), federation)
+            run, notes = _continue(ledger, ledger.run(resume), federation)
         if on_start:
             on_start(run, federation)
         try:
             for record in federation.play(trainer):
-                every = scenario.checkpoint_every
-                if record.round % every == 0 or record.round == scenario.rounds:
+                record, notes = replace(record, notes=(*notes, *record.notes)), ()
+                if record.round % scenario.checkpoint_every == 0 or record.round == scenario.rounds:
                     checkpoint.save(checkpoint_path(ledger.folder, run, record.round), federation.state_dict())
                 ledger.append(run, record)
-                if notes := live.send(ledger, run):
-                    record = replace(record, notes=(*record.notes, *notes))
+                if said := live.send(ledger, run):
+                    record = replace(record, notes=(*record.notes, *said))
                     ledger.append(run, record)
-                _forget(ledger.folder, run, record.round - every)
+                checkpoint.forget(ledger.folder, run, record.round)
                 if on_round:
                     on_round(record)
         except BaseException as error:
@@ -334,31 +336,29 @@ def versions() -> dict[str, str]:
     }
 
 
-def checkpoint_path(folder: Path, run: int, round: int) -> Path:
-    return folder / "checkpoints" / str(run) / f"round-{round:06d}.safetensors"
+def _continue(ledger: Ledger, run: Run, federation: Federation) -> tuple[int, tuple[str, ...]]:
+    """Bring the federation to the newest sound checkpoint whose round is committed; what is to be noted of it.
 
-
-def _forget(folder: Path, run: int, before: int) -> None:
-    """Remove checkpoints older than the one before the last: the ledger has caught up with the last."""
-    for path in checkpoint_path(folder, run, 0).parent.glob("round-*.safetensors"):
-        if int(path.stem.removeprefix("round-")) < before:
-            path.unlink(missing_ok=True)
-
-
-def _continue(ledger: Ledger, run: Run, federation: Federation) -> int:
-    """Bring the federation to the newest checkpoint whose round is committed; without one it starts anew.
-
-    Rounds after the checkpoint are played again, to the same numbers.
+    Rounds after the checkpoint are played again, to the same numbers; without any checkpoint, all of them.
     """
     config = federation.scenario.model_dump(mode="json")
     started = parse(Scenario, run.config).model_dump(mode="json")  # with the defaults of keys that came later
-    changed = [k for k in config if started[k] != config[k] and k not in ("rounds", "sinks")]
+    changed = [k for k in config if started[k] != config[k] and k not in ("rounds", "sinks", "imports")]
     if changed:
         raise ConfigError(f"run {run.id} was started with other settings of {', '.join(changed)}; resume it unchanged")
-    for t in range(ledger.last_round(run.id), 0, -1):
-        path = checkpoint_path(ledger.folder, run.id, t)
-        if path.is_file():
-            federation.load_state_dict(checkpoint.load(path))
-            break
-    ledger.reopen(run.id, config)
-    return run.id
+    _, notes = checkpoint.newest(
+        ledger.folder, run.id, ledger.last_round(run.id), lambda state, t: _restore(federation, state, t)
+    )
+    ledger.reopen(run.id, {**config, "imports": started["imports"]})
+    return run.id, notes
+
+
+def _restore(federation: Federation, state: Any, round: int) -> None:
+    """Load a checkpoint, if it is one of that round and of this model."""
+    for name in ("params", "previous") if "previous" in state else ("params",):
+        found, wanted = state[name], federation.params
+        if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            raise CheckpointError(f"{name} has shape {list(found.shape)}; this model has {list(wanted.shape)}")
+    if state["round"] != round:
+        raise CheckpointError(f"it is of round {state['round']!a}")
+    federation.load_state_dict(state)

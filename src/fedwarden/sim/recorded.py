@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..core.config import override, parse
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, UnknownName
 from ..core.types import RoundRecord
 from ..store.ledger import Run
 from ..warden import Warden
 from .replay import alter, find_sources, replay
-from .scenario import GuardConfig, Scenario, load_scenario
+from .scenario import GuardConfig, Scenario
 
 IN_PROCESS, ON_FLOWER = "in-process", "flower-simulation"
 SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configuration of both is a scenario
@@ -18,16 +20,48 @@ SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configurati
 
 def truth_of(run: Run) -> set[str] | None:
     """The attackers, where the run was a simulation; nobody knows otherwise."""
-    return {str(i) for i in parse(Scenario, run.config).attackers()} if run.engine in SIMULATORS else None
+    return {str(i) for i in recorded_scenario(run).attackers()} if run.engine in SIMULATORS else None
+
+
+def recorded_scenario(run: Run, settings: Sequence[str] = (), imports: Sequence[str] = ()) -> Scenario:
+    """The scenario of a simulation, with overrides applied.
+
+    Nothing that the ledger names is imported, here or by those who run the scenario: its ``imports`` become the modules
+    that the user has asked for.
+    """
+    try:
+        scenario = parse(Scenario, override(run.config, settings))
+    except ConfigError as error:
+        raise ConfigError(f"the configuration of run {run.id}: {error}") from error
+    return scenario.model_copy(update={"imports": tuple(imports)})
+
+
+@contextmanager
+def naming_plugins(run: Run) -> Iterator[None]:
+    """Where a name is unknown, say which module the run had it from, and how to import that if one trusts it."""
+    try:
+        yield
+    except UnknownName as error:
+        named = run.config.get("imports") or ()
+        away = [name for name in named if isinstance(name, str) and name not in sys.modules]
+        if not away:
+            raise
+        asked = " ".join(f"--import {name if name.replace('.', '').isidentifier() else ascii(name)}" for name in away)
+        raise ConfigError(
+            f"{error}; run {run.id} had plug-ins that are imported only if you ask: add {asked} if you trust it"
+        ) from error
 
 
 def recorded_guard(run: Run) -> Warden:
     """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
-    if run.engine in SIMULATORS:
-        return load_scenario(run.config).guard.build()
-    if "guard" not in run.config:
-        raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")
-    return parse(GuardConfig, run.config["guard"]).build()
+    with naming_plugins(run):
+        if run.engine in SIMULATORS:
+            return recorded_scenario(run).guard.build()
+        if "guard" not in run.config:
+            raise ConfigError(
+                f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed"
+            )
+        return parse(GuardConfig, run.config["guard"]).build()
 
 
 def decide_again(

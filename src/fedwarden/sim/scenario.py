@@ -20,6 +20,9 @@ from ..sinks.feed import Feed
 from ..sinks.points import MOST, Clients
 from ..warden import Combine, Warden, Watch
 
+ASKED = "which --import asks for"
+MANY = 1_000_000  # clients or rounds; a typing error, or a damaged file, must not exhaust the memory
+
 
 def _table(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
@@ -54,7 +57,7 @@ class DataConfig(Strict):
     dataset: Part = Component(name="digits")
     folder: str | None = None
     partition: Part = Component(name="iid")
-    clients: int = Field(20, ge=1)
+    clients: int = Field(20, ge=1, le=MANY)
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
@@ -87,7 +90,7 @@ class AttackConfig(Component):
     """
 
     clients: tuple[int, ...] | None = None
-    count: int | None = Field(None, ge=0)
+    count: int | None = Field(None, ge=0, le=MANY)
     share: float | None = Field(None, ge=0, le=1)
     start: int = Field(1, ge=1)
     end: int | None = Field(None, ge=1)
@@ -165,7 +168,7 @@ class GuardConfig(Strict):
     admission: AdmissionConfig = AdmissionConfig()
 
     def build(self, known: frozenset[str] | None = None) -> Warden:
-        base = Warden.preset(self.preset, **self.options)
+        base: Warden = make("preset", self.preset, **self.options)
         return Warden(
             watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
             policy=base.policy if self.policy is None else self.policy.make("policy"),
@@ -194,7 +197,7 @@ class Scenario(Strict):
 
     name: str = "run"
     seed: int = Field(0, ge=0)
-    rounds: int = Field(20, ge=1)
+    rounds: int = Field(20, ge=1, le=MANY)
     target: float | None = Field(None, ge=0, le=1)
     target_loss: float | None = Field(None, gt=0)
     imports: tuple[str, ...] = ()
@@ -229,12 +232,20 @@ class Scenario(Strict):
 
 
 def load_scenario(source: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> Scenario:
-    """A scenario from a TOML file or a table, with overrides applied; the modules it imports are imported."""
+    """A scenario of one's own from a TOML file or a table, with overrides applied; what it imports is imported.
+
+    What a ledger holds was written by others and is read by :func:`fedwarden.sim.recorded.recorded_scenario`.
+    """
     table = override(read_toml(source) if isinstance(source, Path) else source, settings)
     scenario = parse(Scenario, table)
-    for module in scenario.imports:
+    load_modules(scenario.imports, "which the scenario asks for")
+    return scenario
+
+
+def load_modules(modules: Sequence[str], why: str) -> None:
+    """Import what registers rules, models or data of one's own."""
+    for module in modules:
         try:
             import_module(module)
-        except ImportError as error:
-            raise ConfigError(f"cannot import {module!r}, which the scenario asks for: {error}") from error
-    return scenario
+        except (ImportError, TypeError, ValueError) as error:  # the last two: a relative or an empty name
+            raise ConfigError(f"cannot import {module!r}, {why}: {error}") from error

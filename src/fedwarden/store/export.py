@@ -81,9 +81,14 @@ def write_parquet(record: RunRecord, path: Path) -> None:
 
 
 def write_json(record: RunRecord, file: IO[str]) -> None:
-    """Everything that is known of the run; ``table`` is the long table by column, null is a value that is not there."""
+    """Everything that is known of the run, as one object."""
+    file.write(json.dumps(as_table(record), allow_nan=False))  # json.dump is many times slower
+
+
+def as_table(record: RunRecord) -> dict[str, Any]:
+    """Everything that is known of the run; ``table`` is the long table by column, None is a value that is not there."""
     series = record.series
-    told = {
+    return {
         **head(record),
         "metrics": {"round": series.rounds.tolist(), **{k: _plain(v) for k, v in series.metrics.items()}},
         "excluded_in": series.excluded_in,
@@ -95,7 +100,6 @@ def write_json(record: RunRecord, file: IO[str]) -> None:
         ],
         "table": {name: _plain(column) for name, column in columns(series).items()},
     }
-    file.write(json.dumps(told, allow_nan=False))  # json.dump is many times slower
 
 
 def head(record: RunRecord) -> dict[str, Any]:

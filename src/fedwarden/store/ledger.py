@@ -3,6 +3,9 @@
 It is written in WAL mode, one transaction per round, so it can be read while a run writes and loses no committed round
 to a crash. Nothing in a round reads it back. What a round has by client is one JSON array a column, which is quicker to
 write and to read than a row per client; the views ``client`` and ``score`` show them as rows to any SQL program.
+
+A ledger may be damaged or made by a stranger: whatever cannot be read as what was written is a :class:`LedgerError`
+that names the run, the round and the column, and no query runs for ever.
 """
 
 from __future__ import annotations
@@ -13,18 +16,18 @@ import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
-
-import numpy as np
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 from ..core.errors import FedwardenError
-from ..core.stats import Mask, Scores
 from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
+from . import cells
+from .cells import Damaged, utf8
+from .connection import ERRORS, log_of, open_reader, open_writer, strangers
 
 BEFORE = 3  # schemas of before the first release, which are not read any more
 MIGRATIONS = (
@@ -73,12 +76,28 @@ MIGRATIONS = (
     """,
 )
 SCHEMA = BEFORE + len(MIGRATIONS)
+STATEMENTS = tuple(part for migration in MIGRATIONS for part in migration.split(";") if part.strip())
 PATIENCE = 30.0  # seconds to wait for another process that writes
+LIMIT = 60.0  # seconds of computing after which a query is given up; sound ledgers answer in a second
+STEPS = 100_000  # of SQLite's machine between two looks at the clock, some milliseconds
+BATCH = 500  # rows
+SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
+DOCTOR = "try: fedwarden doctor"
+OUTSIDE = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT,
+)  # fmt: skip
 ROUND_TABLES = ("round", "metric", "watch", "remark")
+REMARKS = ("rejected", "note")
+SMALLEST, LARGEST = -(2**63), 2**63 - 1  # of SQLite's whole numbers
 
 
 class LedgerError(FedwardenError):
     """A ledger that cannot be read or written."""
+
+
+class OldLedger(LedgerError):
+    """A ledger that must be brought up to date before it can be read."""
 
 
 @dataclass(frozen=True)
@@ -110,41 +129,48 @@ class Ledger:
         """``read_only`` writes nothing, not even a newer schema; no run is in its way. ``patience`` is in seconds."""
         self.folder = folder or home()
         self.path = self.folder / "ledger.sqlite"
+        self.copied: TemporaryDirectory[str] | None = None
+        self.writes = not read_only
         if (read_only or not create) and not self.path.is_file():
             raise LedgerError(f"no ledger in {self.folder}; run something first, or set FEDWARDEN_HOME to its folder")
-        try:
+        with self._opening():
             if read_only:
-                address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
-                self.db = sqlite3.connect(address, timeout=patience, isolation_level=None, uri=True)
-                self.db.row_factory = sqlite3.Row
-                self._check(version := self.db.execute("PRAGMA user_version").fetchone()[0])
-                if version < SCHEMA:
-                    raise LedgerError(
-                        f"the ledger {self.path} has schema {version} and not {SCHEMA}; "
-                        "`fedwarden runs` brings it up to date"
-                    )
-                return
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.db = sqlite3.connect(self.path, timeout=patience, isolation_level=None)
-            self.db.row_factory = sqlite3.Row
-            self._write_ahead()
-            self.db.execute("PRAGMA synchronous = FULL")
-            self._migrate()
-        except sqlite3.DatabaseError as error:
-            raise LedgerError(f"cannot open the ledger {self.path}: {error}") from error
+                self.db, self.copied = open_reader(self.path, patience)
+            else:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self.db = open_writer(self.path, patience)
+        self._allow(LIMIT)
+        self.db.set_progress_handler(lambda: time.monotonic() > self.deadline, STEPS)
+        try:
+            with self._opening():
+                if not read_only:
+                    self._write_ahead()
+                    self.db.execute("PRAGMA synchronous = FULL")
+                    self._migrate()
+                self._check_schema()
+        except BaseException:
+            self.close()
+            raise
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
+        """Let go of it; what was written goes from the log into the file, so that read access suffices to read it."""
+        if self.writes:
+            with suppress(*ERRORS):  # somebody who reads it now, or a ledger that is damaged
+                self.db.execute("PRAGMA busy_timeout = 0")
+                self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.db.close()
+        if self.copied is not None:
+            self.copied.cleanup()
 
     def start(self, name: str, engine: str, config: Mapping[str, Any], versions: Mapping[str, str]) -> int:
         """Begin a run; its number is its name for the other commands."""
-        with self._transaction():
+        with self.transaction():
             cursor = self.db.execute(
                 "INSERT INTO run (name, created, state, engine, config, versions) VALUES (?, ?, 'running', ?, ?, ?)",
                 (name, time.time(), engine, json.dumps(config), json.dumps(versions)),
@@ -154,57 +180,61 @@ class Ledger:
 
     def finish(self, run: int, state: str, summary: Mapping[str, Any] | None = None) -> None:
         """Set the state of a run (done, failed, interrupted, running) and, where given, its summary."""
-        with self._transaction():
+        with self.transaction():
             self.db.execute("UPDATE run SET state = ? WHERE id = ?", (state, run))
             if summary is not None:
                 self.db.execute("UPDATE run SET summary = ? WHERE id = ?", (json.dumps(summary), run))
 
     def reopen(self, run: int, config: Mapping[str, Any]) -> None:
         """Continue a run, perhaps with more rounds than it was started with."""
-        with self._transaction():
+        with self.transaction():
             self.db.execute("UPDATE run SET state = 'running', config = ? WHERE id = ?", (json.dumps(config), run))
 
     def append(self, run: int, record: RoundRecord) -> None:
         """Commit one round; a round that is there already, as after a resume, is replaced by the same numbers."""
         key = (run, record.round)
-        with self._transaction():
+        with self.transaction():
             for table in ROUND_TABLES:
                 self.db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
             self.db.execute(
                 "INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *key, time.time(), json.dumps(record.client_ids), _array(record.num_examples),
-                    _array(record.weights), _places(record.flagged), json.dumps(record.excluded),
+                    *key, time.time(), json.dumps(record.client_ids), cells.array(record.num_examples),
+                    cells.array(record.weights), cells.places(record.flagged), json.dumps(record.excluded),
                 ),
             )  # fmt: skip
             self.db.executemany(
-                "INSERT INTO metric VALUES (?, ?, ?, ?)", [(*key, k, _number(v)) for k, v in record.metrics.items()]
+                "INSERT INTO metric VALUES (?, ?, ?, ?)",
+                [(*key, utf8(k), cells.number(v)) for k, v in record.metrics.items()],
             )
             self.db.executemany(
                 "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
-                        run, w.name, record.round, i, _number(w.threshold), w.warning, w.words, _array(w.signal),
-                        _array(w.scores), _places(w.flagged), _arrays(w.parts),
+                        run, w.name, record.round, i, cells.number(w.threshold), w.warning, w.words,
+                        cells.array(w.signal), cells.array(w.scores), cells.places(w.flagged), cells.arrays(w.parts),
                     )
                     for i, w in enumerate(record.watches)
                 ],
             )  # fmt: skip
-            remarks: list[tuple[str, str | None, str]] = [("rejected", r.client_id, r.reason) for r in record.rejected]
-            remarks += [("note", None, note) for note in record.notes]
+            remarks: list[tuple[str, str | None, str]] = [
+                ("rejected", utf8(r.client_id), utf8(r.reason)) for r in record.rejected
+            ]
+            remarks += [("note", None, utf8(note)) for note in record.notes]
             self.db.executemany(
                 "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
             )
 
     def observe(self, run: int, observations: Sequence[Observation], observer: str = "") -> None:
         """Commit what an auditor saw, such as one round of it; what is there already is replaced."""
-        with self._transaction():
+        with self.transaction():
             self.db.executemany(
                 "INSERT OR REPLACE INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
                         run, observer, o.source, o.metric, o.layer, o.round, i,
-                        *(_number(x) for x in (o.value, o.expected, o.score, o.p)), o.alarm, json.dumps(dict(o.parts)),
+                        *(cells.number(x) for x in (o.value, o.expected, o.score, o.p)), o.alarm,
+                        json.dumps(dict(o.parts)),
                     )
                     for i, o in enumerate(observations)
                 ],
@@ -212,114 +242,176 @@ class Ledger:
 
     def observations(self, run: int, observer: str = "") -> list[Observation]:
         """What an auditor saw, as it was recorded, round by round."""
-        return [
-            Observation(
-                o["round"], o["source"], o["metric"], o["layer"], _float(o["value"]), _float(o["expected"]),
-                _float(o["score"]), _float(o["p"]), bool(o["alarm"]), json.loads(o["parts"]),
-            )
-            for o in self._rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
-        ]  # fmt: skip
+        rows = self.rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
+        with self.reading(f"run {run}, audit by {observer!a}"):
+            return [_observation(row) for row in rows]
 
     def observers(self, run: int) -> tuple[str, ...]:
         """Whose observations a run has."""
-        return tuple(row["observer"] for row in self._rows("audit", run, "GROUP BY observer ORDER BY observer"))
+        rows = self.rows("audit", run, "GROUP BY observer ORDER BY observer")
+        with self.reading(f"run {run}, audit"):
+            return tuple(cells.text(row, "observer") for row in rows)
 
     def runs(self) -> list[Run]:
         """All runs, newest first."""
-        rows = self._query(
-            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run ORDER BY id DESC"
-        )
-        return [_run(row) for row in rows]
+        return self.heads("ORDER BY id DESC")
 
     def run(self, which: str | int | None = None) -> Run:
         """A run by number, by the latest of a name, or the latest of all."""
+        named = "" if which is None else str(which)
+        number = int(named) if named.isdecimal() and len(named) < 20 else 0
+        if number <= LARGEST and (found := self.heads("WHERE id = ?", number)):
+            return found[0]
         found = self.runs()
-        if which is None:
-            matching = found
-        else:
-            matching = [r for r in found if str(r.id) == str(which)] or [r for r in found if r.name == str(which)]
+        matching = found if which is None else [r for r in found if r.name == named]
         if not matching:
-            known = ", ".join(f"{r.id} ({r.name})" for r in found[:10]) or "none"
-            raise LedgerError(f"no run {which if which is not None else ''} in {self.path}; there are: {known}")
+            known = (
+                ", ".join(f"{r.id} ({r.name if r.name.isprintable() else ascii(r.name)})" for r in found[:10]) or "none"
+            )
+            raise LedgerError(f"no run {named} in {self.path}; there are: {known}")
         return matching[0]
+
+    def heads(self, tail: str, *values: Any) -> list[Run]:
+        """The runs that the end of a query asks for."""
+        rows = self.query(
+            f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
+        )
+        found = []
+        for row in rows:
+            with self.reading(f"run {row['id']}"):
+                found.append(read_run(row))
+        return found
 
     def records(self, run: int, after: int = 0, watches: Collection[str] | None = None) -> list[RoundRecord]:
         """The rounds of a run after one of them, in order, as they were recorded; with some watches only or all."""
-        return self._records(run, watches, "AND round > ?", after)
+        return self.records_where(run, watches, "AND round > ?", after or SMALLEST)  # what is below 1 is damage
 
     def record(self, run: int, round: int) -> RoundRecord:
         """One round as it was recorded."""
-        found = self._records(run, None, "AND round = ?", round)
+        found = self.records_where(run, None, "AND round = ?", round)
         if not found:
             raise LedgerError(f"run {run} has no round {round}")
         return found[0]
 
-    def _records(self, run: int, watches: Collection[str] | None, which: str, bound: int) -> list[RoundRecord]:
+    def records_where(self, run: int, watches: Collection[str] | None, which: str, bound: int) -> list[RoundRecord]:
+        """The rounds for which a condition with one value holds."""
+
         def by_round(table: str, order: str = "", *names: str) -> dict[int, list[sqlite3.Row]]:
             only = f"AND watch IN ({', '.join('?' * len(names))})" if names else ""
             found: dict[int, list[sqlite3.Row]] = {}
-            for row in self._rows(table, run, f"{which} {only} {order}", bound, *names):
-                found.setdefault(row["round"], []).append(row)
+            for row in self.rows(table, run, f"{which} {only} {order}", bound, *names):
+                with self.reading(f"run {run}, table {table}"):
+                    found.setdefault(cells.whole(row, "round", 1), []).append(row)
             return found
 
         with self.snapshot():
             heads = by_round("round", "ORDER BY round")
             metrics, remarks = by_round("metric"), by_round("remark", "ORDER BY position")
             seen = {} if watches is not None and not watches else by_round("watch", "ORDER BY position", *watches or ())
-        names = cache(json.loads)  # most rounds have the clients of the one before
-        return [
-            _record(head, names(head["clients"]), *(found.get(t, []) for found in (metrics, remarks, seen)))
-            for t, (head,) in heads.items()
-        ]
+        for table, rows in (("metric", metrics), ("remark", remarks), ("watch", seen)):
+            if lost := rows.keys() - heads.keys():
+                raise LedgerError(self._damaged(f"run {run}: table {table} has round {min(lost)}, which is not there"))
+        names = cache(partial(cells.names, "clients"))  # most rounds have the clients of the one before
+        records = []
+        for t, (head, *more) in heads.items():
+            with self.reading(f"run {run}, round {t}"):
+                if more:
+                    raise Damaged("round", "every round once", t)
+                clients = names(cells.text(head, "clients"))
+                records.append(_record(head, clients, *(found.get(t, []) for found in (metrics, remarks, seen))))
+        return records
 
     def watches(self, run: int) -> tuple[str, ...]:
         """The names of a run's watches, in their order."""
-        rows = self._rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
-        return tuple(row["watch"] for row in rows)
+        rows = self.rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
+        with self.reading(f"run {run}, table watch"):
+            return tuple(cells.text(row, "watch") for row in rows)
 
     def loudest(self, run: int) -> str | None:
         """The watch that flagged most clients so far, of equals the first; None where nothing watched."""
-        rows = self._query(
+        rows = self.query(
             "SELECT watch.watch FROM watch JOIN round USING (run, round) LEFT JOIN json_each(watch.flagged) AS each "
             "WHERE run = ? GROUP BY watch.watch "
             "ORDER BY COUNT(DISTINCT json_extract(clients, '$[' || each.value || ']')) DESC, MIN(position) LIMIT 1",
             run,
         )
-        return rows[0]["watch"] if rows else None
+        with self.reading(f"run {run}, table watch"):
+            return cells.text(rows[0], "watch") if rows else None
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Everything read inside belongs to one moment, whatever a run commits meanwhile; may be nested."""
         outermost = not self.db.in_transaction
         if outermost:
-            self._query("BEGIN")
+            self.query("BEGIN")
         try:
             yield
         finally:
-            if outermost:
-                self._query("COMMIT")
+            if outermost and self.db.in_transaction:  # an error may have ended it
+                self.query("COMMIT")
 
     def metric(self, run: int, name: str) -> dict[int, float]:
         """One metric of a run by round."""
-        rows = self._rows("metric", run, "AND name = ? ORDER BY round", name)
-        return {row["round"]: _float(row["value"]) for row in rows}
+        rows = self.rows("metric", run, "AND name = ? ORDER BY round", name)
+        with self.reading(f"run {run}, metric {name!a}"):
+            return {cells.whole(row, "round", 1): cells.real(row, "value") for row in rows}
 
     def last_round(self, run: int) -> int:
         """The last committed round; 0 before the first."""
-        return int(self._query("SELECT COALESCE(MAX(round), 0) FROM round WHERE run = ?", run)[0][0])
+        rows = self.query("SELECT COALESCE(MAX(round), 0) AS round FROM round WHERE run = ?", run)
+        with self.reading(f"run {run}"):
+            return cells.whole(rows[0], "round")
 
-    def _rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
-        return self._query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
+    def rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
+        """The rows of a run in a table; ``tail`` is the rest of the query."""
+        return self.query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
 
-    def _query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+    def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """The rows of a query that ends, and that returns no more than the file can hold."""
+        self._allow(LIMIT)
+        rows: list[sqlite3.Row] = []
+        held = 0
         try:
-            return self.db.execute(sql, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise LedgerError(f"cannot read the ledger {self.path}: {error}") from error
+            cursor = self.db.execute(sql, values)
+            while batch := cursor.fetchmany(BATCH):
+                rows += batch
+                held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
+                if len(rows) > BATCH and held > self._room():
+                    raise LedgerError(self._damaged("a table holds more than the file"))
+        except ERRORS as error:
+            raise LedgerError(f"cannot read the ledger {self.path}: {_why(error)}") from error
+        return rows
+
+    def _room(self) -> int:
+        """No sound query returns more bytes than are stored; pages of a damaged file may lead in a circle."""
+        return SPARE + sum(path.stat().st_size for path in (self.path, log_of(self.path)) if path.is_file())
+
+    def _allow(self, seconds: float) -> None:
+        """Whatever SQLite does next has this long."""
+        self.deadline = time.monotonic() + seconds
+
+    def _damaged(self, where: str) -> str:
+        return f"the ledger {self.path} is damaged: {where}; {DOCTOR}"
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def reading(self, where: str) -> Iterator[None]:
+        """What is damaged in there is an error that says where."""
+        try:
+            yield
+        except Damaged as error:
+            raise LedgerError(self._damaged(f"{where}: {error}")) from error
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        try:
+            yield
+        except ERRORS as error:
+            raise LedgerError(f"cannot open the ledger {self.path}: {_why(error)}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """All or nothing, whatever goes wrong inside."""
+        self._allow(LIMIT)
         try:
             self.db.execute("BEGIN IMMEDIATE")
             try:
@@ -328,10 +420,10 @@ class Ledger:
                 self.db.execute("ROLLBACK")
                 raise
             self.db.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
+        except ERRORS as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            raise LedgerError(f"cannot write to the ledger {self.path}: {error}") from error
+            raise LedgerError(f"cannot write to the ledger {self.path}: {_why(error)}") from error
 
     def _write_ahead(self) -> None:
         """Switch to WAL; SQLite does not wait by itself for another process that does so at the same moment."""
@@ -349,13 +441,26 @@ class Ledger:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA:
             return
-        with self._transaction():
+        with self.transaction():
             version = self.db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
             self._check(version)
+            if not version and self.db.execute("SELECT 1 FROM sqlite_master").fetchall():
+                raise LedgerError(f"{self.path} is a database, but no ledger; start in another folder (FEDWARDEN_HOME)")
             for migration in MIGRATIONS[max(version - BEFORE, 0) :]:
                 for statement in migration.split(";"):
                     self.db.execute(statement)
             self.db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _check_schema(self) -> None:
+        """Refuse what is not a ledger of ours, up to date and with the tables that we made."""
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        self._check(version)
+        if version < SCHEMA:
+            raise OldLedger(
+                f"the ledger {self.path} has schema {version} and not {SCHEMA}; `fedwarden runs` brings it up to date"
+            )
+        if other := strangers(self.db, STATEMENTS):
+            raise LedgerError(self._damaged(f"fedwarden did not make its {', '.join(other)}"))
 
     def _check(self, version: int) -> None:
         """Refuse a schema that cannot be read; 0 is an empty file."""
@@ -371,69 +476,101 @@ class Ledger:
             )
 
 
-def _run(row: sqlite3.Row) -> Run:
+def _why(error: Exception) -> str:
+    """SQLite's reason, which may quote the file, and so anything; and the doctor, unless the file is not at fault."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return f"it took longer than {LIMIT:g} s, which no sound ledger does; {DOCTOR}"
+    reason = ascii(str(error))[1:-1]
+    return reason if code in OUTSIDE else f"{reason}; {DOCTOR}"
+
+
+def read_run(row: sqlite3.Row) -> Run:
     return Run(
-        row["id"], row["name"], row["created"], row["state"], row["engine"], json.loads(row["config"]),
-        json.loads(row["versions"]), json.loads(row["summary"]), row["rounds"],
-    )  # fmt: skip
+        cells.whole(row, "id", 1, LARGEST),
+        cells.text(row, "name"),
+        cells.moment(row, "created"),
+        cells.word(row, "state", cells.STATES),
+        cells.text(row, "engine"),
+        cells.table(row, "config", rounds=_is_figure, guard=_is_guard),
+        _versions(row),
+        cells.table(row, "summary", accuracy=_is_figure, excluded=_are_names),
+        cells.whole(row, "rounds"),
+    )
+
+
+def _versions(row: sqlite3.Row) -> dict[str, str]:
+    found = cells.table(row, "versions")
+    if not all(isinstance(value, str) for value in found.values()):
+        raise Damaged("versions", "texts by name", found)
+    return found
+
+
+def _is_figure(found: Any) -> bool:
+    return found is None or cells.is_number(found)
+
+
+def _is_guard(found: Any) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("preset"), str | None)
+
+
+def _are_names(found: Any) -> bool:
+    return isinstance(found, dict | list) and all(isinstance(name, str) for name in found)
+
+
+def _observation(row: sqlite3.Row) -> Observation:
+    parts = cells.table(row, "parts")
+    if not all(name.isdecimal() and cells.is_number(value) for name, value in parts.items()):
+        raise Damaged("parts", "numbers by class", parts)
+    return Observation(
+        cells.whole(row, "round"),
+        cells.text(row, "source"),
+        cells.text(row, "metric"),
+        cells.text(row, "layer"),
+        cells.real(row, "value"),
+        cells.real(row, "expected"),
+        cells.real(row, "score"),
+        cells.real(row, "p"),
+        bool(cells.whole(row, "alarm", 0, 1)),
+        parts,
+    )
 
 
 def _record(
     head: sqlite3.Row,
-    clients: Sequence[str],
+    clients: tuple[str, ...],
     metrics: Sequence[sqlite3.Row],
     remarks: Sequence[sqlite3.Row],
     watches: Sequence[sqlite3.Row],
 ) -> RoundRecord:
+    n = len(clients)
+    cells.moment(head, "finished")
+    for remark in remarks:
+        cells.word(remark, "kind", REMARKS)
     return RoundRecord(
         round=head["round"],
-        client_ids=tuple(clients),
-        num_examples=_vector(head["num_examples"]),
-        weights=_vector(head["weights"]),
-        watches=tuple(_watch(row, len(clients)) for row in watches),
-        flagged=_mask(head["flagged"], len(clients)),
-        excluded=tuple(json.loads(head["excluded"])),
-        rejected=tuple(Rejection(r["client"], r["text"]) for r in remarks if r["kind"] == "rejected"),
-        notes=tuple(r["text"] for r in remarks if r["kind"] == "note"),
-        metrics={m["name"]: _float(m["value"]) for m in metrics},
+        client_ids=clients,
+        num_examples=cells.vector(head, "num_examples", n),
+        weights=cells.vector(head, "weights", n),
+        watches=tuple(_watch(row, n) for row in watches),
+        flagged=cells.mask(head, "flagged", n),
+        excluded=cells.names("excluded", cells.text(head, "excluded")),
+        rejected=tuple(
+            Rejection(cells.text(r, "client"), cells.text(r, "text")) for r in remarks if r["kind"] == "rejected"
+        ),
+        notes=tuple(cells.text(r, "text") for r in remarks if r["kind"] == "note"),
+        metrics={cells.text(m, "name"): cells.real(m, "value") for m in metrics},
     )
 
 
 def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
-    parts = {part: np.array(values, dtype=np.float64) for part, values in json.loads(row["parts"]).items()}
     return WatchRecord(
-        row["watch"], _vector(row["signal"]), _vector(row["score"]), _float(row["threshold"], math.inf),
-        _mask(row["flagged"], n), row["warning"], parts, row["words"],
-    )  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    """SQLite keeps NaN as NULL; infinities are kept as they are."""
-    return None if math.isnan(value) else float(value)
-
-
-def _float(value: float | None, missing: float = math.nan) -> float:
-    return missing if value is None else float(value)
-
-
-def _array(values: Scores) -> str:
-    """A vector as JSON, digit for digit: null for NaN, and infinity as a number that is too large for a float."""
-    return json.dumps(values.tolist()).replace("NaN", "null").replace("Infinity", "9e999")
-
-
-def _vector(text: str) -> Scores:
-    return np.array(json.loads(text), dtype=np.float64)
-
-
-def _arrays(parts: Mapping[str, Scores]) -> str:
-    return "{" + ", ".join(f"{json.dumps(part)}: {_array(values)}" for part, values in parts.items()) + "}"
-
-
-def _places(flagged: Mask) -> str:
-    return json.dumps(np.flatnonzero(flagged).tolist())
-
-
-def _mask(text: str, n: int) -> Mask:
-    out = np.zeros(n, bool)
-    out[json.loads(text)] = True
-    return out
+        cells.text(row, "watch"),
+        cells.vector(row, "signal", n),
+        cells.vector(row, "score", n),
+        cells.real(row, "threshold", math.inf),
+        cells.mask(row, "flagged", n),
+        None if row["warning"] is None else cells.text(row, "warning"),
+        cells.vectors(row, "parts", n),
+        cells.text(row, "words"),
+    )

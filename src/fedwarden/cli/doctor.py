@@ -1,0 +1,121 @@
+"""``fedwarden doctor``: whether a workspace is sound, and what can be saved of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..core.errors import ConfigError
+from ..core.words import count
+from ..sim.recorded import truth_of
+from ..store.export import as_table
+from ..store.ledger import DOCTOR, LedgerError
+from ..store.ledger import home as default_home
+from ..store.repair import Finding, Saved, examine, repair
+from .common import AsJson, Home, emit, err, out, safe
+from .export import vacant
+
+BEYOND = ("checkpoint", "config")  # what a repair of the ledger cannot mend
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def doctor(
+    repair_: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Write what can be read to a new ledger; the damaged one is kept beside it, whole."
+        ),
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", help="Write what can be read as JSON, one object with all runs.", metavar="FILE"),
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the workspace: the ledger's file, every run and round in it, every checkpoint; one line a finding.
+
+    Exit code 0: sound, or sound again after `--repair`; notes, such as a run that says `running`, are no faults.
+    1: something is damaged. 2: nothing can be read.
+
+    `--repair` deletes nothing: the damaged ledger stays as ledger.sqlite.damaged-1, and rounds that cannot be read
+    are left out of the new one and named. Damaged checkpoints stay; `fedwarden run --resume` passes them over. A
+    configuration that this version does not know stays as well.
+    """
+    folder = home or default_home()
+    findings, saved = _examine(folder)
+    lost = [f for f in findings if f.fault and f.kind not in BEYOND]
+    kept = None
+    if export is not None:
+        runs = [as_table(s.record) for s in saved]
+        vacant(export, force=False).write_text(json.dumps({"runs": runs}, allow_nan=False), encoding="utf-8")
+    if repair_ and lost:
+        kept = repair(folder, saved)
+        left, saved = _examine(folder)
+        findings = [*lost, *(f for f in left if f not in lost)]
+        faults = [f for f in left if f.fault]
+    else:
+        faults = [f for f in findings if f.fault]
+    told = _told(faults, saved, kept)
+    if as_json:
+        emit(
+            {
+                "folder": str(folder),
+                "sound": not faults,
+                "findings": [asdict(f) for f in findings],
+                "runs": {s.id: len(s.records) for s in saved},
+                "damaged_file": None if kept is None else str(kept),
+                "conclusion": told,
+            }
+        )
+    else:
+        _show(findings, told)
+    if export is not None:
+        err.print(f"wrote {safe(str(export))}", soft_wrap=True)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
+    try:
+        findings, saved = examine(folder)
+        return findings + [found for s in saved for found in _config(s)], saved
+    except LedgerError as error:
+        words = str(error).removesuffix(f"; {DOCTOR}")
+        raise LedgerError(words if words == str(error) else f"{words}; nothing can be read of it") from error
+
+
+def _config(saved: Saved) -> Iterator[Finding]:
+    """A configuration may be well-formed and yet none that this version knows."""
+    try:
+        if saved.head is not None:
+            truth_of(saved.head)
+    except ConfigError as error:
+        yield Finding("config", str(error), saved.id)
+
+
+def _show(findings: Sequence[Finding], told: str) -> None:
+    for found in findings:
+        style, word = ("red", "damaged") if found.fault else ("yellow", "note")
+        where = f"run {found.run}: " if found.run is not None and not found.words.startswith("run ") else ""
+        out.print(f"[{style}]{word}[/] {found.kind}: {safe(where + found.words)}", soft_wrap=True)
+    out.print(told, markup=False, soft_wrap=True)
+
+
+def _told(faults: Sequence[Finding], saved: Sequence[Saved], kept: Path | None) -> str:
+    """The conclusion in one line."""
+    read = f"{count(len(saved), 'run')} and {count(sum(len(s.records) for s in saved), 'round')}"
+    if kept is not None:
+        return f"Repaired: {read}; the damaged ledger is kept as {kept.name}."
+    if not faults:
+        return f"Sound: {read}."
+    if all(f.kind in BEYOND for f in faults):
+        return f"{count(len(faults), 'fault')}, which no repair can mend; {read} can be read."
+    return f"{count(len(faults), 'fault')}; {read} can be read, and fedwarden doctor --repair saves them."

@@ -1,0 +1,124 @@
+"""How the ledger's file is opened: with no more rights than needed, and without trusting what is in it.
+
+A reader needs to read and nothing else: SQLite's own read-only mode wants to write beside a file in WAL mode, so where
+that is not allowed the file is read as one that nobody changes or, with a log that was not written back, from a copy.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from .cells import decode
+
+ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second: SQLite's message quotes the file, and the file is not UTF-8
+TRIES = 5  # to copy a ledger that is being written to
+NO_RIGHTS = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+CAREFUL = ("trusted_schema = OFF", "cell_size_check = ON")
+
+
+def open_writer(path: Path, patience: float) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=patience, isolation_level=None)
+    try:
+        return prepare(db, CAREFUL)
+    except BaseException:
+        db.close()
+        raise
+
+
+def open_reader(path: Path, patience: float) -> tuple[sqlite3.Connection, TemporaryDirectory[str] | None]:
+    """A connection that cannot write, and the folder of its copy if it needs one, to be removed after it."""
+    try:
+        return _read(path, "mode=ro", patience), None
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in NO_RIGHTS:
+            raise
+    if not _size(log_of(path)):
+        return _read(path, "immutable=1", patience), None
+    copied = TemporaryDirectory(prefix="fedwarden-")
+    try:
+        copy(path, Path(copied.name) / path.name)
+        return _read(Path(copied.name) / path.name, "mode=ro", patience), copied
+    except BaseException:
+        copied.cleanup()
+        raise
+
+
+def copy(path: Path, target: Path) -> None:
+    """The file and its log, both of one moment."""
+    both = ((path, target), (log_of(path), log_of(target)))
+    for _ in range(TRIES):
+        before = [_stamp(source) for source, _ in both]
+        for source, goal in both:
+            if _size(source):  # readers make empty logs
+                shutil.copyfile(source, goal)
+        if before == [_stamp(source) for source, _ in both]:
+            return
+    raise sqlite3.OperationalError("it is written to, and what is beside it cannot be read; try again later")
+
+
+def log_of(path: Path) -> Path:
+    """The log that SQLite keeps beside a file in WAL mode."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def prepare(db: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.Connection:
+    db.row_factory = sqlite3.Row
+    db.text_factory = decode
+    for pragma in pragmas:
+        db.execute(f"PRAGMA {pragma}")
+    return db
+
+
+def strangers(db: sqlite3.Connection, ours: Sequence[str]) -> list[str]:
+    """What in the file differs from what these statements make: another table or view of ours, or any trigger.
+
+    A view in place of a table can be endless, and a trigger writes what nobody asked for. What somebody has added
+    beside our tables is never read.
+    """
+    wanted, found = made_by(tuple(ours)), _objects(db)
+    other = [f"{kind} {name}" for name, (kind, sql) in wanted.items() if found.get(name) != (kind, sql)]
+    return other + [f"trigger {name!a}" for name, (kind, _) in found.items() if kind == "trigger"]
+
+
+@cache
+def made_by(statements: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """Type and statement of what these statements make, by name."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for statement in statements:
+            db.execute(statement)
+        return _objects(db)
+    finally:
+        db.close()
+
+
+def _objects(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+    """Type and statement of what is in a file, by name; without what SQLite makes by itself."""
+    rows = db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    return {str(name): (str(kind), " ".join(str(sql).split())) for kind, name, sql in rows}
+
+
+def _read(path: Path, mode: str, patience: float) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}?{mode}"
+    db = sqlite3.connect(address, timeout=patience, isolation_level=None, uri=True)
+    try:
+        prepare(db, ("query_only = ON", *CAREFUL))
+        db.execute("PRAGMA schema_version").fetchone()  # whether it can be read shows only now
+        return db
+    except BaseException:
+        db.close()
+        raise
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else (0, 0)

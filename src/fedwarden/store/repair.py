@@ -1,0 +1,314 @@
+"""What is wrong with a workspace, and how what can be read of its ledger is saved into a new one.
+
+Nothing is ever deleted: a ledger that is repaired stays beside the new one as ``ledger.sqlite.damaged-N``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..core.series import Series
+from ..core.types import Observation, RoundRecord
+from .checkpoint import DRAFT, CheckpointError, has_sum, load
+from .connection import ERRORS, copy, log_of, made_by, strangers
+from .digest import reasons
+from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run, read_run
+from .record import RunRecord
+
+MOST = 20  # faults that SQLite lists
+PATIENCE = 600.0  # seconds that one look at a damaged ledger may take
+TABLES = ("run", *ROUND_TABLES, "audit")
+HEADER = 24  # bytes with which every ledger begins: magic, size of pages, versions of the format
+LOST = "repaired"  # the engine of a run whose own row was lost
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to know about a workspace; a note is no fault."""
+
+    kind: str
+    words: str
+    run: int | None = None
+    round: int | None = None
+    fault: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What can be read of one run: its own row, if that is among it, its rounds and what auditors saw."""
+
+    id: int
+    head: Run | None
+    records: tuple[RoundRecord, ...]
+    observations: dict[str, tuple[Observation, ...]]
+
+    @property
+    def record(self) -> RunRecord:
+        series = Series.of(self.records)
+        told = reasons(self.records, series.excluded_in)
+        return RunRecord(self.head or _stand_in(self.id, len(series)), series, self.observations, told)
+
+
+class Patient(Ledger):
+    """A ledger that is read as far as possible: some of its tables may not be ours, and it is given time."""
+
+    def _check_schema(self) -> None:
+        if strangers(self.db, STATEMENTS) and self.version != SCHEMA:
+            super()._check_schema()
+
+    def _allow(self, seconds: float) -> None:
+        super()._allow(PATIENCE)
+
+    @property
+    def version(self) -> int:
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
+
+    def keys(self, sql: str, *values: Any) -> set[int]:
+        """Whole numbers that a query gives, read from both ends, since a damaged page ends it early."""
+        found: set[int] = set()
+        for order in ("ASC", "DESC"):
+            with suppress(*ERRORS):
+                cursor = self.db.execute(f"{sql} {order}", values)
+                found.update(row[0] for row in islice(cursor, self._room()) if isinstance(row[0], int))
+        return found
+
+    def head(self, run: int) -> Run:
+        """A run's own row, without a look at its rounds."""
+        (row,) = self.query("SELECT *, 0 AS rounds FROM run WHERE id = ?", run) or (None,)
+        if row is None:
+            raise LedgerError(f"run {run} cannot be found again")
+        with self.reading(f"run {run}"):
+            return read_run(row)
+
+    def sound_tables(self) -> set[str]:
+        """The tables that we made; a view in place of one may be endless."""
+        other = strangers(self.db, STATEMENTS)
+        return {t for t in TABLES if f"table {t}" not in other}
+
+
+def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
+    """Everything that is to be said of a workspace, and what can be read of its ledger."""
+    with _opened(folder) as (ledger, fault):
+        findings, saved = _ledger(ledger)
+    if fault is not None:
+        findings.insert(0, Finding("file", fault))
+    runs = {s.id: s.head for s in saved}
+    for run in (head for head in runs.values() if head is not None and head.state == "running"):
+        words = f"says running, after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
+        findings.append(Finding("running", words, run.id, fault=False))
+    return findings + list(_checkpoints(folder, set(runs))), saved
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[tuple[Patient, str | None]]:
+    """The ledger; where SQLite can make nothing of it, a copy whose beginning is replaced by that of a sound one."""
+    try:
+        ledger, fault = Patient(folder, read_only=True), None
+    except LedgerError as error:
+        if not (folder / "ledger.sqlite").is_file():
+            raise
+        fault = _words(error)
+        with TemporaryDirectory(prefix="fedwarden-") as place:
+            try:
+                _mend(folder / "ledger.sqlite", Path(place))
+                ledger = Patient(Path(place), read_only=True)
+            except (*ERRORS, LedgerError, OSError):
+                raise error from None
+            with ledger:
+                yield ledger, fault
+        return
+    with ledger:
+        yield ledger, fault
+
+
+def _mend(path: Path, place: Path) -> None:
+    """A copy with the file header and the statements of the tables that every ledger has."""
+    with Ledger(place / "sound") as sound:
+        made = sound.path
+    copied = place / path.name
+    copy(path, copied)
+    with open(copied, "r+b") as file:
+        file.write(made.read_bytes()[:HEADER])
+    with closing(sqlite3.connect(copied, isolation_level=None)) as db:
+        db.execute("PRAGMA writable_schema = ON")  # also lets SQLite pass over statements that it cannot read
+        for name, (kind, sql) in made_by(STATEMENTS).items():
+            db.execute("UPDATE sqlite_master SET type = ?, sql = ? WHERE name = ?", (kind, sql, name))
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def _words(error: LedgerError) -> str:
+    """What is wrong, without where and what to do, which the reader knows."""
+    words = str(error).removesuffix(f"; {DOCTOR}")
+    return words.partition(" is damaged: ")[2] or words
+
+
+def _ledger(ledger: Patient) -> tuple[list[Finding], list[Saved]]:
+    findings: list[Finding] = []
+    try:
+        rows = ledger.db.execute(f"PRAGMA integrity_check({MOST})").fetchall()
+        findings += [Finding("file", f"{row[0]!a}"[1:-1]) for row in rows if row[0] != "ok"]
+    except ERRORS as error:
+        findings.append(Finding("file", f"{str(error)!a}"[1:-1]))
+    other, tables = strangers(ledger.db, STATEMENTS), ledger.sound_tables()
+    findings += [Finding("schema", f"fedwarden did not make its {name}") for name in other]
+    if ledger.version != SCHEMA:
+        findings.append(Finding("schema", f"it says schema {ledger.version}, and has the tables of schema {SCHEMA}"))
+    if not tables.issuperset(ROUND_TABLES) and "run" not in tables:
+        return findings, []
+    known = ledger.keys("SELECT id FROM run ORDER BY id") if "run" in tables else set()
+    orphans = (ledger.keys("SELECT DISTINCT run FROM round ORDER BY run") if "round" in tables else set()) - known
+    saved = []
+    findings += [Finding("run", f"there is a run {run}", run) for run in sorted(known | orphans) if run < 1]
+    for run in sorted(run for run in known | orphans if run > 0):
+        new, found = _run(ledger, run, tables, run in known)
+        findings += new
+        saved.append(found)
+    return findings, saved
+
+
+def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list[Finding], Saved]:
+    findings: list[Finding] = []
+
+    @contextmanager
+    def noting(kind: str, round: int | None = None) -> Iterator[None]:
+        try:
+            yield
+        except LedgerError as error:
+            findings.append(Finding(kind, _words(error), run, round))
+
+    head: Run | None = None
+    if known:
+        with noting("run"):
+            head = ledger.head(run)
+    else:
+        findings.append(Finding("run", f"run {run} has rounds, but its own row is lost", run))
+    records: list[RoundRecord] = []
+    if tables.issuperset(ROUND_TABLES):
+        rounds = ledger.keys("SELECT round FROM round WHERE run = ? ORDER BY round", run)
+        planned = head.config.get("rounds") if head else None
+        probed = range(1, min(planned, 100_000) + 1) if isinstance(planned, int) else ()
+        try:
+            records = ledger.records(run)
+        except LedgerError as error:
+            before = len(findings)
+            for t in sorted({t for t in rounds if t > 0}.union(probed)):
+                with noting("round", t):
+                    records += _one(ledger, run, t, t in rounds)
+            if len(findings) == before:  # not in a round, but beside them
+                with noting("round"):
+                    raise error
+    seen: dict[str, tuple[Observation, ...]] = {}
+    if "audit" in tables:
+        with noting("audit"):
+            for who in ledger.observers(run):
+                with noting("audit"):
+                    seen[who] = tuple(ledger.observations(run, who))
+    return findings, Saved(run, head and replace(head, rounds=len(records)), tuple(records), seen)
+
+
+def _one(ledger: Patient, run: int, t: int, known: bool) -> list[RoundRecord]:
+    """A round by its number; one that only might be there is no fault where it is not."""
+    found = ledger.records_where(run, None, "AND round = ?", t)
+    if known and not found:
+        raise LedgerError(f"run {run}, round {t} cannot be found again")
+    return found
+
+
+def _checkpoints(folder: Path, runs: set[int]) -> Iterable[Finding]:
+    for place in sorted((folder / "checkpoints").glob("*")):
+        run = int(place.name) if place.name.isdecimal() and len(place.name) < 19 else None
+        if run not in runs:
+            yield Finding("checkpoint", f"{place} belongs to no run that can be read", fault=False)
+        for path in sorted(place.glob("*.safetensors")):
+            try:
+                load(path)
+                if not has_sum(path):
+                    words = f"{path} has no checksum; it was written by an older version"
+                    yield Finding("checkpoint", words, run, fault=False)
+            except CheckpointError as error:
+                yield Finding("checkpoint", f"{error}; --resume uses the one before", run)
+        for path in sorted(place.glob(DRAFT)):
+            yield Finding("draft", f"{path} was left by a process that was killed; it may be removed", run, fault=False)
+
+
+def repair(folder: Path, saved: Sequence[Saved]) -> Path:
+    """Write what was saved to a new ledger in the place of the damaged one; where the damaged one is now."""
+    path = folder / "ledger.sqlite"
+    aside = next(p for n in count(1) if not (p := path.with_name(f"{path.name}.damaged-{n}")).exists())
+    with TemporaryDirectory(prefix="repair-", dir=folder) as draft:
+        copy(path, aside)
+        try:
+            _alone(path)
+        except LedgerError:
+            for made in (aside, log_of(aside)):
+                made.unlink(missing_ok=True)
+            raise
+        with _opened(folder) as (damaged, _), Ledger(Path(draft)) as new:
+            for found in saved:
+                _copy_run(damaged, new, found)
+        log_of(path).unlink(missing_ok=True)  # copied with the damaged file; SQLite would apply it to the new one
+        path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+        os.replace(Path(draft) / path.name, path)
+    return aside
+
+
+def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
+    """Write a run: its rows as they are where they are found again one by one, else what was read of them."""
+
+    def put(table: str, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            new.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", tuple(row))
+
+    head = found.head or _stand_in(found.id, len(found.records))
+    told = tuple(json.dumps(table) for table in (head.config, head.versions, head.summary))
+    with new.transaction():
+        put("run", [(head.id, head.name, head.created, head.state, head.engine, *told)])
+    for record in found.records:
+        counts = (1, len(record.metrics), len(record.watches), len(record.rejected) + len(record.notes))
+        rows = [_again(damaged, table, found.id, "AND round = ?", record.round) for table in ROUND_TABLES]
+        if tuple(map(len, rows)) != counts:
+            new.append(found.id, record)
+            continue
+        with new.transaction():
+            for table, those in zip(ROUND_TABLES, rows, strict=True):
+                put(table, those)
+    for who, seen in found.observations.items():
+        rows = [_again(damaged, "audit", found.id, "AND observer = ?", who)]
+        if len(rows[0]) != len(seen):
+            new.observe(found.id, seen, who)
+            continue
+        with new.transaction():
+            put("audit", rows[0])
+
+
+def _again(damaged: Patient, table: str, run: int, tail: str, value: Any) -> list[sqlite3.Row]:
+    """Rows that were read before; none where a damaged page hides them from this way of asking."""
+    with suppress(LedgerError):
+        return damaged.rows(table, run, tail, value)
+    return []
+
+
+def _alone(path: Path) -> None:
+    """Refuse while another process has the ledger open, which would go on writing to the file that is put aside."""
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
+        try:
+            db.execute("PRAGMA journal_mode = DELETE")  # only the last one that has it open may leave WAL
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise LedgerError(f"another process has {path} open; end it, then repair") from error
+        except ERRORS:
+            return  # too damaged to tell
+
+
+def _stand_in(run: int, rounds: int) -> Run:
+    """For a run whose own row is lost: nothing is claimed of how it was made."""
+    return Run(run, f"run {run}, repaired", 0.0, "failed", LOST, {}, {}, {}, rounds)

@@ -1,0 +1,193 @@
+"""Damaged checkpoints: every changed byte is noticed, and the run continues from the one before."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fedwarden.cli import main
+from fedwarden.sim.federation import checkpoint_path, simulate
+from fedwarden.sim.scenario import Scenario
+from fedwarden.store.checkpoint import CheckpointError, load, save
+from fedwarden.store.ledger import Ledger
+
+SEED = 20261115
+TREE = {
+    "round": 3,
+    "params": torch.arange(40.0),
+    "warden": {"histories": [{"a": [0.5, torch.ones(2)]}], "sha256:": "x"},
+}
+
+
+def scenario(**changes):
+    table = {
+        "name": "small",
+        "rounds": 3,
+        "data": {"clients": 4},
+        "model": {"name": "mlp", "hidden": [4]},
+        "train": {"workers": 1},
+        "guard": {"preset": "pid-made"},
+    }
+    return Scenario.model_validate({**table, **changes})
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A run of three rounds; its checkpoints are those of rounds 2 and 3."""
+    folder = tmp_path_factory.mktemp("done")
+    simulate(scenario(), folder)
+    return folder
+
+
+@pytest.fixture
+def home(done, tmp_path):
+    return shutil.copytree(done, tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """The same run to its fourth round, never cut off."""
+    folder = tmp_path_factory.mktemp("four")
+    return simulate(scenario(rounds=4), folder)
+
+
+def refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}"):
+        load(path)
+
+
+def test_every_flipped_bit_is_noticed(tmp_path):
+    """Every byte of a small file, one of its bits at a time: length, header, tree, checksum, padding and tensors."""
+    path = tmp_path / "x"
+    save(path, TREE)
+    sound = path.read_bytes()
+    assert torch.equal(load(path)["params"], TREE["params"])
+    rng = random.Random(SEED)
+    for i in range(len(sound)):
+        content = bytearray(sound)
+        content[i] ^= 1 << rng.randrange(8)
+        refused(path, bytes(content))
+
+
+@pytest.mark.slow
+def test_every_other_value_of_every_byte_of_the_header_is_noticed(tmp_path):
+    path = tmp_path / "x"
+    save(path, {"round": 3, "params": torch.ones(2)})
+    sound = path.read_bytes()
+    for i in range(len(sound)):
+        for other in range(256):
+            if other != sound[i]:
+                refused(path, sound[:i] + bytes([other]) + sound[i + 1 :])
+
+
+def test_a_file_cut_off_anywhere_is_noticed(tmp_path):
+    path = tmp_path / "x"
+    save(path, TREE)
+    sound = path.read_bytes()
+    for n in range(0, len(sound), 7):
+        refused(path, sound[:n])
+    refused(path, sound + b"\0")
+
+
+def test_a_checkpoint_of_before_checksums_still_loads(tmp_path):
+    save_file({"0": torch.ones(3)}, tmp_path / "x", metadata={"tree": '{"round": 2, "a": {"__tensor__": "0"}}'})
+    assert load(tmp_path / "x")["round"] == 2
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut off", "empty", "another model's", "another round's", "no state"])
+def test_a_damaged_newest_one_falls_back_to_the_one_before(damage, home, four, capsys):
+    path = checkpoint_path(home, 1, 3)
+    content = path.read_bytes()
+    match damage:
+        case "flipped":
+            path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+        case "cut off":
+            path.write_bytes(content[: len(content) // 2])
+        case "empty":
+            path.write_bytes(b"")
+        case "another model's":
+            save(path, {**load(path), "params": torch.zeros(5)})
+        case "another round's":
+            shutil.copy(checkpoint_path(home, 1, 2), path)
+        case "no state":
+            save(path, [1, 2])
+    begun = []
+    again = simulate(
+        scenario(rounds=4), home, resume=1, on_start=lambda run, federation: begun.append(federation.round)
+    )
+    assert begun == [2]
+    assert torch.equal(again.params, four.params)  # round 3 was played again, to the same bits
+    with Ledger(home, read_only=True) as ledger:
+        notes = [
+            note for record in ledger.records(1) for note in record.notes if "checkpoint" in note or "round-" in note
+        ]
+    assert len(notes) == 1
+    assert "round-000003" in notes[0]
+    assert "continued from the one of round 2" in notes[0]
+
+
+def test_the_note_is_said_on_standard_error(home, capsys):
+    path = checkpoint_path(home, 1, 3)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["run", "--resume", "1", "--set", "rounds=4", "--home", str(home)]) == 0
+    err = capsys.readouterr().err
+    assert "run 1 continues after round 2 of 4" in err
+    assert "warning" in err
+    assert "round-000003.safetensors" in "".join(err.split())
+
+
+def test_without_a_sound_one_there_is_one_clear_line(home, capsys):
+    for t in (2, 3):
+        checkpoint_path(home, 1, t).write_bytes(b"nonsense")
+    assert main(["run", "--resume", "1", "--set", "rounds=4", "--home", str(home)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: no checkpoint of run 1 can be used")
+    assert err.count("\n") == 1
+    assert "move" in err
+    with Ledger(home, read_only=True) as ledger:
+        assert (ledger.run(1).state, ledger.run(1).rounds) == ("done", 3)  # as it was
+    shutil.move(home / "checkpoints" / "1", home / "aside")
+    assert main(["run", "--resume", "1", "--set", "rounds=4", "--home", str(home), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(("every", "last"), [(1, [5, 6]), (2, [4, 6]), (4, [4, 6]), (9, [6])])
+def test_the_last_two_are_kept(every, last, tmp_path):
+    kept = []
+
+    def look(record):
+        names = sorted(path.name for path in checkpoint_path(tmp_path, 1, 0).parent.glob("*"))
+        kept.append([int(name[6:12]) for name in names])
+
+    simulate(scenario(rounds=6, checkpoint_every=every), tmp_path, on_round=look)
+    assert kept[-1] == last
+    due = [t for t in range(1, 7) if t % every == 0 or t == 6]
+    assert kept == [[t for t in due if t <= now][-2:] for now in range(1, 7)]
+
+
+def test_a_round_beyond_all_rounds_does_not_hang(home):
+    """The newest checkpoint is found among the files, not by counting down from the last round."""
+    with Ledger(home) as ledger:
+        ledger.db.execute("UPDATE round SET round = 900000000 WHERE round = 3")
+        for table in ("metric", "watch", "remark"):
+            ledger.db.execute(f"UPDATE {table} SET round = 900000000 WHERE round = 3")
+    begun = []
+    simulate(scenario(rounds=4), home, resume=1, on_start=lambda run, federation: begun.append(federation.round))
+    assert begun == [3]
+
+
+def test_doctor_names_a_damaged_checkpoint_and_a_stray_draft(home, capsys):
+    path = checkpoint_path(home, 1, 3)
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    path.with_name("round-000004.safetensors.77.draft").write_bytes(b"half")
+    assert main(["doctor", "--home", str(home)]) == 1
+    out = capsys.readouterr().out
+    assert "damaged checkpoint: " in out
+    assert "round-000003.safetensors" in out
+    assert "note draft: " in out
+    assert main(["doctor", "--repair", "--home", str(home)]) == 1  # a checkpoint cannot be repaired, and stays
+    assert path.is_file()
