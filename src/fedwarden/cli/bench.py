@@ -11,7 +11,7 @@ from ..core.errors import ConfigError, nearest
 from ..experiments import defences
 from ..experiments.pictures import drawing
 from ..experiments.study import collect, results, results_file
-from ..sim.pool import default_workers
+from ..sim import limits
 from ..store.ledger import home
 from .common import AsJson, Home, emit, out, progress
 
@@ -54,7 +54,7 @@ def command(
     place = workspace or home()
     with progress() as bar:
         task = bar.add_task(name, total=len(wanted), status="")
-        for done in collect(name, wanted, place, processes or default_workers()):
+        for done in collect(name, wanted, place, limits.processes(processes)):
             bar.update(task, completed=done, status=f"{done} of {len(wanted)}")
     found = results(place, name, wanted)
     target = folder or place / "bench" / name

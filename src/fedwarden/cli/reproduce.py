@@ -16,7 +16,7 @@ from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
 from ..experiments.pictures import drawing
 from ..experiments.study import collect, results, results_file
-from ..sim.pool import default_workers
+from ..sim import limits
 from ..store.ledger import home
 from .common import out, progress
 
@@ -87,7 +87,7 @@ def command(
     folder = workspace or home()
     with progress() as bar:
         task = bar.add_task(study, total=len(cells), status="")
-        for done in collect(kept, cells, folder, processes or default_workers(), run):
+        for done in collect(kept, cells, folder, limits.processes(processes), run):
             bar.update(task, completed=done, status=f"{done} of {len(cells)}")
     found = results(folder, kept, cells)
     for table in tables:

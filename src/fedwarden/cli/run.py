@@ -16,14 +16,14 @@ from rich.markup import escape
 from rich.progress import Progress
 from typer.core import TyperCommand
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, FedwardenError
 from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS
 from ..sim.scenario import Scenario, load_scenario
 from ..store.digest import note_kind
 from ..store.ledger import Ledger, Run
-from . import Interrupted
+from . import Interrupted, told
 from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progress, short
 
 LATEST = "latest"
@@ -35,6 +35,10 @@ class EngineName(StrEnum):
 
     IN_PROCESS = "in-process"
     FLOWER = "flower"
+
+
+class Stopped(FedwardenError):
+    """An error in the middle of a run; the message says how to continue it."""
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -114,6 +118,10 @@ def follow(
             result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
             raise Interrupted(monitor.farewell(home)) from None
+        except Exception as error:
+            if monitor.run is None or (reason := told(error)) is None:
+                raise
+            raise Stopped(f"{reason}; {monitor.continued(home)}") from error
     return {**summary_of(result, perf_counter() - began), "target": scenario.target}
 
 
@@ -131,6 +139,11 @@ class Monitor:
     def on_start(self, run: int, federation: Federation) -> None:
         self.run, self.done = run, federation.round
         self.bar.update(self.task, description=f"run {run} {escape(self.name)}", completed=self.done, status="training")
+        asked = federation.scenario.train.workers
+        if asked and asked > federation.workers and not self.quiet:
+            err.print(
+                f"train.workers = {asked}: {federation.workers} are used, at most one per core and group of clients"
+            )
         if self.done and not self.quiet:
             err.print(f"run {run} continues after round {self.done} of {self.rounds}")
 
@@ -147,12 +160,15 @@ class Monitor:
             err.print(f"{self.name}: round {record.round} of {self.rounds}, {status}", markup=False, soft_wrap=True)
 
     def farewell(self, home: Path | None) -> str:
-        """How to continue after Ctrl-C."""
+        """How to continue after Ctrl-C or a signal."""
         if self.run is None:
             return "interrupted before the first round; nothing was recorded"
+        return f"interrupted after round {self.done} of {self.rounds}; {self.continued(home)}"
+
+    def continued(self, home: Path | None) -> str:
+        """The command that continues the run."""
         where = "" if home is None else f" --home {shlex.quote(str(home))}"
-        done = f"interrupted after round {self.done} of {self.rounds}"
-        return f"{done}; continue with: fedwarden run --resume {self.run}{where}"
+        return f"continue with: fedwarden run --resume {self.run}{where}"
 
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:

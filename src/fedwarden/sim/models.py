@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from ..core.errors import ConfigError, nearest
 from ..core.registry import lookup, parameters, register
 from ..core.seeds import seed_of
+from .limits import check_memory
 
 Shape = tuple[int, ...]
+COPIES = 4
 
 
 def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -24,12 +26,24 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
     for option in options:
         if option not in known:
             raise ConfigError(f"model {name!r} has no option {option!r}; {nearest(option, known)}")
+    _check_size(name, options, tuple(shape), classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "model"))
         try:
             return factory(tuple(shape), classes, **options)  # type: ignore[no-any-return]
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ConfigError(f"model {name!r}: {error}") from error
+
+
+def _check_size(name: str, options: Mapping[str, Any], shape: Shape, classes: int) -> None:
+    """Refuse a model that does not fit into memory, before it is built."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            d = sum(p.numel() for p in lookup("model", name)(shape, classes, **options).parameters())
+    except Exception:  # a model of the user's own that needs real tensors, or options that building it will refuse
+        return
+    what = f"{COPIES} copies of model {name!r} with its {d:,} parameters (in use, as sent, its gradient, the update)"
+    check_memory(4 * COPIES * d, what, f"make it smaller, as by model.{next(iter(options), 'name')}")
 
 
 @register("model", "mlp")
