@@ -122,7 +122,6 @@ def quick(tmp_path, monkeypatch):
     thread = Thread(target=server.run, daemon=True)
     thread.start()
     yield server, int(re.search(r":(\d+)/", where)[1])
-    server.asyncore.socket_map.clear()
     server._map.clear()  # ends the loop
     thread.join(timeout=10)
     server.task_dispatcher.shutdown()

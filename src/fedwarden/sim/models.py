@@ -32,7 +32,7 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
         try:
             return factory(tuple(shape), classes, **options)  # type: ignore[no-any-return]
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
-            raise ConfigError(f"model {name!r}: {error}") from error
+            raise ConfigError(f"model {name!r}: {str(error).partition(chr(10))[0]}") from error
 
 
 def _check_size(name: str, options: Mapping[str, Any], shape: Shape, classes: int) -> None:

@@ -180,9 +180,10 @@ class Pool:
             mine = [client_ids[i] for i in group]
             tasks.put(Task(round, mine, group, {c: changed[c].tolist() for c in mine if changed and c in changed}))
         self._replace()
+        workers = [worker for worker in self.workers if worker.alive]
         # first tasks are sent from here, as a thread gets the interpreter only milliseconds after this one is at work
-        sent = [self._send(worker, tasks) if worker.ready else None for worker in self.workers]
-        fed = [self.feeders.submit(self._feed, w, tasks, task) for w, task in zip(self.workers, sent, strict=True)]
+        sent = [self._send(worker, tasks) for worker in workers]
+        fed = [self.feeders.submit(self._feed, w, tasks, task) for w, task in zip(workers, sent, strict=True)]
         with one_thread():
             self._work(tasks)
             for feeding in fed:
