@@ -15,11 +15,15 @@ import pytest
 
 # Starting an interpreter with torch takes seconds; a fork takes none, and runs the same command line.
 SERVER = """
-import json, os, resource, signal, sys
+import json, os, resource, signal, sys, threading
 import sklearn.datasets
 import fedwarden.cli.run
 from fedwarden.cli import main
+from fedwarden.sim.federation import Federation
+from fedwarden.sim.scenario import load_scenario
 
+next(Federation(load_scenario({"train": {"workers": 1, "group": 1}})).play())  # what is imported only by a round
+assert len(threading.enumerate()) == 1  # a fork has no other
 for line in sys.stdin:
     request = json.loads(line)
     child = os.fork()
