@@ -30,9 +30,9 @@ import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.sim.data import Dataset, folders
 from fedwarden.sim.engine import Engine, choose_group
+from fedwarden.sim.limits import cores
 from fedwarden.sim.metrics import evaluate
 from fedwarden.sim.models import build_model
-from fedwarden.sim.limits import cores
 from fedwarden.sim.pool import Pool
 from fedwarden.sim.trainer import LocalTraining
 

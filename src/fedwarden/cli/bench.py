@@ -26,7 +26,9 @@ def command(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of every run.")] = 30,
     defence: Annotated[list[str] | None, typer.Option(help="Only this defence; may be repeated.")] = None,
     attack: Annotated[list[str] | None, typer.Option(help="Only this attack; may be repeated.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one per core.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the pictures go.")] = None,
     as_json: AsJson = False,
     workspace: Home = None,

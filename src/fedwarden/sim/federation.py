@@ -265,9 +265,9 @@ def simulate(
             found = ledger.run(resume)
             held.enter_context(claim(ledger.folder, found.id))
             run = _continue(ledger, found, federation)
-        if on_start:
-            on_start(run, federation)
         try:
+            if on_start:
+                on_start(run, federation)
             for record in federation.play(trainer):
                 every = scenario.checkpoint_every
                 if record.round % every == 0 or record.round == scenario.rounds:
