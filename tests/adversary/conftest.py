@@ -121,9 +121,9 @@ def workers_of(marker):
         found = []
         for folder in Path("/proc").iterdir():
             try:
-                if folder.name.isdigit() and marker.encode() in (folder / "environ").read_bytes():
-                    if b"bootstrap.py" in (folder / "cmdline").read_bytes():
-                        found.append(int(folder.name))
+                mine = folder.name.isdigit() and marker.encode() in (folder / "environ").read_bytes()
+                if mine and b"bootstrap.py" in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
             except OSError:  # gone meanwhile, or somebody else's
                 continue
         return found

@@ -55,7 +55,7 @@ BEGINNINGS = {
     "nothing sent": b"",
     "half a line": b"GET / HT",
     "headers without end": b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ",
-    "a body that does not come": b"POST /_dash-update-component HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n",
+    "a body that does not come": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n",
 }
 
 

@@ -1,4 +1,4 @@
-"""A run that is killed, whose disk fills, whose workers die, again and again: nothing is lost, and the bits are the same.
+"""A run that is killed, whose disk fills, whose workers die, again and again: nothing is lost, the bits are the same.
 
 The instants are random; the seed is printed, and FEDWARDEN_FAULT_SEED repeats it.
 """
