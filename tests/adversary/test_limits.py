@@ -46,7 +46,7 @@ def tiny(tmp_path):
         ("data.reserve=1000000000000000000", ["data.reserve", "1437"]),
         ("data.partition={name='dirichlet', smallest=1000000000000}", ["1437"]),
         ("data.partition={name='parity', size=1000000000000000000}", ["size"]),
-        ("attacks.0.count=1000000000000", ["count = 1000000000000", "6 clients"]),
+        ("attacks.0.count=1000000000000", ["count = 1000000000000", "there are 6"]),
         ("model.hidden=[1000000000]", ["75,000,000,010 parameters", "GB", "model.hidden"]),
         ("model.hidden=[1000000, 1000000]", ["GB", "model.hidden"]),
         ("model.hidden=[10000000000000000000000]", ["mlp"]),

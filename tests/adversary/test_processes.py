@@ -232,10 +232,10 @@ def test_a_run_has_one_writer(server, start, tiny, tmp_path, committed, eventual
 def test_a_study_that_is_ended_leaves_nobody_and_goes_on_later(number, tmp_path, eventually):
     marker = f"FEDWARDEN_CACHE={tmp_path / 'cache'}"
     env = {**os.environ, "FEDWARDEN_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
-    options = ["--seeds", "1", "--rounds", "40", "--defence", "mean", "--attack", "label_flip"]
+    options = ["--seeds", "1", "--rounds", "5", "--defence", "FedAvg", "--attack", "sign flip"]
     command = [sys.executable, "-m", "fedwarden", "bench", "--home", str(tmp_path), *options]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    kept = tmp_path / "studies" / "defences-digits-40.jsonl"
+    kept = tmp_path / "studies" / "defences-digits-5.jsonl"
     try:
         eventually(lambda: kept.is_file() and kept.read_text().count("\n") >= 1, seconds=240)
         process.send_signal(number)

@@ -35,7 +35,7 @@ def command(
     study: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.", show_default=False)],
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions of every cell, from seed 0 on.")] = 3,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Scenarios at a time; default and at most one per core.")
+        int | None, typer.Option(min=1, help="Scenarios at a time; default and most: one per core.")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda.")] = "cpu",
     data: Annotated[

@@ -119,7 +119,7 @@ class AttackConfig(Component):
             chosen = sorted(set(self.clients))
         elif self.count is not None:
             if self.count > n:
-                raise ConfigError(f"attack {self.name!r} has count = {self.count}; there are {n} clients")
+                raise ConfigError(f"attack {self.name!r} has count = {self.count}; there are {n}, numbered from 0")
             chosen = list(range(self.count))
         else:
             assert self.share is not None
