@@ -99,7 +99,7 @@ def test_a_hundred_kills(start, file, tmp_path, committed, contents, chance, eve
 @pytest.mark.slow
 def test_workers_that_are_killed_stopped_and_slowed(start, file, tmp_path, contents, chance, workers_of):
     """Faults come every few tenths of a second for as long as the run lasts."""
-    run = ["run", file, "--quiet", "--set", "rounds=150", "--set", "train.epochs=10", "--home"]
+    run = ["run", file, "--quiet", "--set", "rounds=60", "--set", "train.epochs=10", "--home"]
     assert start(*run, tmp_path / "whole").wait() == 0
     done, faults = Event(), {"killed": 0, "stopped": 0, "slowed": 0}
 
@@ -135,7 +135,7 @@ def test_workers_that_are_killed_stopped_and_slowed(start, file, tmp_path, conte
 def test_files_that_may_not_grow_beyond_a_random_size(start, file, tmp_path, committed, contents, chance):
     home, last, failed = tmp_path / "home", 0, 0
     run = ["run", file, "--quiet", "--set", "train.workers=1", "--home", home]
-    for _ in range(25):
+    for _ in range(15):
         limit = {"RLIMIT_FSIZE": chance.randrange(60_000, 400_000)}
         call = start(*run, *(["--resume", "1"] if last else []), limits=limit)
         assert call.wait() == 2, call.lines()
@@ -158,7 +158,7 @@ def full():
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("faults", [12, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("faults", [12, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_random_writes(faults, tmp_path, chance, contents, monkeypatch):
     """Of a checkpoint, which leaves half a draft, and of the ledger, before a transaction ends."""
     table = {**tomllib.loads(SCENARIO), "guard": {"preset": "pid-made"}, "rounds": 4 * faults}

@@ -6,10 +6,12 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,6 +69,7 @@ def collect(
     context = multiprocessing.get_context("spawn")
     if path.is_file() and not path.read_text().endswith("\n"):
         path.write_text("".join(json.dumps(r) + "\n" for r in results(folder, name)))
+    _start_tracker()
     theirs, mine = context.Pipe(duplex=False)
     with (
         path.open("a") as file,
@@ -80,6 +83,15 @@ def collect(
             file.flush()
             done += 1
             yield done
+
+
+def _start_tracker() -> None:
+    """Start the process of ``multiprocessing`` that cleans up if this one is killed; without a warning that it did."""
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # passed on to that process
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
 
 
 def prepare(parent: Connection, scratch: str) -> None:
