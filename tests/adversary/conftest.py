@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,8 @@ def start(server, tmp_path):
     yield begin
     for call in calls:
         if call.code is None:
-            call.kill()
+            with suppress(ProcessLookupError):
+                call.kill()
             call.wait()
 
 

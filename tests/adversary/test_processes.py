@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from fedwarden.sim.limits import cores
 from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ROUNDS = 60
 TINY = f"""
 name = "tiny"
@@ -71,6 +73,17 @@ def test_only_the_command_line_handles_signals_and_puts_them_back(capsys):
     """The package is imported here, and the command line has run."""
     assert main(["--version"]) == 0
     assert [signal.getsignal(number) for number in ENDING] == [signal.SIG_DFL] * 3
+
+
+@pytest.mark.parametrize("command", ["audit", "tune"])
+def test_a_signal_ends_other_commands_too(command, start, tiny, tmp_path, eventually, workers_of):
+    file = tiny if command == "tune" else EXAMPLES / "audit.toml"
+    call = start(command, file, "--set", "rounds=5000", "--set", "train.workers=2", "--set", "train.group=1")
+    eventually(workers_of)
+    call.kill(signal.SIGTERM)
+    assert call.wait() == 128 + signal.SIGTERM
+    assert call.lines()[-1] == "error: interrupted"
+    assert eventually(lambda: workers_of() == []) < 10  # one that was just being started sees by itself
 
 
 def test_a_signal_outside_a_run(monkeypatch, tiny, capsys):
