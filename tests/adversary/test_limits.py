@@ -8,14 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import fedwarden.sim.limits as limits
+import fedwarden.sim.pool as pool
 import fedwarden.sim.scratch as scratch
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.models import build_model
+from fedwarden.sim.pool import run_task
 
 TINY = """
 name = "tiny"
@@ -121,20 +124,35 @@ def whole(start, tiny, tmp_path, contents):
     return contents(tmp_path / "whole")
 
 
-def test_little_memory(start, tiny, tmp_path, whole, contents):
-    """An address space that is too small for the model, and one that is too small for its training."""
-    home = tmp_path / "home"
-    last_line(
-        start("run", tiny, "--home", home, "--set", "model.hidden=[400000]", limits={"RLIMIT_AS": 200_000_000}),
-        "30,000,010 parameters", "model.hidden",
-    )  # fmt: skip
-    batch = ["--set", "train.batch_size=1000000", "--set", "train.trainer=stacked"]
-    last_line(
-        start("run", tiny, "--home", home, *batch, limits={"RLIMIT_AS": 60_000_000}),
-        "out of memory", "allocate", "train.batch_size", "fedwarden run --resume 1",
-    )  # fmt: skip
-    assert start("run", tiny, "--home", home, "--quiet").wait() == 0
-    assert contents(home, 2)[1:] == whole[1:]
+def test_a_small_address_space(start, tiny, tmp_path):
+    """ulimit -v: refused before it is built."""
+    call = start("run", tiny, "--home", tmp_path, "--set", "model.hidden=[400000]", limits={"RLIMIT_AS": 200_000_000})
+    last_line(call, "30,000,010 parameters", "model.hidden")
+
+
+@pytest.mark.parametrize("ask", [torch.empty, np.zeros], ids=["torch", "numpy"])
+def test_no_memory_in_the_middle_of_a_run(ask, tiny, tmp_path, capsys, monkeypatch, contents):
+    """Four petabytes are more than an address has bits for."""
+    run = ["run", str(tiny), "--quiet", "--home"]
+    rounds = []
+
+    def train(*args):
+        rounds.append(args[2].round)
+        if rounds[-1] == 5:
+            ask(10**15)
+        run_task(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "run_task", train)
+        assert main([*run, str(tmp_path / "home")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: out of memory (")
+    assert error.count("\n") == 1
+    for part in ("allocate", "train.batch_size", f"continue with: fedwarden run --resume 1 --home {tmp_path / 'home'}"):
+        assert part in error
+    assert main([*run, str(tmp_path / "home"), "--resume", "1"]) == 0
+    assert main([*run, str(tmp_path / "whole")]) == 0
+    assert contents(tmp_path / "home") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("size", [1_000, 40_000, 90_000, 200_000])

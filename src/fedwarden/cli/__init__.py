@@ -43,7 +43,11 @@ USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for t
 
 
 class Interrupted(FedwardenError):
-    """Ctrl-C in the middle of a run; the message says how to continue it."""
+    """Ctrl-C or a signal in the middle of a run; the message says how to continue it."""
+
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 class Lazy(TyperGroup):
@@ -137,7 +141,7 @@ def _run(args: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", CTRL_C)
     except Interrupted as error:
-        return _fail(str(error), CTRL_C)
+        return _fail(str(error), 128 + error.number)
     except USAGE_ERROR as error:
         return _fail(f"{error.format_message()} (see fedwarden {_command(error)}--help)", 2)
     except (FedwardenError, OSError, MemoryError, RuntimeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Callable
 from enum import StrEnum
 from importlib import import_module
@@ -28,6 +29,7 @@ from .common import AsJson, Home, Settings, emit, err, hint, out, percent, progr
 
 LATEST = "latest"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+CALM = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}  # or Ray aborts on SIGTERM, with a trace
 
 
 class EngineName(StrEnum):
@@ -97,7 +99,7 @@ def simulator(on_flower: bool) -> Callable[..., Result]:
     """What runs a scenario; Flower is imported only where it is asked for, and told not to call home."""
     if not on_flower:
         return simulate
-    for name, value in OFFLINE.items():
+    for name, value in {**OFFLINE, **CALM}.items():
         os.environ.setdefault(name, value)
     found: Callable[..., Result] = import_module("fedwarden.flower.app").simulate_on_flower
     return found
@@ -118,6 +120,8 @@ def follow(
             result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
             raise Interrupted(monitor.farewell(home)) from None
+        except SystemExit as error:  # Ray, under Flower, puts this in the place of our handler of SIGTERM
+            raise Interrupted(monitor.farewell(home), signal.SIGTERM) from error
         except Exception as error:
             if monitor.run is None or (reason := told(error)) is None:
                 raise
