@@ -160,7 +160,7 @@ def full():
 
 @pytest.mark.parametrize("faults", [12, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_random_writes(faults, tmp_path, chance, contents, monkeypatch):
-    """Of a checkpoint, which leaves half a draft, and of the ledger, before a transaction ends."""
+    """Of a checkpoint, which leaves half a draft, and of the ledger, which leaves a transaction open."""
     table = {**tomllib.loads(SCENARIO), "guard": {"preset": "pid-made"}, "rounds": 4 * faults}
     scenario = load_scenario({**table, "train": {"workers": 1, "group": 2}})
     want = simulate(scenario, tmp_path / "whole")
@@ -182,9 +182,9 @@ def test_a_disk_that_is_full_at_random_writes(faults, tmp_path, chance, contents
         raise full()
 
     def cut(self, run, record):
-        with self._transaction():
-            self.db.execute("DELETE FROM round WHERE run = ?", (run,))
-            raise LedgerError("cannot write to the ledger: database or disk is full")
+        self.db.execute("BEGIN IMMEDIATE")
+        self.db.execute("DELETE FROM round WHERE run = ?", (run,))
+        raise LedgerError("cannot write to the ledger: database or disk is full")
 
     for _ in range(faults):
         with monkeypatch.context() as patch:

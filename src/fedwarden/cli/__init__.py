@@ -37,7 +37,7 @@ COMMANDS = {  # name: module, what it does
 }
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 CTRL_C = 128 + signal.SIGINT
-NO_MEMORY = re.compile(r"allocate|out of memory|can't start new thread")  # in what torch and the system say
+NO_MEMORY = re.compile(r"tried to allocate|annot allocate|out of memory|can't start new thread")  # torch's words
 SMALLER = "lower train.batch_size, train.group, train.workers, data.clients or the size of the model"
 USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for the base of its usage errors
 

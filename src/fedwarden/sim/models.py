@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -26,7 +26,8 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
     for option in options:
         if option not in known:
             raise ConfigError(f"model {name!r} has no option {option!r}; {nearest(option, known)}")
-    _check_size(name, options, tuple(shape), classes)
+    if factory.__module__ == __name__:  # another may load files, or need real tensors
+        _check_size(name, factory, options, tuple(shape), classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "model"))
         try:
@@ -35,12 +36,14 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
             raise ConfigError(f"model {name!r}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _check_size(name: str, options: Mapping[str, Any], shape: Shape, classes: int) -> None:
+def _check_size(
+    name: str, factory: Callable[..., nn.Module], options: Mapping[str, Any], shape: Shape, classes: int
+) -> None:
     """Refuse a model that does not fit into memory, before it is built."""
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            d = sum(p.numel() for p in lookup("model", name)(shape, classes, **options).parameters())
-    except Exception:  # a model of the user's own that needs real tensors, or options that building it will refuse
+        with torch.device("meta"):
+            d = sum(p.numel() for p in factory(shape, classes, **options).parameters())
+    except Exception:  # options that building it will refuse, in words
         return
     what = f"{COPIES} copies of model {name!r} with its {d:,} parameters (in use, as sent, its gradient, the update)"
     check_memory(4 * COPIES * d, what, f"make it smaller, as by model.{next(iter(options), 'name')}")
