@@ -54,7 +54,7 @@ class DataConfig(Strict):
     dataset: Part = Component(name="digits")
     folder: str | None = None
     partition: Part = Component(name="iid")
-    clients: int = Field(20, ge=1, le=100_000)
+    clients: int = Field(20, ge=1, le=1_000_000)
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
