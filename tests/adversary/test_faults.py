@@ -51,48 +51,57 @@ def chance():
     return random.Random(seed)
 
 
-def kill_again_and_again(kills, seconds, start, file, tmp_path, committed, contents):
-    """Kill a run so often, after so many seconds each time, and let it end three rounds later.
+def resumed(home):
+    """The option that continues the run, once it is recorded."""
+    try:
+        with Ledger(home, create=False) as ledger:
+            return ["--resume", "1"] if ledger.runs() else []
+    except LedgerError:  # not there yet
+        return []
 
-    Gives the rounds that it has then, and how many kills came while it was at its rounds and not yet loading.
+
+def kill_again_and_again(kills, chance, longest, start, file, tmp_path, committed, contents, eventually):
+    """Kill a run so often and let it end three rounds later; how many kills came in the middle of its rounds.
+
+    One in three comes at any instant from the start of the process on, the others when it has begun to play.
     """
     home, lock = tmp_path / "home", tmp_path / "home" / "locks" / "1"
     last = playing = 0
     for _ in range(kills):
-        call = start("run", file, "--home", home, "--quiet", *(["--resume", "1"] if lock.exists() else []))
-        time.sleep(seconds())
+        call = start("run", file, "--home", home, "--quiet", *resumed(home))
+
+        def plays(pid=call.pid):
+            return lock.exists() and lock.read_text().strip() == str(pid)
+
+        if chance.random() < 2 / 3:
+            eventually(plays)
+        time.sleep(longest() * chance.random())
         call.kill()
         assert call.wait() == -signal.SIGKILL, call.lines()
-        playing += lock.exists() and lock.read_text().strip() == str(call.pid)
+        playing += plays()
         now = committed(home)
         assert now >= last, "a committed round was lost"
         last = now
     rounds = max(last, 3) + 3
-    for folder, how in ((home, ["--resume", "1"]), (tmp_path / "whole", [])):
-        call = start("run", file, "--home", folder, "--quiet", "--set", f"rounds={rounds}", *how)
+    for folder in (home, tmp_path / "whole"):
+        call = start("run", file, "--home", folder, "--quiet", "--set", f"rounds={rounds}", *resumed(folder))
         assert call.wait() == 0, call.lines()
     assert contents(home) == contents(tmp_path / "whole")
-    return rounds, playing
+    print(f"{kills} kills, {playing} of them in the middle of a round; {rounds} rounds")
+    return playing
 
 
 def test_a_few_kills(start, file, tmp_path, committed, contents, chance, eventually, workers_of):
-    rounds, playing = kill_again_and_again(
-        5, lambda: chance.uniform(0.1, 0.8), start, file, tmp_path, committed, contents
-    )
-    print(f"5 kills, {playing} of them in the middle of a round; {rounds} rounds")
+    given = start, file, tmp_path, committed, contents, eventually
+    assert kill_again_and_again(5, chance, lambda: 0.4, *given) >= 1
     eventually(lambda: workers_of() == [])
 
 
 @pytest.mark.slow
 def test_a_hundred_kills(start, file, tmp_path, committed, contents, chance, eventually, workers_of):
-    """One in ten comes late enough for the worker to have started."""
-
-    def seconds():
-        return chance.uniform(0.0, 0.8) if chance.random() < 0.9 else chance.uniform(4.0, 8.0)
-
-    rounds, playing = kill_again_and_again(100, seconds, start, file, tmp_path, committed, contents)
-    print(f"100 kills, {playing} of them in the middle of a round; {rounds} rounds")
-    assert playing >= 20
+    """One in ten comes so late that the worker may have started."""
+    given = start, file, tmp_path, committed, contents, eventually
+    assert kill_again_and_again(100, chance, lambda: 8.0 if chance.random() < 0.1 else 0.6, *given) >= 30
     eventually(lambda: workers_of() == [])
 
 
