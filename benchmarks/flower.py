@@ -32,7 +32,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedwarden.flower import Guarded, app
 from fedwarden.sim.data import folders
 from fedwarden.sim.federation import Federation, simulate
-from fedwarden.sim.pool import Pool, default_workers
+from fedwarden.sim.limits import cores
+from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -135,7 +136,7 @@ def child(engine: str, scene: str) -> None:
         app.simulate_on_flower(scenario)
     else:
         federation = Federation(scenario)
-        with Pool(federation.engine, federation.recipe, default_workers()) as pool:
+        with Pool(federation.engine, federation.recipe, cores()) as pool:
             simulate(scenario, trainer=watch(pool))
     print(json.dumps(timed[0].times))
 

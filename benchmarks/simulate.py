@@ -30,9 +30,10 @@ import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.sim.data import Dataset, folders
 from fedwarden.sim.engine import Engine, choose_group
+from fedwarden.sim.limits import cores
 from fedwarden.sim.metrics import evaluate
 from fedwarden.sim.models import build_model
-from fedwarden.sim.pool import Pool, default_workers
+from fedwarden.sim.pool import Pool
 from fedwarden.sim.trainer import LocalTraining
 
 
@@ -83,7 +84,7 @@ class Ours:
         engine = Engine(self.model, scene.training, 0, data.x_train, data.y_train, self.rows)
         self.engine = replace(engine, group=choose_group(engine, "auto", None))
         self.params = self.engine.layout.flatten(self.model.state_dict())
-        self.pool = Pool(self.engine, recipe, default_workers())
+        self.pool = Pool(self.engine, recipe, cores())
         self.after, self.round = self.params, 0
 
     def play(self) -> None:
@@ -152,7 +153,7 @@ def rounds_table(repetitions: int) -> None:
         header,
         [round_row(scene, repetitions) for scene in SCENES],
         f"{repetitions} rounds of each in turn, the first of each left out (it starts the workers); times are medians. "
-        f"Plain loop: one thread. Simulator: {default_workers()} processes of one thread. Both train every client and "
+        f"Plain loop: one thread. Simulator: {cores()} processes of one thread. Both train every client and "
         "average the models. Group: clients trained at once, as calibrated here.",
     )
 

@@ -31,7 +31,7 @@ def keep(folder, rounds=2):
 
 def test_a_grid_that_is_done_is_not_run_again(call_json, workspace, monkeypatch):
     """Real runs, in a thread: the slow test below has processes."""
-    monkeypatch.setattr(study, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
+    monkeypatch.setattr(study, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     told = call_json(*ASKED, "--attack", "none", "--defence", "FedAvg")
     assert (told["runs"], told["pictures"]) == (2, [])  # two degrees of heterogeneity
     path = results_file(workspace, "defences-digits-2")

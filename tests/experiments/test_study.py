@@ -38,7 +38,7 @@ def ran(monkeypatch):
 
     failing = set()
     monkeypatch.setattr(module, "one", pretend)
-    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
+    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     return tables, failing
 
 

@@ -6,9 +6,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict
 from importlib import import_module
-from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -16,10 +14,12 @@ import pytest
 import torch
 
 import fedwarden.sim.pool as module
+import fedwarden.sim.scratch as memory
 from fedwarden.core import registry
 from fedwarden.sim.engine import Engine
+from fedwarden.sim.limits import cores, processes
 from fedwarden.sim.models import build_model
-from fedwarden.sim.pool import Pool, default_workers, run_task, share
+from fedwarden.sim.pool import Pool, run_task
 from fedwarden.sim.trainer import LocalTraining
 
 RECIPE = {"name": "mlp", "options": {"hidden": [8]}, "shape": [1, 8, 8], "classes": 3}
@@ -40,8 +40,18 @@ def shm(tmp_path, monkeypatch):
     """A shared-memory folder of this test's own, so that what is left in it was left by this test."""
     folder = tmp_path / "shm"
     folder.mkdir()
-    monkeypatch.setattr(module, "SHARED_MEMORY", folder)
+    monkeypatch.setattr(memory, "SHARED_MEMORY", folder)
     return folder
+
+
+def up(pool):
+    """Wait until every worker has started; a round would not."""
+    deadline = time.monotonic() + 120
+    while not all(worker.ready for worker in pool.workers) and time.monotonic() < deadline:
+        for worker in pool.workers:
+            worker.ready = worker.ready or worker.hear(0.1) == b"ready\n"
+    assert all(worker.ready for worker in pool.workers)
+    return [worker.process for worker in pool.workers]
 
 
 @pytest.fixture
@@ -73,7 +83,7 @@ def rounds(pool, count=3):
 def alone(request):
     """The rounds of one process, with the group size they belong to."""
     with Pool(engine_of(request.param), RECIPE, 1) as pool:
-        assert pool.processes == []
+        assert pool.workers == []
         return request.param, rounds(pool)
 
 
@@ -85,12 +95,11 @@ def assert_equal(found, want):
 def test_two_workers_give_the_same_bits_as_one(alone, shm, tasks_here):
     group, want = alone
     with Pool(engine_of(group), RECIPE, 2) as pool:
-        (process,) = pool.processes
+        up(pool)
         assert_equal(rounds(pool), want)
     ids = list(pool.engine.rows)
     tasks = sum(len(pool.engine.groups(chosen)) for chosen in (ids, ids[1::2], ids))
     assert 0 < len(tasks_here) < tasks  # the worker did some
-    assert process.returncode == 0
     assert list(shm.iterdir()) == []
 
 
@@ -107,6 +116,7 @@ def test_workers_too_train_on_changed_data(shm, tasks_here):
         plain, want, back = play(pool)
     tasks_here.clear()
     with Pool(engine_of(), RECIPE, 2) as pool:
+        up(pool)
         assert_equal(play(pool), [plain, want, back])
         assert 0 < len(tasks_here) < 3 * len(pool.engine.groups(list(pool.engine.rows)))
     assert torch.equal(back, plain)
@@ -124,7 +134,6 @@ def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, req
         "    return nn.Sequential(nn.EmbeddingBag(50, 4), nn.Linear(4, classes))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     import_module("a_text_model")
     request.addfinalizer(lambda: registry._entries["model"].pop("bag_of_words"))
     recipe = {"name": "bag_of_words", "options": {}, "shape": [9], "classes": 3}
@@ -136,6 +145,7 @@ def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, req
         want = [pool.train(params, t, ids).clone() for t in (1, 2, 3)]
     tasks_here.clear()
     with Pool(engine, recipe, 2, ["a_text_model"]) as pool:
+        up(pool)
         assert_equal([pool.train(params, t, ids).clone() for t in (1, 2, 3)], want)
     assert 0 < len(tasks_here) < 3 * CLIENTS
 
@@ -144,8 +154,7 @@ def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tas
     with Pool(engine_of(), RECIPE, 1) as pool:
         want = rounds(pool)
     with Pool(engine_of(), RECIPE, 2) as pool:
-        (process,) = pool.processes
-        rounds(pool, 1)  # now the worker is up
+        (process,) = up(pool)
         os.kill(process.pid, signal.SIGSTOP)  # it holds the next task it is given and does not finish it
         tasks_here.clear()
         ids = list(pool.engine.rows)
@@ -168,11 +177,11 @@ def test_a_worker_killed_at_another_moment(moment, shm, tasks_here):
     with Pool(engine_of(), RECIPE, 1) as pool:
         want = rounds(pool)
     with Pool(engine_of(), RECIPE, 2) as pool:
-        (process,) = pool.processes
+        process = pool.workers[0].process
         if moment == "before it is up":
             os.kill(process.pid, signal.SIGKILL)
         else:
-            rounds(pool, 1)
+            up(pool)
             Thread(target=lambda: (time.sleep(0.05), os.kill(process.pid, signal.SIGKILL))).start()
         assert_equal(rounds(pool), want)
     assert process.returncode == -signal.SIGKILL
@@ -183,38 +192,29 @@ def test_a_worker_that_dies_as_it_is_given_a_task(shm, monkeypatch):
     """Between the look whether it lives and the writing: the pipe breaks with the task still in its buffer."""
     with Pool(engine_of(), RECIPE, 1) as pool:
         want = rounds(pool, 1)
-    pool = Pool(engine_of(), RECIPE, 2)
-    (process,) = pool.processes
-    rounds(pool, 1)
-    os.kill(process.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    with monkeypatch.context() as patch:
-        patch.setattr(process, "poll", lambda: None)
-        assert_equal(rounds(pool, 1), want)
-    try:
-        pool.close()
-        left = list(shm.iterdir())
-    finally:
-        process.wait()
-    assert left == []
+    with Pool(engine_of(), RECIPE, 2) as pool:
+        (process,) = up(pool)
+        os.kill(process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with monkeypatch.context() as patch:
+            patch.setattr(process, "poll", lambda: None)
+            assert_equal(rounds(pool, 1), want)
+    assert list(shm.iterdir()) == []
 
 
-def test_close_leaves_no_process_and_no_folder(shm):
+def test_close_leaves_no_process(shm):
     """Here before the worker is up; the other tests look after rounds."""
     pool = Pool(engine_of(), RECIPE, 2)
-    (process,) = pool.processes
-    assert list(shm.iterdir()) == [pool.scratch]
+    process = pool.workers[0].process
     pool.close()
-    assert process.returncode in (0, -signal.SIGKILL)  # on a busy machine it may take longer than it is given
-    assert not Path(f"/proc/{process.pid}").exists()
+    assert process.returncode == -signal.SIGKILL
     assert list(shm.iterdir()) == []
     pool.close()  # once more does nothing
 
 
 def fail_with_workers(started):
     with Pool(engine_of(), RECIPE, 2) as pool:
-        started += pool.processes
-        os.kill(pool.processes[0].pid, signal.SIGKILL)  # only so that the test need not wait for it
+        started += [worker.process for worker in pool.workers]
         raise RuntimeError("mine")
 
 
@@ -222,40 +222,20 @@ def test_an_error_closes_too(shm):
     started = []
     with pytest.raises(RuntimeError, match="mine"):
         fail_with_workers(started)
-    assert [p.poll() for p in started] == [-signal.SIGKILL]
+    assert [p.returncode for p in started] == [-signal.SIGKILL]
     assert list(shm.iterdir()) == []
 
 
 @pytest.mark.parametrize("free", [10, 10**9])
-def test_scratch_files_lie_in_shared_memory_where_it_is_large_enough(free, shm, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free})())
-    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
-    with Pool(engine_of(), RECIPE, 2) as pool:
-        os.kill(pool.processes[0].pid, signal.SIGKILL)
-        assert pool.scratch.parent == (tmp_path if free == 10 else shm)
-    assert not pool.scratch.exists()
-
-
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "training"])
-def test_the_worker_of_a_killed_run_ends_and_cleans_up(busy, shm):
-    """A run that was killed could not: its worker only sees that both pipes are closed."""
-    pool = Pool(engine_of(epochs=50), RECIPE, 2)
-    (process,) = pool.processes
-    assert process.stdout.readline() == "ready\n"
-    if busy:
-        print(json.dumps(asdict(module.Task(1, ["c0"], [0]))), file=process.stdin, flush=True)
-    process.stdout.close()
-    process.stdin.close()
-    process.wait(timeout=20)
-    left = list(shm.iterdir())
-    pool.close()
-    assert left == []
+def test_shared_memory_is_used_where_it_is_large_enough(free, shm, monkeypatch):
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free})())
+    assert memory._folder(1000) == (None if free == 10 else str(shm))
 
 
 def test_a_module_of_the_users_own_and_one_worker_use_no_process():
     for model, workers in ((None, 4), (RECIPE, 1)):
         with Pool(engine_of(), model, workers) as pool:
-            assert pool.processes == []
+            assert pool.workers == []
             assert not hasattr(pool, "scratch")
 
 
@@ -275,14 +255,21 @@ def test_the_number_of_threads_is_put_back():
         torch.set_num_threads(before)
 
 
-def test_a_shared_tensor_is_one_file_for_all(tmp_path):
-    a = share(tmp_path / "file", (2, 3), torch.float32)
-    b = share(tmp_path / "file", (2, 3), torch.float32)
-    a.copy_(torch.arange(6.0).reshape(2, 3))
-    assert torch.equal(a, b)
-    assert (tmp_path / "file").stat().st_size == 24
+def test_a_file_without_a_name_holds_arrays_and_a_job(shm):
+    kinds = {"a": ((2, 3), torch.float32), "b": ((5,), torch.int64)}
+    file, start, mine = memory.create(kinds, {"seed": 7})
+    job = json.loads(os.pread(file.fileno(), 10_000, start))
+    theirs = memory.views(file.fileno(), job["arrays"])
+    mine["a"].copy_(torch.arange(6.0).reshape(2, 3))
+    theirs["b"].fill_(-1)
+    assert torch.equal(theirs["a"], torch.arange(6.0).reshape(2, 3))
+    assert mine["b"].tolist() == [-1] * 5
+    assert job["seed"] == 7
+    assert list(shm.iterdir()) == []
+    file.close()
 
 
-def test_one_worker_per_core_this_process_may_use(monkeypatch):
+def test_one_process_per_core_this_process_may_use_and_per_task(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 9}, raising=False)
-    assert default_workers() == 3
+    assert cores() == processes(None) == processes(100_000) == 3
+    assert [processes(2), processes(1), processes(None, tasks=2), processes(9, tasks=0)] == [2, 1, 2, 1]

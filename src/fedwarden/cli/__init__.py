@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -32,11 +37,19 @@ COMMANDS = {  # name: module, what it does
     "reproduce": ("reproduce", "Run a study behind the documentation's tables."),
     "tune": ("tune", "Search for PID coefficients on a scenario: train once per seed, then only replay."),
 }
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+CTRL_C = 128 + signal.SIGINT
+NO_MEMORY = re.compile(r"tried to allocate|annot allocate|out of memory|can't start new thread")  # torch's words
+SMALLER = "lower train.batch_size, train.group, train.workers, data.clients or the size of the model"
 USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for the base of its usage errors
 
 
 class Interrupted(FedwardenError):
-    """Ctrl-C in the middle of a run; the message says how to continue it."""
+    """Ctrl-C or a signal in the middle of a run; the message says how to continue it."""
+
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 class Lazy(TyperGroup):
@@ -77,30 +90,91 @@ def root(
         print(context.get_help(), end="")
 
 
+class Signalled(KeyboardInterrupt):
+    """A signal that asks this process to end; everything on the way out is as after Ctrl-C."""
+
+
+@contextmanager
+def heeding_signals() -> Iterator[list[int]]:
+    """End as after Ctrl-C on the signals of ``ENDING``; gives the list of those that came.
+
+    Only the first interrupts: the next one must not cut off what it set going. A signal that is ignored, as SIGHUP is
+    under nohup, or handled by somebody else stays so.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) == 1:
+            raise Signalled
+
+    mine = threading.current_thread() is threading.main_thread()
+    heeded = [s for s in ENDING if mine and signal.getsignal(s) is signal.SIG_DFL]
+    try:
+        for number in heeded:
+            signal.signal(number, end)
+        yield came
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line; what a user can cause ends in one line on standard error and exit code 2."""
+    """Run the command line; what a user can cause ends in one line on standard error and exit code 2.
+
+    After a signal the exit code is 128 and the number of the signal, as a shell has it.
+    """
+    with heeding_signals() as came:
+        try:
+            code = _run(args)
+        except Signalled:  # it came while another end was being told of
+            code = 0
+    return 128 + came[0] if came else code
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         code = app(args, prog_name="fedwarden", standalone_mode=False)
         sys.stdout.flush()
-        return _fail("interrupted", 130) if code == 130 else code if isinstance(code, int) else 0
+        return _fail("interrupted", CTRL_C) if code == CTRL_C else code if isinstance(code, int) else 0
     except BrokenPipeError:  # the reader has gone, as in `fedwarden runs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         return 0
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", 130)
+        return _fail("interrupted", CTRL_C)
     except Interrupted as error:
-        return _fail(str(error), 130)
+        return _fail(str(error), 128 + error.number)
     except USAGE_ERROR as error:
         return _fail(f"{error.format_message()} (see fedwarden {_command(error)}--help)", 2)
-    except FedwardenError as error:
-        return _fail(str(error), 2)
-    except OSError as error:
-        return _fail(f"cannot use {error.filename}: {error.strerror}" if error.filename else str(error), 2)
+    except (FedwardenError, OSError, MemoryError, RuntimeError) as error:
+        if (message := told(error)) is None:
+            raise
+        return _fail(message, 2)
+
+
+def told(error: BaseException) -> str | None:
+    """What a user can do something about, in one sentence; None for a fault of this program."""
+    if isinstance(error, OSError):
+        return f"cannot use {error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))):
+        what = str(error).partition("\n")[0]
+        return f"out of memory{f' ({what})' if what else ''}; {SMALLER}"
+    return str(error) if isinstance(error, FedwardenError) else None
 
 
 def _fail(message: str, code: int) -> int:
-    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
+    try:
+        print("error: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    except OSError:  # a terminal that was closed, a full disk: what could not be written is not tried again at the end
+        _discard(sys.stdout)
+        _discard(sys.stderr)
     return code
+
+
+def _discard(stream: TextIO) -> None:
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _command(error: Any) -> str:

@@ -11,7 +11,7 @@ from ..core.errors import ConfigError, nearest
 from ..experiments import defences
 from ..experiments.pictures import drawing
 from ..experiments.study import collect, results, results_file
-from ..sim.pool import default_workers
+from ..sim import limits
 from ..store.ledger import home
 from .common import AsJson, Home, emit, out, progress
 
@@ -26,7 +26,9 @@ def command(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of every run.")] = 30,
     defence: Annotated[list[str] | None, typer.Option(help="Only this defence; may be repeated.")] = None,
     attack: Annotated[list[str] | None, typer.Option(help="Only this attack; may be repeated.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one per core.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the pictures go.")] = None,
     as_json: AsJson = False,
     workspace: Home = None,
@@ -54,7 +56,7 @@ def command(
     place = workspace or home()
     with progress() as bar:
         task = bar.add_task(name, total=len(wanted), status="")
-        for done in collect(name, wanted, place, processes or default_workers()):
+        for done in collect(name, wanted, place, limits.processes(processes)):
             bar.update(task, completed=done, status=f"{done} of {len(wanted)}")
     found = results(place, name, wanted)
     target = folder or place / "bench" / name

@@ -16,7 +16,7 @@ from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
 from ..experiments.pictures import drawing
 from ..experiments.study import collect, results, results_file
-from ..sim.pool import default_workers
+from ..sim import limits
 from ..store.ledger import home
 from .common import out, progress
 
@@ -34,7 +34,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def command(
     study: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.", show_default=False)],
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions of every cell, from seed 0 on.")] = 3,
-    processes: Annotated[int | None, typer.Option(min=1, help="Scenarios at a time; default: one per core.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Scenarios at a time; default and most: one per core.")
+    ] = None,
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda.")] = "cpu",
     data: Annotated[
         str | None,
@@ -87,7 +89,7 @@ def command(
     folder = workspace or home()
     with progress() as bar:
         task = bar.add_task(study, total=len(cells), status="")
-        for done in collect(kept, cells, folder, processes or default_workers(), run):
+        for done in collect(kept, cells, folder, limits.processes(processes), run):
             bar.update(task, completed=done, status=f"{done} of {len(cells)}")
     found = results(folder, kept, cells)
     for table in tables:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
@@ -16,18 +17,19 @@ import typer
 from rich.progress import Progress
 from typer.core import TyperCommand
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, FedwardenError
 from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.digest import note_kind
 from ..store.ledger import Run
-from . import Interrupted
+from . import Interrupted, told
 from .common import AsJson, Home, Imports, Settings, emit, err, hint, out, percent, progress, reader, safe, short
 
 LATEST = "latest"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+CALM = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}  # or Ray aborts on SIGTERM, with a trace
 
 
 class EngineName(StrEnum):
@@ -35,6 +37,10 @@ class EngineName(StrEnum):
 
     IN_PROCESS = "in-process"
     FLOWER = "flower"
+
+
+class Stopped(FedwardenError):
+    """An error in the middle of a run; the message says how to continue it."""
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -104,7 +110,7 @@ def simulator(on_flower: bool) -> Callable[..., Result]:
     """What runs a scenario; Flower is imported only where it is asked for, and told not to call home."""
     if not on_flower:
         return simulate
-    for name, value in OFFLINE.items():
+    for name, value in {**OFFLINE, **CALM}.items():
         os.environ.setdefault(name, value)
     found: Callable[..., Result] = import_module("fedwarden.flower.app").simulate_on_flower
     return found
@@ -125,6 +131,12 @@ def follow(
             result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
             raise Interrupted(monitor.farewell(home)) from None
+        except SystemExit as error:  # Ray, under Flower, puts this in the place of our handler of SIGTERM
+            raise Interrupted(monitor.farewell(home), signal.SIGTERM) from error
+        except Exception as error:
+            if monitor.run is None or (reason := told(error)) is None:
+                raise
+            raise Stopped(f"{reason}; {monitor.continued(home)}") from error
     return {**summary_of(result, perf_counter() - began), "target": scenario.target}
 
 
@@ -142,6 +154,11 @@ class Monitor:
     def on_start(self, run: int, federation: Federation) -> None:
         self.run, self.done = run, federation.round
         self.bar.update(self.task, description=f"run {run} {safe(self.name)}", completed=self.done, status="training")
+        asked = federation.scenario.train.workers
+        if asked and asked > federation.workers and not self.quiet:
+            err.print(
+                f"train.workers = {asked}: {federation.workers} are used, at most one per core and group of clients"
+            )
         if self.done and not self.quiet:
             err.print(f"run {run} continues after round {self.done} of {self.rounds}")
 
@@ -158,12 +175,15 @@ class Monitor:
             err.print(f"{safe(self.name)}: round {record.round} of {self.rounds}, {status}", soft_wrap=True)
 
     def farewell(self, home: Path | None) -> str:
-        """How to continue after Ctrl-C."""
+        """How to continue after Ctrl-C or a signal."""
         if self.run is None:
             return "interrupted before the first round; nothing was recorded"
+        return f"interrupted after round {self.done} of {self.rounds}; {self.continued(home)}"
+
+    def continued(self, home: Path | None) -> str:
+        """The command that continues the run."""
         where = "" if home is None else f" --home {shlex.quote(str(home))}"
-        done = f"interrupted after round {self.done} of {self.rounds}"
-        return f"{done}; continue with: fedwarden run --resume {self.run}{where}"
+        return f"continue with: fedwarden run --resume {self.run}{where}"
 
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:

@@ -5,22 +5,62 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from waitress import create_server
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.server import TcpWSGIServer
 
 from ..core.errors import FedwardenError
 from .app import create_app
-from .security import is_loopback
+from .security import LARGEST, is_loopback
 
 THREADS = 8
+MOST = 200  # connections at a time, well below the files that a process may have open
+IDLE = 30  # seconds that a connection may be silent
+SLOW = 20.0  # seconds that a request may take to arrive
 
 
 class ServerError(FedwardenError):
     """An address that cannot be served from."""
+
+
+class Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection that knows since when it waits for the end of a request."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.since = self.creation_time
+
+    def received(self, data: bytes) -> Any:
+        if self.request is None:
+            self.since = time.time()
+        return super().received(data)
+
+
+class Server(TcpWSGIServer):  # type: ignore[misc]
+    """Closes connections that take too long, and the one that waits longest where there are too many.
+
+    Waitress itself closes those that are silent, which one byte a second avoids, and stops to accept at its limit.
+    """
+
+    channel_class = Channel
+
+    def handle_accept(self) -> None:
+        super().handle_accept()
+        waiting = [c for c in self.active_channels.values() if not c.requests]
+        if len(self.active_channels) > MOST and waiting:
+            min(waiting, key=lambda c: c.since).handle_close()
+
+    def maintenance(self, now: float) -> None:
+        super().maintenance(now)
+        for channel in self.active_channels.values():
+            if channel.request is not None and not channel.requests and now - channel.since > SLOW:
+                channel.will_close = True
 
 
 def serve(folder: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
@@ -37,7 +77,13 @@ def prepare(folder: Path, host: str, port: int) -> tuple[Any, str]:
     """A server that listens but does not answer yet, and the address to open."""
     token = None if is_loopback(host) else secrets.token_urlsafe(32)
     listener = listen(host, port)
-    server = create_server(create_app(folder, token).server, sockets=[listener], threads=THREADS, ident="")
+    options = Adjustments(
+        sockets=[listener], threads=THREADS, ident="", connection_limit=2 * MOST, channel_timeout=IDLE,
+        cleanup_interval=1, asyncore_use_poll=True, max_request_body_size=LARGEST,
+    )  # fmt: skip
+    place = (listener.family, listener.type, listener.proto, listener.getsockname())
+    app = create_app(folder, token).server
+    server = Server(app, _sock=listener, bind_socket=False, sockinfo=place, adj=options)
     return server, address(host, listener.getsockname()[1], token)
 
 

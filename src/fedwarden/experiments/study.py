@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -61,13 +69,45 @@ def collect(
     context = multiprocessing.get_context("spawn")
     if path.is_file() and not path.read_text().endswith("\n"):
         path.write_text("".join(json.dumps(r) + "\n" for r in results(folder, name)))
-    with path.open("a") as file, ProcessPoolExecutor(processes, mp_context=context) as pool:
+    _start_tracker()
+    theirs, mine = context.Pipe(duplex=False)
+    with (
+        path.open("a") as file,
+        TemporaryDirectory(prefix="fedwarden-") as scratch,
+        ProcessPoolExecutor(processes, context, prepare, (theirs, scratch)) as pool,
+        mine,  # closed first: where this is left early, the processes leave what they are at
+    ):
         waiting = {pool.submit(run or one, table): cell for cell, table in todo}
         for future in as_completed(waiting):
             file.write(json.dumps({"cell": dict(waiting[future]), "result": future.result()}) + "\n")
             file.flush()
             done += 1
             yield done
+
+
+def _start_tracker() -> None:
+    """Start the process of ``multiprocessing`` that cleans up if this one is killed; without a warning that it did."""
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # passed on to that process
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
+
+
+def prepare(parent: Connection, scratch: str) -> None:
+    """In a process of the study: end when the other end of the pipe is closed, as it is when the parent dies.
+
+    Ctrl-C is for the parent, and so is removing the temporary files.
+    """
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            parent.recv_bytes()
+        os._exit(1)
+
+    tempfile.tempdir = scratch
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=watch, daemon=True).start()
 
 
 def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None = None) -> list[dict[str, Any]]:

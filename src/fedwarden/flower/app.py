@@ -22,7 +22,7 @@ from torch import Tensor
 from ..core.errors import FedwardenError
 from ..sim.engine import one_thread
 from ..sim.federation import Federation, OnRound, Result, simulate
-from ..sim.pool import default_workers
+from ..sim.limits import processes
 from ..sim.scenario import Scenario, load_scenario
 from ..sim.world import Rows
 from .arrays import view
@@ -131,7 +131,7 @@ def simulate_on_flower(
             trainer = GridTrainer(grid, scenario, stop)
             results.append(simulate(scenario, folder, resume, on_round, on_start, ENGINE, trainer))
 
-    cores = train.workers or default_workers()
+    cores = processes(train.workers)
     gpus = 0.0 if train.device == "cpu" else 1.0
     log = logging.getLogger("flwr")
     level = log.level

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from ..sim.federation import versions
 from ..sinks.feed import Feed, Live
 from ..store import checkpoint
 from ..store.checkpoint import CheckpointError, checkpoint_path
+from ..store.claim import claim
 from ..store.ledger import Ledger
 from ..warden import Warden
 from .arrays import view
@@ -30,6 +32,7 @@ from .records import Template
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 ENGINE = "flower"
+HOW = ("combine", "remeasure", "share_copies", "quorum", "shorten")  # a warden judges
 CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays
 NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
 
@@ -51,6 +54,7 @@ class Journal:
     ) -> None:
         self.live = Live(Feed.of(sink) for sink in sinks)
         self.ledger = Ledger(home)
+        self.held = ExitStack()
         self.state: dict[str, Any] | None = None
         self.passed_over = ""
         mine = [r for r in self.ledger.runs() if r.engine == engine and r.name == name] if resume else []
@@ -59,6 +63,7 @@ class Journal:
         if same is None:
             own = {**versions(), "flwr": version("flwr")}
             self.run = self.ledger.start(name, engine, config, own)
+            self.held.enter_context(claim(self.ledger.folder, self.run))
             if unfinished:
                 what = listed(differences(unfinished[0].config, config))
                 self.passed_over = (
@@ -67,6 +72,7 @@ class Journal:
                 )
         else:
             self.run = same.id
+            self.held.enter_context(claim(self.ledger.folder, self.run))
             self.ledger.reopen(self.run, config)
             self.state = self._newest()
 
@@ -88,6 +94,7 @@ class Journal:
         self.ledger.finish(self.run, state, summary)
         self.live.close(state)
         self.ledger.close()
+        self.held.close()
 
     def _newest(self) -> dict[str, Any] | None:
         """The state of the newest sound checkpoint; one that was passed over is noted in the round it goes on from."""
@@ -109,7 +116,7 @@ def experiment(strategies: Sequence[str], warden: Warden, template: Template) ->
     return {
         "strategy": " of ".join(strategies),
         "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),
-        "policy": digest([warden.policy, warden.combine, warden.remeasure]),
+        "policy": digest([warden.policy, *(getattr(warden, name) for name in HOW)]),
         "aggregator": digest(warden.aggregator),
         "admission": digest(options(warden.admission)),
         "model": digest([form, template.buffers]),

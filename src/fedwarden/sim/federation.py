@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
@@ -26,14 +26,16 @@ from ..core.updates import Updates
 from ..sinks.feed import Live
 from ..store import checkpoint
 from ..store.checkpoint import CheckpointError, checkpoint_path
-from ..store.ledger import Ledger, Run
+from ..store.claim import claim
+from ..store.ledger import Ledger, LedgerError, Run
 from .adversary import Adversary, Round
 from .data import Dataset
 from .engine import Engine, choose_group, one_thread
+from .limits import processes
 from .metrics import Detection, Truth, detection, evaluate, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
-from .pool import Pool, default_workers
+from .pool import Pool
 from .probes import foreign_probe
 from .scenario import Scenario
 from .trainer import LocalTraining
@@ -136,14 +138,21 @@ class Federation:
 
     def play(self, trainer: Trainer | None = None) -> Iterator[RoundRecord]:
         """The rounds that are left; another ``trainer`` may carry out the clients' part of them."""
-        train = self.scenario.train
-        workers = train.workers or default_workers()
-        own = nullcontext(trainer) if trainer else Pool(self.engine, self.recipe, workers, self.scenario.imports)
-        with own as pool:
+        with nullcontext(trainer) if trainer else self._pool() as pool:
             while self.round < self.scenario.rounds:
                 with one_thread():
                     record = self._step(pool)
                 yield record
+
+    @property
+    def workers(self) -> int:
+        """The processes that train: as many as the scenario asks for, at most one per core and one per group."""
+        return processes(self.scenario.train.workers, len(self.engine.groups(self.clients)))
+
+    def _pool(self) -> Pool:
+        train = self.scenario.train
+        most = max(1, round(train.participation * len(self.clients)))
+        return Pool(self.engine, self.recipe, self.workers, self.scenario.imports, most, train.patience)
 
     def _step(self, pool: Trainer) -> RoundRecord:
         t = self.round + 1
@@ -248,16 +257,19 @@ def simulate(
 
     ``engine`` signs the run; its ``trainer``, if it has one, trains the clients.
     """
-    with Ledger(folder) as ledger:
+    with Ledger(folder) as ledger, ExitStack() as held:
         federation, live = Federation(scenario), Live(sink.build() for sink in scenario.sinks)
         notes: tuple[str, ...] = ()
         if resume is None:
             run = ledger.start(scenario.name, engine, scenario.model_dump(mode="json"), versions())
+            held.enter_context(claim(ledger.folder, run))
         else:
-            run, notes = _continue(ledger, ledger.run(resume), federation)
-        if on_start:
-            on_start(run, federation)
+            found = ledger.run(resume)
+            held.enter_context(claim(ledger.folder, found.id))
+            run, notes = _continue(ledger, found, federation)
         try:
+            if on_start:
+                on_start(run, federation)
             for record in federation.play(trainer):
                 record, notes = replace(record, notes=(*notes, *record.notes)), ()
                 if record.round % scenario.checkpoint_every == 0 or record.round == scenario.rounds:
@@ -271,16 +283,22 @@ def simulate(
                     on_round(record)
         except BaseException as error:
             state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            ledger.finish(run, state)
+            _mark(ledger, run, state)
             live.close(state)
             raise
         records = ledger.records(run)
         truth = scenario.truth()
-        found = detection(records, truth)
-        summary = summarise(records, found, truth, scenario.target, scenario.target_loss)
+        caught = detection(records, truth)
+        summary = summarise(records, caught, truth, scenario.target, scenario.target_loss)
         ledger.finish(run, "done", summary)
         live.close("done")
-        return Result(run, scenario.name, records, found, summary, federation.params)
+        return Result(run, scenario.name, records, caught, summary, federation.params)
+
+
+def _mark(ledger: Ledger, run: int, state: str) -> None:
+    """Note how a run ended; a full disk leaves it "running", which can be resumed as well."""
+    with suppress(LedgerError):
+        ledger.finish(run, state)
 
 
 def summarise(
@@ -336,6 +354,12 @@ def versions() -> dict[str, str]:
     }
 
 
+def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the numbers of a round: neither how many rounds follow, nor where the work is done or told."""
+    train = {k: v for k, v in config["train"].items() if k not in ("workers", "patience")}
+    return {**{k: v for k, v in config.items() if k not in ("rounds", "sinks", "imports")}, "train": train}
+
+
 def _continue(ledger: Ledger, run: Run, federation: Federation) -> tuple[int, tuple[str, ...]]:
     """Bring the federation to the newest sound checkpoint whose round is committed; what is to be noted of it.
 
@@ -343,12 +367,15 @@ def _continue(ledger: Ledger, run: Run, federation: Federation) -> tuple[int, tu
     """
     config = federation.scenario.model_dump(mode="json")
     started = parse(Scenario, run.config).model_dump(mode="json")  # with the defaults of keys that came later
-    changed = [k for k in config if started[k] != config[k] and k not in ("rounds", "sinks", "imports")]
+    before, after = _deciding(started), _deciding(config)
+    changed = [k for k in after if before[k] != after[k]]
     if changed:
         raise ConfigError(f"run {run.id} was started with other settings of {', '.join(changed)}; resume it unchanged")
     _, notes = checkpoint.newest(
         ledger.folder, run.id, ledger.last_round(run.id), lambda state, t: _restore(federation, state, t)
     )
+    for draft in checkpoint_path(ledger.folder, run.id, 0).parent.glob(checkpoint.DRAFT):  # of a killed process
+        draft.unlink(missing_ok=True)
     ledger.reopen(run.id, {**config, "imports": started["imports"]})
     return run.id, notes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from ..core.errors import ConfigError, nearest
 from ..core.registry import lookup, parameters, register
 from ..core.seeds import seed_of
+from .limits import check_memory
 
 Shape = tuple[int, ...]
+COPIES = 4
 
 
 def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -24,12 +26,27 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
     for option in options:
         if option not in known:
             raise ConfigError(f"model {name!r} has no option {option!r}; {nearest(option, known)}")
+    if factory.__module__ == __name__:  # another may load files, or need real tensors
+        _check_size(name, factory, options, tuple(shape), classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "model"))
         try:
             return factory(tuple(shape), classes, **options)  # type: ignore[no-any-return]
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
-            raise ConfigError(f"model {name!r}: {error}") from error
+            raise ConfigError(f"model {name!r}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _check_size(
+    name: str, factory: Callable[..., nn.Module], options: Mapping[str, Any], shape: Shape, classes: int
+) -> None:
+    """Refuse a model that does not fit into memory, before it is built."""
+    try:
+        with torch.device("meta"):
+            d = sum(p.numel() for p in factory(shape, classes, **options).parameters())
+    except Exception:  # options that building it will refuse, in words
+        return
+    what = f"{COPIES} copies of model {name!r} with its {d:,} parameters (in use, as sent, its gradient, the update)"
+    check_memory(4 * COPIES * d, what, f"make it smaller, as by model.{next(iter(options), 'name')}")
 
 
 @register("model", "mlp")

@@ -73,8 +73,8 @@ class Shards:
     per_client: int = 2
 
     def __post_init__(self) -> None:
-        if self.per_client < 1:
-            raise ValueError(f"per_client is at least 1; got {self.per_client}")
+        if not 1 <= self.per_client <= 1000:
+            raise ValueError(f"per_client is at least 1 and at most 1000; got {self.per_client}")
 
     def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
         order = np.argsort(data.y_train.numpy(), kind="stable")

@@ -66,19 +66,24 @@ class DataConfig(Strict):
 
 
 class TrainConfig(Strict):
-    """Local training, and how it is carried out here."""
+    """Local training, and how it is carried out here.
+
+    ``workers`` are processes, at most one per core. One that is silent for ``patience`` seconds, besides ten times as
+    long as the slowest group of clients took so far, is killed and replaced.
+    """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float = Field(0.1, gt=0)
     momentum: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
-    epochs: int = Field(1, ge=1)
-    batch_size: int = Field(32, ge=1)
+    epochs: int = Field(1, ge=1, le=10_000)
+    batch_size: int = Field(32, ge=1, le=1_000_000)
     proximal: float = Field(0.0, ge=0)
     participation: float = Field(1.0, gt=0, le=1)
     trainer: Literal["auto", "sequential", "stacked"] = "auto"
     group: int | None = Field(None, ge=1)
     workers: int | None = Field(None, ge=1)
+    patience: float = Field(60.0, gt=0)
     device: str = "cpu"
 
 
@@ -118,6 +123,8 @@ class AttackConfig(Component):
         if self.clients is not None:
             chosen = sorted(set(self.clients))
         elif self.count is not None:
+            if self.count > n:
+                raise ConfigError(f"attack {self.name!r} has count = {self.count}; there are {n}, numbered from 0")
             chosen = list(range(self.count))
         else:
             assert self.share is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -88,7 +88,11 @@ def save(path: Path, tree: Any) -> None:
     text = json.dumps(_pack(tree, tensors))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-    save_file(tensors, draft, metadata={"tree": f"{SUM}{BLANK} {text}"})
+    try:
+        save_file(tensors, draft, metadata={"tree": f"{SUM}{BLANK} {text}"})
+    except SafetensorError as error:
+        draft.unlink(missing_ok=True)
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error}") from error
     with open(draft, "r+b") as file:
         place, found = _place(draft), _sum(draft)
         file.seek(place)

@@ -413,11 +413,12 @@ class Ledger:
         """All or nothing, whatever goes wrong inside."""
         self._allow(LIMIT)
         try:
-            self.db.execute("BEGIN IMMEDIATE")
             try:
+                self.db.execute("BEGIN IMMEDIATE")
                 yield
             except BaseException:
-                self.db.execute("ROLLBACK")
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
                 raise
             self.db.execute("COMMIT")
         except ERRORS as error:
