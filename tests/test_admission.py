@@ -118,8 +118,8 @@ def test_every_fault_of_the_count_is_rejected_with_its_reason(fault):
 def test_a_huge_count_is_clipped_and_said():
     outcome = receive(Reply("x", layers(2.0), 1e9))
     assert reasons(outcome) == {}
-    assert weights(outcome)["x"] == pytest.approx(100 / 130)  # ten times the median of 10, 10, 10, 1e9
-    assert any("client x: claims 1e+09 examples, counted as 100" in note for note in outcome.record.notes)
+    assert weights(outcome)["x"] == pytest.approx(1 / 4)  # the median of 10, 10, 10, 1e9
+    assert any("client x: claims 1e+09 examples, counted as 10" in note for note in outcome.record.notes)
 
 
 def test_the_first_of_two_replies_counts():
@@ -291,16 +291,21 @@ def test_the_parts_by_themselves(cohort_of):
     assert [r.client_id for r in rejected] == ["b", "a", "x"]
 
 
+def clip(counts, ratio, share):
+    n = len(counts)
+    return clip_counts(counts, np.full(n, np.inf if ratio is None else ratio), np.full(n, share or 1.0))
+
+
 counts = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=12)
 
 
 @given(counts, st.none() | st.floats(1, 100), st.none() | st.floats(0.01, 1))
 def test_clipping_never_raises_a_count_and_keeps_ratio_and_share(claimed, ratio, share):
     c = np.array(claimed)
-    out = clip_counts(c, ratio, share)
-    assert (out <= c).all()
+    out = clip(c, ratio, share)
+    assert (out <= c * (1 + 1e-12)).all()
     assert (out > 0).all()
-    assert (np.diff(out[np.argsort(c, kind="stable")]) >= 0).all()  # who has more keeps no less
+    assert (np.diff(out[np.argsort(c, kind="stable")]) >= -1e-12 * out.max()).all()  # who has more keeps no less
     if ratio is not None:
         assert out.max() <= ratio * np.median(c) * (1 + 1e-12)
     if share is not None:
@@ -310,8 +315,8 @@ def test_clipping_never_raises_a_count_and_keeps_ratio_and_share(claimed, ratio,
 @given(counts, st.floats(0.01, 1))
 def test_clipping_takes_no_more_than_it_must(claimed, share):
     c = np.array(claimed)
-    out = clip_counts(c, None, share)
-    cut = out < c
+    out = clip(c, None, share)
+    cut = out < c * (1 - 1e-12)
     if share * len(c) < 1:
         np.testing.assert_allclose(out, c.min())  # a share that cannot be kept: everybody gets the same
     elif cut.any():
@@ -320,8 +325,32 @@ def test_clipping_takes_no_more_than_it_must(claimed, share):
 
 
 def test_clipping_off_and_nobody():
-    assert clip_counts(np.array([1.0, 1e9]), None, None).tolist() == [1.0, 1e9]
-    assert clip_counts(np.zeros(0), 10.0, 0.5).shape == (0,)
+    assert clip(np.array([1.0, 1e9]), None, None).tolist() == [1.0, 1e9]
+    assert clip(np.zeros(0), 10.0, 0.5).shape == (0,)
+
+
+@given(counts, st.lists(st.floats(0.05, 1), min_size=12, max_size=12))
+def test_every_client_keeps_within_a_share_of_its_own(claimed, shares):
+    c, s = np.array(claimed), np.array(shares)[: len(claimed)]
+    out = clip_counts(c, np.full(len(c), np.inf), s)
+    assert (out <= c * (1 + 1e-12)).all()
+    if s.sum() >= 1:
+        assert (out <= s * out.sum() * (1 + 1e-6)).all()
+        cut = out < c * (1 - 1e-9)
+        np.testing.assert_allclose(out[cut], (s * out.sum())[cut], rtol=1e-6)  # no more is taken than must be
+    else:
+        np.testing.assert_allclose(out / s, (out / s)[0])
+
+
+def test_a_site_that_was_agreed_to_hold_half_of_the_data_is_believed():
+    claims = np.array([1000.0, 100.0, 120.0, 80.0, 100.0])
+    ids = ("big", "a", "b", "c", "d")
+    shy, told = Admission().clip(ids, claims), Admission(shares={"big": 0.6}).clip(ids, claims)
+    assert shy[0] / shy.sum() == pytest.approx(100 / 480)
+    assert told[0] / told.sum() == pytest.approx(0.6)
+    assert (told[1:] == shy[1:]).all()
+    truly = Admission(shares={"big": 0.9}).clip(ids, claims)
+    assert truly[0] == 1000  # no more than it says itself
 
 
 @pytest.mark.parametrize(
@@ -329,8 +358,10 @@ def test_clipping_off_and_nobody():
     [
         ({"count_ratio": 0.5}, "count_ratio is at least 1, or none; got 0.5"),
         ({"count_ratio": float("nan")}, "count_ratio is at least 1"),
-        ({"max_share": 0.0}, r"max_share lies in \(0, 1\], or none; got 0.0"),
-        ({"max_share": 1.5}, "max_share lies in"),
+        ({"max_share": 0.0}, r"max_share: a share lies in \(0, 1\], or is none; got 0.0"),
+        ({"max_share": 1.5}, "max_share: a share lies in"),
+        ({"shares": {"big": 2.0}}, "big: a share lies in"),
+        ({"buffers": "none"}, "buffers are the clients' 'median' or 'mean'; got 'none'"),
     ],
 )
 def test_limits_outside_of_their_range(options, message):
@@ -340,8 +371,9 @@ def test_limits_outside_of_their_range(options, message):
 
 def test_what_is_counted_is_what_the_notes_say(cohort_of):
     """Two large counts leave with their broken rows; the third is then ten times above the median and is clipped."""
-    rows = np.zeros((5, 3))
+    rows = np.ones((5, 3))
     rows[2:4] = np.nan
-    outcome = fw.Warden().step(cohort_of(rows, counts=[1, 1, 100, 100, 30]))
+    warden = fw.Warden(admission=Admission(count_ratio=10.0, max_share=None))
+    outcome = warden.step(cohort_of(rows, counts=[1, 1, 100, 100, 30]))
     np.testing.assert_allclose(outcome.weights, np.array([1, 1, 0, 0, 10]) / 12)
     assert any("client e: claims 30 examples, counted as 10" in note for note in outcome.record.notes)

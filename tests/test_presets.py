@@ -117,7 +117,7 @@ def test_auto_allows_for_clients_that_differ(n):
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one direction", "many"])
-@pytest.mark.parametrize(("n", "f"), [(3, 1), (4, 1), (5, 2), (10, 1), (10, 4), (50, 24)])
+@pytest.mark.parametrize(("n", "f"), [(4, 1), (5, 2), (10, 1), (10, 4), (50, 24)])
 def test_auto_finds_every_attacker_below_half(n, f, together):
     """Shifted by three times the length of an honest update, that is sqrt(d)."""
     for seed in range(3):
@@ -135,7 +135,7 @@ def test_auto_finds_every_attacker_below_half(n, f, together):
         assert not records[0].excluded or f == len(records[0].excluded)
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 10, 50])
+@pytest.mark.parametrize("n", [4, 5, 10, 50])
 @pytest.mark.parametrize("factor", [30.0, 1e4, 1e30])
 def test_auto_keeps_out_a_far_too_large_update_in_the_first_round(n, factor):
     x = np.random.default_rng(n).normal(size=(n, D))
@@ -182,7 +182,7 @@ def test_an_attacker_is_found_whatever_count_it_claims(claim):
 
     records = play(warden, n, rows, rounds=12, counts=counts)
     assert warden.excluded == ("c00",)
-    assert max(r.weights[0] for r in records if r.client_ids[0] == "c00") <= 10 / (9 + 10) + 0.05  # counts are clipped
+    assert max(r.weights[0] for r in records if r.client_ids[0] == "c00") <= 1 / n + 0.01  # counts are clipped
 
 
 def test_auto_needs_several_rounds_unless_it_is_gross():
@@ -246,7 +246,7 @@ def watches_of(warden):
     return [w.name for w in warden.watches]
 
 
-PLAIN = ["evidence", "direction", "gross", "twins"]
+PLAIN = ["evidence", "direction", "gross", "far", "against"]
 
 
 def test_auto_watches_representations_where_the_server_has_a_probe():

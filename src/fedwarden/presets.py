@@ -8,7 +8,7 @@ from .admission import Admission
 from .core.registry import register
 from .warden import Warden, Watch
 
-BELIEVED = Admission(count_ratio=10.0, max_share=None)  # where nothing is guarded, counts weigh as in FedAvg
+BELIEVED = Admission(count_ratio=10.0, max_share=None)  # counts weigh as in FedAvg, for what is as published
 
 
 @register("preset", "none")
@@ -24,7 +24,7 @@ def pid_made(
     """PID-MADE as published: distance to the mean, PID over rounds, mean + k sigma, exclusion for good."""
     history = {"name": "pid", "kp": kp, "ki": ki, "kd": kd}
     watch = Watch("centroid_distance", history, {"name": "k_sigma", "k": k}, start_round)
-    return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted})
+    return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted}, admission=BELIEVED)
 
 
 @register("preset", "auto")

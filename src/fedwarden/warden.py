@@ -232,7 +232,7 @@ def one_vote(weights: Scores, counts: Scores, leaders: NDArray[np.int_]) -> tupl
 class Warden:
     """Guards a federation: give it each round's cohort and apply the update it returns.
 
-    >>> rows = np.array([[0.0, 0.1], [0.1, 0.0], [0.1, 0.1], [0.0, 0.0], [9.0, 9.0]])
+    >>> rows = np.array([[0.0, 0.1], [0.1, 0.0], [0.1, 0.1], [0.2, 0.1], [9.0, 9.0]])
     >>> watch = Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, start_round=1)
     >>> warden = Warden([watch], policy="exclude")
     >>> cohort = Cohort(1, tuple("abcde"), Updates.of(rows), np.full(5, 10.0))
@@ -423,7 +423,8 @@ class Warden:
         """Of whom each client sends a copy, if anybody asks; clients in good standing lead."""
         if not self.share_copies:
             return np.arange(len(cohort))
-        return copy_leaders(squared_distances(cohort.updates.gram()), cohort.trusted)
+        updates = cohort.updates
+        return copy_leaders(squared_distances(updates.gram()), updates.lengths(), cohort.trusted)
 
     def _install(self, update: torch.Tensor, params: torch.Tensor | None, notes: list[str]) -> torch.Tensor:
         """The update, unless the model that it makes gives no numbers where the last one does."""
@@ -469,10 +470,10 @@ class Warden:
                 f"the aggregator could not combine {int((weights > 0).sum())} updates ({error}); the model is kept"
             )
             return self.memory.aggregator, Aggregate(_zeros(cohort), np.zeros(len(cohort)))
-        if self.admission.buffers == "median" and len(made.update):
+        if self.admission.buffers == "median" and updates.buffers:
             agreed, far = updates.agreed(kept)
             notes += buffer_notes(cohort.client_ids, np.where(kept, far, 0.0))
-            for a, b in updates.buffers:
+            for a, b in updates.buffers if len(made.update) else ():
                 made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
         return state, made
 

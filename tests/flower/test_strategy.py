@@ -57,8 +57,8 @@ def test_the_unguarded_strategy_fails_where_the_guarded_one_does_not():
     assert np.abs(state(alone.arrays)["fc.bias"] - state(fair.arrays)["fc.bias"]).max() > 0.01
 
 
-def test_a_huge_count_weighs_no_more_than_ten_median_ones():
-    """Seven claim 10 examples and one 1e9, which counts as 100: the mean is (10 * the sum of seven + 100 b) / 170."""
+def test_a_huge_count_weighs_no_more_than_the_median_one():
+    """Seven claim 10 examples and one 1e9, which counts as 10."""
 
     def greedy(message):
         if message.metadata.message_type == "evaluate":
@@ -69,9 +69,8 @@ def test_a_huge_count_weighs_no_more_than_ten_median_ones():
     crowd = {node: greedy if node == BAD else honest(node) for node in NODES}
     ask = first_message()
     sent = {node: trained(ask, node)["fc.bias"] for node in NODES}
-    others = np.sum([v for node, v in sent.items() if node != BAD], axis=0)
     _, result = play(Guarded(flower.FedAvg()), crowd, rounds=1)
-    np.testing.assert_allclose(state(result.arrays)["fc.bias"], (10 * others + 100 * sent[BAD]) / 170, rtol=1e-5)
+    np.testing.assert_allclose(state(result.arrays)["fc.bias"], np.mean(list(sent.values()), axis=0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("loss", [1e12, 0.0, 1e-300])
@@ -131,7 +130,7 @@ def test_what_is_not_measured_cannot_be_poisoned(combine):
     assert int(found["bn.num_batches_tracked"]) == 101
     np.testing.assert_allclose(found["fc.weight"], fair["fc.weight"], atol=1e-5)
     notes = rounds[True][1].record.notes
-    assert any(f"client {BAD}: " in note and "were cut" in note for note in notes)
+    assert any(f"client {BAD}: " in note and "whose median counts" in note for note in notes)
 
 
 def poisoned(node):

@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.history.evidence import Evidence, allowance, lower_spread
+from fedwarden.history.evidence import Evidence, Excess, allowance, lower_spread
 
 values = st.lists(st.floats(-3, 5), min_size=1, max_size=15)
 
@@ -52,7 +52,7 @@ def test_evidence_is_the_formula_whoever_takes_part(played):
         means = np.array([np.mean(past[c]) for c in now])
         allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value in now.items():
-            evidence[c] = max(0.0, evidence.get(c, 0.0) + min(value / allowed - 1, 1.0))
+            evidence[c] = max(0.0, evidence.get(c, 0.0) + min(max(value / allowed - 1, -0.25), 1.0))
         np.testing.assert_allclose(scores, [evidence[c] for c in now], atol=1e-9)
 
 
@@ -83,7 +83,55 @@ def test_only_trusted_clients_say_what_is_allowed():
     assert narrow[4] == pytest.approx(0.6 / math.log(1.7) - 1)
 
 
+@given(rounds)
+def test_excess_is_the_formula_whoever_takes_part(played):
+    """The larger of the value over twice what the cohort allows, and the leap from the client's own level."""
+    history = Excess(alpha=0.1)
+    state, past, levels, offs = history.init(), {}, {}, {}
+    for now in played:
+        state, scores = history.step(state, tuple(now), np.array(list(now.values())))
+        known = [c for c in now if len(past.get(c, [])) >= 3]
+        wobble = float(np.median([np.mean(offs[c]) for c in known])) if known else 0.0
+        for c, value in now.items():
+            past.setdefault(c, []).append(min(max(value, -1.0), 1.0))
+        means = np.array([np.mean(past[c]) for c in now])
+        allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
+        for c, value, score in zip(now, now.values(), scores, strict=True):
+            want = value / allowed / 2
+            if c in known:
+                want = max(want, (value - levels[c]) / max(math.log(1.7), 5 * wobble))
+            assert score == pytest.approx(want, abs=1e-9)
+            if c in levels:
+                off = value - levels[c]
+                offs.setdefault(c, []).append(abs(off))
+                levels[c] += (0.1 if off > 0 else 0.5) * off
+            else:
+                levels[c] = value
+
+
+def test_a_client_that_attacks_now_and_then_leaps_from_what_it_does():
+    """Within what a cohort of very different clients allows, and ten times its own level."""
+    rng, state = np.random.default_rng(0), {}
+    usual, seen = np.array([-0.9, -0.6, -0.3, 0.0, 0.3, 0.0]), []
+    for attack in [False] * 6 + [True, False, True]:
+        values = usual + 0.05 * rng.normal(size=6) + 0.9 * attack * (np.arange(6) == 5)
+        state, scores = Excess().step(state, tuple("abcdef"), values)
+        seen.append((scores > 1).tolist())
+    assert [row[5] for row in seen] == [False] * 6 + [True, False, True]
+    assert not np.array(seen)[:, :5].any()
+
+
+def test_what_a_client_did_is_not_forgotten_in_two_rounds():
+    state = Evidence().init()
+    for value in (5.0, 5.0, 0.0, 0.0):
+        state, scores = Evidence().step(state, tuple("abcde"), np.array([0.0, 0.1, -0.1, 0.0, value]))
+    assert scores[4] == pytest.approx(2 - 2 * 0.25)
+
+
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"effect": 0.0}])
-def test_options_outside_of_their_range(options):
-    with pytest.raises(ConfigError, match="needs 0 < alpha < 1 and effect > 0"):
-        make("history", "evidence", **options)
+@pytest.mark.parametrize("name", ["evidence", "excess"])
+def test_options_outside_of_their_range(name, options):
+    with pytest.raises(ConfigError, match="needs 0 < alpha < 1"):
+        make("history", name, **options)
+    with pytest.raises(ConfigError, match="forget >= 0"):
+        make("history", "evidence", forget=-0.1)

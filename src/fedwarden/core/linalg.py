@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 from .stats import Mask, Scores
 
+ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
+SPREAD = 5.0  # times nearer than clients usually are
+
 
 def distances_to(gram: NDArray[np.float64], weights: Scores) -> Scores:
     """Distance of every row to a combination of the rows, from inner products alone.
@@ -66,16 +69,20 @@ def squared_distances(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)
 
 
-def copy_leaders(squares: NDArray[np.float64], first: Mask, ratio: float = 5.0) -> NDArray[np.int_]:
+def copy_leaders(squares: NDArray[np.float64], lengths: Scores, first: Mask) -> NDArray[np.int_]:
     """For every row the row that it is a copy of, which is itself for most.
 
-        copies: ||x_i - x_j|| <= m / ratio,   m = median over i of the (upper) median over j != i of ||x_i - x_j||
+        copies: ||x_i - x_j|| <= 0.02 min(||x_i||, ||x_j||)  and  <= m / 5,
+        m = median over i of the upper median over j != i of ||x_i - x_j||
 
     Rows are taken in their order, those marked ``first`` before the others; one that is no copy of an earlier one leads
-    those that are copies of it. m stays a distance between different clients while less than half of them copy one.
+    those that are copies of it. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are
+    alike: more than that agree of themselves, and are no copies. So may be a bare majority, which must therefore be
+    alike to 0.001.
 
-    >>> points = np.array([0.0, 1.0, 3.0, 6.0, 6.0])
-    >>> copy_leaders((points[:, None] - points) ** 2, np.array([True, True, True, False, True])).tolist()
+    >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 2.0], [6.0, 1.0], [6.0, 1.0]])
+    >>> squares = ((points[:, None] - points) ** 2).sum(axis=2)
+    >>> copy_leaders(squares, np.linalg.norm(points, axis=1), np.array([True, True, True, False, True])).tolist()
     [0, 1, 2, 4, 4]
     """
     n = len(squares)
@@ -83,7 +90,11 @@ def copy_leaders(squares: NDArray[np.float64], first: Mask, ratio: float = 5.0) 
     if n < 2:
         return leaders
     others = squares[~np.eye(n, dtype=bool)].reshape(n, n - 1)
-    near = squares <= np.median(np.quantile(others, 0.5, axis=1, method="higher")) / ratio**2
+    apart = np.median(np.quantile(others, 0.5, axis=1, method="higher"))
+    relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
+    near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
+    near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)
+    near &= 2 * near.sum(axis=1, keepdims=True) <= n + 1
     free = np.ones(n, bool)
     for i in np.argsort(~first, kind="stable"):
         if free[i]:

@@ -1,0 +1,130 @@
+"""Nobody is excluded because of what somebody else sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedwarden as fw
+from fedwarden.core.linalg import copy_leaders
+
+D = 400
+
+
+def honest(n, seed, pull=1.0):
+    """Updates that share a direction and have noise of their own."""
+    rng = np.random.default_rng(seed)
+    common = np.random.default_rng(999).normal(size=D)
+    return pull * common + rng.normal(size=(n, D))
+
+
+def play(n, forge, rounds=8, warden=None, seed=0):
+    """The warden and its records after some rounds; ``forge(t, rows)`` rewrites the rows of a round."""
+    warden = warden or fw.Warden.preset("auto")
+    records = []
+    for t in range(1, rounds + 1):
+        rows = honest(n, 1000 * seed + t)
+        forge(t, rows)
+        keep = [i for i in range(n) if warden.asks(str(i))]
+        cohort = fw.Cohort(t, tuple(map(str, keep)), fw.Updates.of(rows[keep]), np.full(len(keep), 10.0))
+        records.append(warden.step(cohort).record)
+    return warden, records
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 12])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_copy_takes_nobody_out(n, noise, seed):
+    """One client sends what another one sends in the same round, exactly or nearly."""
+    rng, noise = np.random.default_rng(seed), noise if n > 3 else 0.0
+
+    def copy(t, rows):
+        rows[0] = rows[1] + noise * rng.normal(size=D)
+
+    warden, records = play(n, copy, seed=seed)
+    assert warden.excluded == ()
+    assert all(r.weights[:2].sum() == pytest.approx(1 / (n - 1)) for r in records)  # one vote for both
+    assert all("sent the same update: they share one vote" in " ".join(r.notes) for r in records)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_of_five_that_copy_one_honest_client_frame_nobody(seed):
+    """They copied, got the other two excluded, then reversed their updates: only attackers were left."""
+
+    def copy_then_reverse(t, rows):
+        rows[:2] = rows[2] if t <= 3 else -rows[:2]
+
+    warden, records = play(5, copy_then_reverse, rounds=10, seed=seed)
+    assert not {"2", "3", "4"} & set(warden.excluded)
+    assert all(r.excluded == () for r in records[:3])
+    assert all("too few to decide on anybody" in " ".join(r.notes) for r in records[:3])
+    assert set(warden.excluded) == {"0", "1"}  # once they stop hiding behind a copy
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_too_few_clients_exclude_nobody_and_say_so(n):
+    def far(t, rows):
+        rows[0] *= -9
+
+    warden, records = play(n, far)
+    assert warden.excluded == ()
+    assert all("too few to decide on anybody; expected 4" in " ".join(r.notes) for r in records)
+
+
+def test_a_long_update_among_too_few_is_shortened():
+    rows = honest(3, 1)
+    rows[0] *= -30
+    outcome = fw.Warden.preset("auto").step(fw.Cohort(1, tuple("abc"), fw.Updates.of(rows), np.full(3, 10.0)))
+    lengths = np.linalg.norm(rows, axis=1)
+    limit = 1.5 * np.median(lengths)
+    want = (rows * np.minimum(1, limit / lengths)[:, None]).mean(axis=0)
+    np.testing.assert_allclose(outcome.update, want, atol=1e-6)
+
+
+def test_who_copies_an_excluded_client_or_is_copied_by_one_keeps_its_place():
+    """Under parole an excluded client goes on sending: its copies of an honest one do not count against that one."""
+    warden = fw.Warden(
+        [fw.Watch("relative_distance", "raw", {"name": "offset", "limit": 1.0}, start_round=1)],
+        {"name": "quarantine", "parole": 50}, share_copies=True, quorum=4,
+    )  # fmt: skip
+
+    def attack_then_copy(t, rows):
+        rows[0] = -20 * rows[0] if t == 1 else rows[1]
+
+    warden, records = play(8, attack_then_copy, warden=warden)
+    assert warden.excluded == ("0",)
+    assert all(r.weights[1] == pytest.approx(1 / 7) for r in records)
+
+
+@pytest.mark.parametrize("n", [4, 5, 7, 12, 31])
+def test_the_majority_is_told_apart_from_its_copies(n):
+    """Less than half copy one client: one group, everybody else alone."""
+    rows = honest(n, 3, pull=0.0)
+    copies = (n - 1) // 2
+    rows[1 : 1 + copies] = rows[0]
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    leaders = copy_leaders(squares, np.linalg.norm(rows, axis=1), np.ones(n, bool))
+    assert leaders.tolist() == [0] * (1 + copies) + list(range(1 + copies, n))
+
+
+@pytest.mark.parametrize("far", [1.0, 30.0, 1e6])
+@pytest.mark.parametrize(("n", "f"), [(3, 1), (4, 1), (5, 2), (9, 4), (10, 4)])
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.01, 0.1, 1.0])
+def test_attackers_far_away_do_not_make_honest_clients_look_like_copies(n, f, far, spread):
+    """However much the honest ones agree: if they shared a vote, a minority would own the model."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=D) + spread * rng.normal(size=(n, D))
+    rows[:f] = -far * rng.normal(size=(f, D))
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    leaders = copy_leaders(squares, np.linalg.norm(rows, axis=1), np.ones(n, bool))
+    alone = 2 * (n - f) > n + 1 or spread >= 0.01  # a bare majority that is the same to 0.001 could be copies of one
+    assert not alone or leaders.tolist() == list(range(n))
+
+
+def test_sybils_have_one_vote_and_are_found():
+    def sybils(t, rows):
+        rows[:4] = -rows[0]
+
+    warden, records = play(10, sybils, rounds=6)
+    assert set(warden.excluded) == {"0", "1", "2", "3"}
+    assert records[0].weights[:4].sum() <= 1 / 7 + 1e-9
