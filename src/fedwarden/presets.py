@@ -31,11 +31,12 @@ def pid_made(
 def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5) -> Warden:
     """The default: no number of attackers and no tuning, from 4 clients on.
 
-    Four watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
+    Five watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
-    direction. Two speak at once: updates ten times farther out than the median, and updates ten times closer to
-    another one than is usual, which are copies. Where the server holds a probe, evidence of moved representations is
-    gathered too.
+    direction. One speaks at once, of updates ten times farther out than the median. Two keep who leaps from its habits,
+    or lies twice as far out as is allowed, out of the round alone. Where the server holds a probe, evidence of moved
+    representations is gathered too. Updates longer than ``shorten`` times the median one are shortened to that, and
+    clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}

@@ -153,9 +153,12 @@ class Series:
 
     @property
     def excluded_in(self) -> dict[str, int]:
-        """The first round after which a client stood excluded, or in which its weight was 0 without a rejection."""
+        """The first round after which a client stood excluded, or in which it was flagged and had no weight.
+
+        No weight without a flag is no exclusion: an aggregator that picks a few, copies of which one counts, a doubt.
+        """
         refused = {(t, c) for t, c, _ in self.rejected}
-        out = (self.excluded | (self.weights == 0)).astype(bool)
+        out = (self.excluded | (self.flagged & (self.weights == 0))).astype(bool)
         found = {}
         for j, client in enumerate(self.clients):
             rounds = [int(t) for t in self.rounds[out[:, j]] if (int(t), client) not in refused]

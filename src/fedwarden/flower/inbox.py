@@ -52,9 +52,12 @@ def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
 
 
 def match(
-    sent: Sequence[Message], replies: Iterable[Message], name: Name
+    sent: Sequence[Message], replies: Iterable[Message], name: Name, unreadable: Mapping[str, str]
 ) -> tuple[list[tuple[str, Message]], list[Rejection]]:
-    """Each reply with the client that was asked, and who answered unasked or not at all."""
+    """Each reply with the client that was asked, and who answered unasked or not at all.
+
+    ``unreadable`` says of messages why their replies did not come through.
+    """
     nodes = {m.metadata.message_id: m.metadata.dst_node_id for m in sent if m.metadata.message_id}
     asked = {m.metadata.dst_node_id for m in sent}
     found, refused, heard = [], [], set[int]()
@@ -65,8 +68,9 @@ def match(
         else:
             heard.add(node)
             found.append((name(node), reply))
-    silent = [Rejection(name(node), "did not answer in time") for node in sorted(asked - heard)]
-    return found, refused + silent
+    why = {nodes[message]: reason for message, reason in unreadable.items() if message in nodes}
+    late = "did not answer in time"
+    return found, refused + [Rejection(name(node), why.get(node, late)) for node in sorted(asked - heard)]
 
 
 def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:

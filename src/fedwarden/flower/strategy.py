@@ -14,6 +14,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from flwr.superlink.grid import HttpGrid
 
 from ..core.registry import component
 from ..core.stats import Scores
@@ -21,6 +22,7 @@ from ..core.types import Aggregate, Cohort, RoundRecord
 from ..core.words import printable
 from ..warden import Warden
 from .arrays import Unfit, view
+from .grid import OneByOne, Visible
 from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, match, mend, open_letters, weigh
 from .journal import Journal, experiment, pack_arrays, restore_server_state, server_state, unpack_arrays
 from .records import BUFFERS, Template, finite, scalars
@@ -39,23 +41,6 @@ class Handover:
 
     def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
         return state, Aggregate(torch.zeros(0), cohort.num_examples * weights)
-
-
-class Visible:
-    """A grid that shows some of its nodes only."""
-
-    def __init__(self, grid: Grid, shown: Callable[[list[int]], list[int]]) -> None:
-        self._grid, self._shown = grid, shown
-
-    def get_node_ids(self) -> list[int]:
-        return self._shown(list(self._grid.get_node_ids()))
-
-    def get_nodes(self) -> list[Any]:
-        shown = set(self.get_node_ids())
-        return [node for node in self._grid.get_nodes() if node.node_id in shown]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
 
 
 class Guarded(Strategy):
@@ -95,6 +80,7 @@ class Guarded(Strategy):
         self.resume, self.buffers, self.client_name, self.sinks = resume, tuple(buffers), client_name, tuple(sinks)
         self.template: Template | None = None
         self.arrays = ArrayRecord()
+        self.grid: Any = None
         self.sent: list[Message] = []
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
@@ -125,6 +111,8 @@ class Guarded(Strategy):
             arrays = self._continue(initial_arrays)
             rest = max(0, num_rounds - self.done)
             follow = None if evaluate_fn is None else self._following(evaluate_fn)
+            if isinstance(grid, HttpGrid):
+                grid = self.grid = cast(Grid, OneByOne(grid))
             result = super().start(grid, arrays, rest, timeout, train_config, evaluate_config, follow)
             self._send()
         except BaseException as error:
@@ -153,7 +141,7 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_train(t, replies)
-        found, lost = match(self.sent, replies, self._name)
+        found, lost = match(self.sent, replies, self._name, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
         cohort, limits = cohort_of(letters, self.template, params, t), self.warden.admission
@@ -197,7 +185,7 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_evaluate(t, replies)
-        found, lost = match(self.sent, replies, self._name)
+        found, lost = match(self.sent, replies, self._name, getattr(self.grid, "unreadable", {}))
         kept, unfit, bounded = evaluations(found, self._weight_key, self.warden.admission)
         notes = [f"evaluation of client {r.client_id} left out: {r.reason}" for r in [*lost, *unfit]]
         notes += [f"evaluation of {note}" for note in bounded]
