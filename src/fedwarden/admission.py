@@ -15,6 +15,7 @@ from .core.stats import Scores
 from .core.types import Cohort, Rejection
 from .core.updates import LARGEST, Updates
 
+MANY = 10.0  # times the median count from which on a claim is worth a word
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 OVERFLOW = f"its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {LARGEST:g}"
 
@@ -189,11 +190,16 @@ def idle_faults(sq_lengths: Scores) -> dict[int, str]:
 
 
 def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores) -> list[str]:
-    """One line for every client whose example count was clipped."""
+    """One line for every client whose example count was clipped and is more than ten times the median one.
+
+    >>> clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0]))
+    ['client c: claims 1e+09 examples, counted as 10']
+    """
+    usual = MANY * float(np.quantile(claimed, 0.5, method="lower")) if len(claimed) else 0.0
     return [
         f"client {client}: claims {a:g} examples, counted as {b:g}"
         for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)
-        if a != b
+        if a != b and a > usual
     ]
 
 

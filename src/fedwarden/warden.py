@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -206,7 +207,7 @@ def shortening(lengths: Scores, kept: Mask, ratio: float | None) -> Scores:
     >>> shortening(np.array([1.0, 2.0, 8.0]), np.ones(3, bool), ratio=2.0).tolist()
     [1.0, 1.0, 0.5]
     """
-    if ratio is None:
+    if ratio is None or math.isinf(ratio):
         return np.ones(len(lengths))
     limit = ratio * float(np.quantile(lengths[kept], 0.5, method="lower"))
     return np.divide(limit, lengths, out=np.ones(len(lengths)), where=lengths > limit)

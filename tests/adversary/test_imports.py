@@ -29,6 +29,8 @@ with Path({trap!r}).open("a") as file:
 @register("rule", "{name}_rule")
 @dataclass(frozen=True)
 class Evil(KSigma):
+    \"\"\"Flags as mean + k sigma does.\"\"\"
+
     k: float = 2.0
 """
 

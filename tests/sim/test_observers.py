@@ -76,10 +76,11 @@ def test_an_observer_changes_nothing_even_if_it_writes_into_what_it_sees():
 def test_updates_are_rewritten_on_their_way():
     federation = federation_of(rounds=1)
     start = federation.params.clone()
-    federation.senders["1"] = lambda t, update: torch.zeros_like(update)
+    trained, _ = play(federation_of(rounds=1), "1")
+    federation.senders["1"] = lambda t, update: -update
     seen, _ = play(federation, "0", "1")
-    assert torch.equal(seen["1"][0].own, start)
-    torch.testing.assert_close(federation.params - start, (seen["0"][0].own - start) / 2)
+    torch.testing.assert_close(seen["1"][0].own - start, start - trained["1"][0].own)
+    torch.testing.assert_close(federation.params, (seen["0"][0].own + seen["1"][0].own) / 2)
     federation = federation_of(rounds=1)
     federation.publisher = lambda t, update: update * 0 + t
     list(federation.play())

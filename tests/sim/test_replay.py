@@ -69,7 +69,7 @@ def test_another_guard_decides_as_a_live_one_fed_with_the_same_signals(runs, rul
     live = fw.Warden([fw.Watch(lambda c: signals[c.round], history, rule, name="fed")], "quarantine")
     watch = fw.Watch("centroid_distance", history, rule)
     for record, replayed in zip(records, replay(records, fw.Warden([watch], "quarantine")), strict=True):
-        rows = fw.Updates.of(np.zeros((len(record.client_ids), 1)))
+        rows = fw.Updates.of(np.ones((len(record.client_ids), 1)))
         same(live.step(fw.Cohort(record.round, record.client_ids, rows, record.num_examples)).record, replayed)
 
 

@@ -297,8 +297,10 @@ def simulate(
 
 def _mark(ledger: Ledger, run: int, state: str) -> None:
     """Note how a run ended; a full disk leaves it "running", which can be resumed as well."""
-    with suppress(LedgerError):
-        ledger.finish(run, state)
+    for _ in range(2):  # a write that broke off may have left a transaction open, which the first attempt then ends
+        with suppress(LedgerError):
+            ledger.finish(run, state)
+            break
 
 
 def summarise(

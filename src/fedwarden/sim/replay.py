@@ -130,7 +130,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         "remeasure": warden.remeasure,
         "share_copies": warden.share_copies,
         "quorum": warden.quorum,
-        "shorten": warden.shorten,
+        "shorten": warden.shorten or math.inf,
         "watches": [
             {
                 "name": w.name,
