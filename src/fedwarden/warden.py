@@ -161,6 +161,10 @@ def judge(
     fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.fleeting]
     flagged = flagged | combine_flags(lasting, guard.combine) if lasting else flagged
     doubted = (doubted | combine_flags(fleeting, "any") if fleeting else doubted) & ~flagged
+    records = [
+        replace(r, flagged=r.flagged & doubted) if w.fleeting else r
+        for r, w in zip(records, guard.watches, strict=True)
+    ]  # who is flagged for good is in no doubt
     excluded, weights = guard.policy.step(memory.excluded, Decision(client_ids, flagged, severity, doubted))
     after = replace(memory, histories=tuple(histories), tests=tuple(tests), excluded=excluded)
     return Judgement(after, tuple(records), flagged, doubted, weights)
