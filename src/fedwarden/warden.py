@@ -191,10 +191,10 @@ def decide(
     decides = int(standing.sum()) >= guard.quorum
     judgement, flagged, doubted = None, np.zeros(n, bool), np.zeros(n, bool)
     while True:
-        trusted = standing & ~(flagged | doubted)
+        trusted = standing & ~flagged
         signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
         new = judge(guard, memory, round, client_ids, signals, trusted, decides, flagged, doubted)
-        found = (new.flagged | new.doubted) & standing
+        found = new.flagged & standing
         if judgement is not None and 2 * found.sum() >= standing.sum():
             return judgement
         judgement = new
