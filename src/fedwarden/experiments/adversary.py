@@ -102,7 +102,7 @@ def _unlike(n: int, rounds: int, who: str, schedule: Mapping[str, int]) -> str:
 
 def _single() -> Iterator[Case]:
     """One attacker of each kind."""
-    for name, table in {
+    kinds: dict[str, Table] = {
         "scaling x100": {"name": "scaling", "factor": 100.0},
         "Gaussian noise": {"name": "gaussian"},
         "free rider, nothing": {"name": "free_rider", "mode": "zero"},
@@ -112,7 +112,8 @@ def _single() -> Iterator[Case]:
         "adaptive, 1 attacker": {"name": "adaptive"},
         "copycat": {"name": "copy"},
         "copycat x3": {"name": "copy", "scale": 3.0},
-    }.items():
+    }
+    for name, table in kinds.items():
         yield Case(name, ({**table, "clients": [0]},), aims=table["name"] == "backdoor")
 
 
@@ -167,7 +168,8 @@ def cells(cases: Sequence[Case], table: Table, rounds: int, seeds: Sequence[int]
     for case in (c for c in cases if not c.skipped):
         for seed in seeds:
             own = {**table, "seed": seed, "train": train, "checkpoint_every": rounds, "sinks": []}
-            runs = [(attack_cell(case, seed), {"scenario": {**own, "attacks": list(case.attacks)}, "without": []})]
+            attacked: Table = {"scenario": {**own, "attacks": list(case.attacks)}, "without": []}
+            runs = [(attack_cell(case, seed), attacked)]
             if case.attacks:
                 asleep = [{**a, "start": rounds + 1} for a in case.attacks] if case.aims else []  # tells its success
                 alone = {"scenario": {**own, "attacks": asleep}, "without": list(case.attackers)}
@@ -261,9 +263,8 @@ def _outcome(case: Case, clean: Sequence[Mapping[str, Any]], of: Any, seeds: Seq
     runs = [of(attack_cell(case, seed)) for seed in seeds]
     alone = [of(alone_cell(case, seed)) for seed in seeds] if case.attacks else []
     every = [*clean, *runs, *alone]
-    for kind in ("failed", "refused"):
-        if reasons := [str(run[kind]) for run in every if kind in run]:
-            return Outcome(case, **{kind: reasons[0]})
+    if faults := [run for run in every if "failed" in run or "refused" in run]:
+        return Outcome(case, failed=faults[0].get("failed", ""), refused=faults[0].get("refused", ""))
     return Outcome(
         case,
         accuracy=tuple(r["late_accuracy"] for r in runs),
