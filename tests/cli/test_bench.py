@@ -145,7 +145,7 @@ def test_attacks_on_a_configuration_of_ones_own(call, call_json, tiny, workspace
     assert first.startswith(f"{told['held']} of 3 cases held, 1 not run; 1 seed says nothing about chance")
     assert first in (tmp_path / "pages" / "attacks.md").read_text()
     assert "label_flip" not in out  # the scenario's own attack
-    other = call_json("bench", "attacks", tiny, *SMALL, "--set", "guard.preset=none", "--case", NO_ATTACK)
+    other = call_json("bench", "attacks", tiny, *SMALL, "--set", "train.lr=0.2", "--case", NO_ATTACK)
     assert len(list((workspace / "studies").iterdir())) == 2
     assert [c["case"] for c in other["cases"]] == [NO_ATTACK]
 
