@@ -37,7 +37,7 @@ def command(
         Path | None,
         typer.Argument(help="attacks: the scenario, as for run; by default the demo's.", show_default=False),
     ] = None,
-    data: Annotated[str | None, typer.Option(help=f"defences: {' or '.join(defences.SETTINGS)}.")] = None,
+    data: Annotated[str | None, typer.Option(help=f"defences: {' (default) or '.join(defences.SETTINGS)}.")] = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's."),
