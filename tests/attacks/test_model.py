@@ -1,4 +1,4 @@
-"""Forged updates that need no more than the attackers' own, each against its definition."""
+"""Forged updates that need no optimisation, each against its definition."""
 
 from __future__ import annotations
 
@@ -65,6 +65,15 @@ def test_sybils_send_nearly_the_same():
     for row in got:
         assert float((row - 2 * mean).norm() / (2 * mean).norm()) == pytest.approx(0.01, rel=0.05)
     assert torch.equal(forge("sybil", noise=0.0), -mean.expand(3, -1))
+
+
+def test_a_copycat_sends_what_the_first_honest_client_trained():
+    others = torch.randn(4, D, generator=torch.Generator().manual_seed(1))
+    seen = View(view().own, others, torch.zeros(D), None, 2, 7)
+    assert torch.equal(forge("copy", seen), others[:1].expand(3, -1))
+    assert torch.equal(forge("copy", seen, scale=-2.0), -2.0 * others[:1].expand(3, -1))
+    alone = View(view().own, others[:0], torch.zeros(D), None, 2, 3)
+    assert torch.equal(forge("copy", alone), alone.own[:1].expand(3, -1))  # nobody honest is left to copy
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from fedwarden.cli import bench
 from fedwarden.core.errors import MissingExtra
 from fedwarden.experiments import defences, study
+from fedwarden.experiments.adversary import NO_ATTACK
 from fedwarden.experiments.study import results, results_file
 
 ASKED = ("bench", "defences", "--seeds", 1, "--rounds", 2, "--processes", 1)
@@ -97,7 +98,14 @@ def test_a_grid_without_auto_has_no_verdict_on_it(call, workspace):
 @pytest.mark.parametrize(
     ("args", "parts"),
     [
-        (["bench", "attacks"], ["'attacks'", "'defences'"]),
+        (["bench", "attack"], ["'attack'", "'defences', 'attacks'"]),
+        (["bench", "defences", "mine.toml"], ["a scenario file goes with fedwarden bench attacks"]),
+        (["bench", "--case", "copycat"], ["--case goes with fedwarden bench attacks"]),
+        (["bench", "attacks", "--defence", "Krum"], ["--defence goes with fedwarden bench defences"]),
+        (["bench", "attacks", "nowhere.toml"], ["no file at nowhere.toml"]),
+        (["bench", "attacks", "--case", "copy cat"], ["there is no case 'copy cat'; did you mean 'copycat'?"]),
+        (["bench", "attacks", "--set", "rouns=3"], ["unknown key 'rouns'", "did you mean 'rounds'?"]),
+        (["bench", "attacks", "--set", "data.dataset=digit"], ["'digit'", "did you mean 'digits'?"]),
         (["bench", "--data", "cifar"], ["there are settings for digits, mnist", "'cifar'"]),
         (["bench", "--defence", "krum"], ["there is no defence 'krum'; did you mean 'Krum'?"]),
         (["bench", "--attack", "IPM", "--attack", "sign filp"], ["no attack 'sign filp'; did you mean 'sign flip'?"]),
@@ -114,6 +122,32 @@ def test_bad_calls(call, args, parts, workspace):
     assert err.count("\n") == 1
     assert all(part in err for part in parts)
     assert not workspace.exists()
+
+
+SMALL = ("--seeds", 1, "--processes", 1, "--set", "rounds=4", "--set", "data.clients=5", "--set", "train.epochs=1")
+CASES = ("--case", "copycat", "--case", "on-off 5-5, 1 attacker", "--case", "scaling")
+
+
+def test_attacks_on_a_configuration_of_ones_own(call, call_json, tiny, workspace, tmp_path, monkeypatch):
+    """Real runs, in a thread; a second call runs nothing, another configuration runs all."""
+    monkeypatch.setattr(study, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
+    told = call_json("bench", "attacks", tiny, *SMALL, *CASES)
+    assert told["runs"] == 4  # no attack, two cases, and the honest clients alone
+    assert told["held"] + told["did_not_hold"] == 3
+    assert told["cases"][-1]["case"] == "on-off 5-5, 1 attacker"
+    assert told["cases"][-1]["verdict"] == "not run: does not pause in 4 rounds"
+    (kept,) = (workspace / "studies").iterdir()
+    before = kept.read_bytes()
+    code, out, err = call("bench", "attacks", tiny, *SMALL, *CASES, "--out", tmp_path / "pages")
+    assert (code, err) == (0, "")
+    assert kept.read_bytes() == before
+    first = out.splitlines()[0]
+    assert first.startswith(f"{told['held']} of 3 cases held, 1 not run; 1 seed says nothing about chance")
+    assert first in (tmp_path / "pages" / "attacks.md").read_text()
+    assert "label_flip" not in out  # the scenario's own attack
+    other = call_json("bench", "attacks", tiny, *SMALL, "--set", "train.lr=0.2", "--case", NO_ATTACK)
+    assert len(list((workspace / "studies").iterdir())) == 2
+    assert [c["case"] for c in other["cases"]] == [NO_ATTACK]
 
 
 def test_without_matplotlib_nothing_is_run(call, workspace, monkeypatch):

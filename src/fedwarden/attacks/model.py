@@ -1,4 +1,4 @@
-"""Forged updates that need no more than the attackers' own."""
+"""Forged updates that need no optimisation: made from the attackers' own, or taken from somebody else."""
 
 from __future__ import annotations
 
@@ -104,3 +104,18 @@ class Sybil:
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         copies = (self.scale * view.own.mean(dim=0)).expand_as(view.own)
         return copies + noise_like(copies, self.noise, rng)
+
+
+@register("attack", "copy")
+@dataclass(frozen=True)
+class Copy:
+    """The update of the first honest client of the same round, ``scale`` times as long, in place of the own one.
+
+    A guard that takes copies for Sybils turns on the client that was copied.
+    """
+
+    scale: float = 1.0
+    knowledge: ClassVar[Knowledge] = "all"
+
+    def forge(self, view: View, rng: np.random.Generator) -> Tensor:
+        return (self.scale * view.honest[0]).expand_as(view.own)

@@ -33,7 +33,7 @@ COMMANDS = {  # name: module, what it does
     "send": ("send", "Send a run's values by client and round to TensorBoard, MLflow, OpenTelemetry or Prometheus."),
     "doctor": ("doctor", "Check the workspace, and save what can be read of a damaged ledger."),
     "audit": ("audit", "What the others would see of a planned change of one client's data; simulated, in words."),
-    "bench": ("bench", "Run every defence against every attack, and write the tables and pictures."),
+    "bench": ("bench", "Run every defence against every attack, or every attack against your own configuration."),
     "reproduce": ("reproduce", "Run a study behind the documentation's tables."),
     "tune": ("tune", "Search for PID coefficients on a scenario: train once per seed, then only replay."),
 }

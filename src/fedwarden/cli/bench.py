@@ -1,31 +1,56 @@
-"""``fedwarden bench``: every defence against every attack."""
+"""``fedwarden bench``: every defence against every attack, or every attack against one's own configuration."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from ..core.config import override, read_toml
 from ..core.errors import ConfigError, nearest
-from ..experiments import defences
+from ..experiments import adversary, defences
 from ..experiments.pictures import drawing
-from ..experiments.study import collect, results, results_file
+from ..experiments.study import Cell, Table, collect, results, results_file
 from ..sim import limits
+from ..sim.federation import Federation
+from ..sim.scenario import load_scenario
 from ..store.ledger import home
-from .common import AsJson, Home, emit, out, progress
+from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
+from .demo import SCENARIO
+
+Found = list[dict[str, Any]]
+Run = Callable[[Table], dict[str, Any]]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command(name="bench")
 def command(
-    what: Annotated[Literal["defences"], typer.Argument(help="The grid to run.")] = "defences",
-    data: Annotated[str, typer.Option(help=f"One of: {', '.join(defences.SETTINGS)}.")] = "digits",
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of every cell, from seed 0 on.")] = 5,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of every run.")] = 30,
-    defence: Annotated[list[str] | None, typer.Option(help="Only this defence; may be repeated.")] = None,
-    attack: Annotated[list[str] | None, typer.Option(help="Only this attack; may be repeated.")] = None,
+    what: Annotated[
+        Literal["defences", "attacks"],
+        typer.Argument(help="The grid of defences, or attacks on a configuration of your own."),
+    ] = "defences",
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="attacks: the scenario, as for run; by default the demo's.", show_default=False),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help=f"defences: {' (default) or '.join(defences.SETTINGS)}.")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds of every run; by default 30, or the scenario's.")
+    ] = None,
+    defence: Annotated[list[str] | None, typer.Option(help="defences: only this one; may be repeated.")] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="defences: only this attack; may be repeated.")] = None,
+    case: Annotated[
+        list[str] | None, typer.Option(help="attacks: only this case, or those with these words; may be repeated.")
+    ] = None,
+    settings: Settings = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
     ] = None,
@@ -35,8 +60,95 @@ def command(
 ) -> None:
     """Run a grid of defences, attacks, shares of attackers and heterogeneity, and write its tables and pictures.
 
+    With `attacks`, run the adversary's suite against your own scenario instead: its attacks are replaced by each case
+    in turn, all else is yours. Says how many cases held, and what got through.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
+    place = workspace or home()
+    if what == "attacks":
+        _only("defences", data=data, defence=defence, attack=attack)
+        chosen = [*(settings or ()), *(() if rounds is None else (f"rounds={rounds}",))]
+        return _attacks(file, chosen, seeds or 3, case or (), limits.processes(processes), folder, as_json, place)
+    _only("attacks", file=file, case=case, set=settings)
+    return _defences(
+        data or "digits", seeds or 5, rounds or 30, defence, attack, limits.processes(processes), folder, as_json, place
+    )
+
+
+def _only(what: str, **given: object) -> None:
+    """Refuse options of the other bench."""
+    for name, value in given.items():
+        if value is not None:
+            spelt = "a scenario file" if name == "file" else f"--{name}"
+            raise ConfigError(f"{spelt} goes with fedwarden bench {what}")
+
+
+def _run(name: str, wanted: Sequence[tuple[Cell, Table]], place: Path, processes: int, run: Run | None = None) -> Found:
+    """Run what has no result yet, with a progress bar."""
+    with progress() as bar:
+        task = bar.add_task(name, total=len(wanted), status="")
+        for done in collect(name, wanted, place, processes, run):
+            bar.update(task, completed=done, status=f"{done} of {len(wanted)}")
+    return results(place, name, wanted)
+
+
+def _attacks(
+    file: Path | None,
+    settings: Sequence[str],
+    seeds: int,
+    asked: Sequence[str],
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+    place: Path,
+) -> None:
+    own = {**override(read_toml(file or SCENARIO), settings), "attacks": []}
+    scenario = load_scenario(own)
+    cases = adversary.choose(adversary.suite(scenario.data.clients, scenario.rounds), asked)
+    Federation(scenario)  # what is wrong with it is said now, before anything is run
+    name, numbers = adversary.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
+    found = _run(name, adversary.cells(cases, own, scenario.rounds, numbers), place, processes, adversary.play)
+    told = adversary.outcomes(cases, found, numbers)
+    target = folder or place / "bench" / name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / "attacks.md"
+    path.write_text(adversary.page(told, scenario, seeds) + "\n", encoding="utf-8")
+    broken, held, left = adversary.ranked(told)
+    if as_json:
+        counts = {"held": len(held), "did_not_hold": len(broken), "not_run": len(left)}
+        listed = [adversary.as_json(outcome) for outcome in (*broken, *held, *left)]
+        return emit({**counts, "runs": len(found), "seeds": list(numbers), "page": str(path), "cases": listed})
+    out.print(adversary.headline(told, seeds), style="bold", soft_wrap=True)
+    for title, group in (("Did not hold", broken), ("Held", held), ("Not run", left)):
+        if group:
+            shown = table(*_two_lines(adversary.HEADER), title=f"\n{title}", left=(0, len(adversary.HEADER) - 1))
+            for outcome in group:
+                shown.add_row(*map(safe, adversary.row(outcome)))
+            out.print(shown)
+    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
+    if worst := next((o.case for o in broken if o.case.attacks), None):
+        words = [w for s in (*settings, adversary.setting(worst.attacks)) for w in ("--set", s)]
+        hint(f"fedwarden run {shlex.join([str(file or SCENARIO), *words])}  # the worst, round by round", folder=place)
+    return None
+
+
+def _two_lines(header: Sequence[str]) -> list[str]:
+    """Headings that leave room: the last word on a line of its own, and all of the same height."""
+    return ["\n".join(h.rsplit(" ", 1)) if " " in h else f"\n{h}" for h in header]
+
+
+def _defences(
+    data: str,
+    seeds: int,
+    rounds: int,
+    defence: Sequence[str] | None,
+    attack: Sequence[str] | None,
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+    place: Path,
+) -> None:
     if data not in defences.SETTINGS:
         raise ConfigError(f"there are settings for {', '.join(defences.SETTINGS)}; got {data!r}")
     for kind, given, known in (
@@ -52,13 +164,8 @@ def command(
         for cell, table in defences.cells(range(seeds), data, rounds)
         if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attack)
     ]
-    name = f"{what}-{data}-{rounds}"
-    place = workspace or home()
-    with progress() as bar:
-        task = bar.add_task(name, total=len(wanted), status="")
-        for done in collect(name, wanted, place, limits.processes(processes)):
-            bar.update(task, completed=done, status=f"{done} of {len(wanted)}")
-    found = results(place, name, wanted)
+    name = f"defences-{data}-{rounds}"
+    found = _run(name, wanted, place, processes)
     target = folder or place / "bench" / name
     target.mkdir(parents=True, exist_ok=True)
     (target / "defences.md").write_text(defences.page(found) + "\n")

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from ..sim.federation import simulate
+from ..sim.federation import Federation, simulate
 from ..sim.scenario import load_scenario
 
 Cell = Mapping[str, Any]
@@ -34,11 +34,11 @@ Table = Mapping[str, Any]
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
 
 
-def one(table: Table) -> dict[str, Any]:
-    """Run one scenario in a workspace of its own and return its summary."""
+def one(table: Table, on_start: Callable[[int, Federation], None] | None = None) -> dict[str, Any]:
+    """Run one scenario in a workspace of its own and return its summary; ``on_start`` may change the federation."""
     torch.set_num_threads(1)
     with TemporaryDirectory(prefix="fedwarden-") as folder:
-        result = simulate(load_scenario(table), Path(folder))
+        result = simulate(load_scenario(table), Path(folder), on_start=on_start)
     last = result.records[-1].metrics
     late = [r.metrics["accuracy"] for r in result.records[-LATE:]]
     return {
