@@ -111,8 +111,7 @@ class Guarded(Strategy):
             arrays = self._continue(initial_arrays)
             rest = max(0, num_rounds - self.done)
             follow = None if evaluate_fn is None else self._following(evaluate_fn)
-            if isinstance(grid, HttpGrid):
-                grid = self.grid = cast(Grid, OneByOne(grid))
+            self.grid = grid = cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
             result = super().start(grid, arrays, rest, timeout, train_config, evaluate_config, follow)
             self._send()
         except BaseException as error:
