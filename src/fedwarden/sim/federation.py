@@ -162,7 +162,10 @@ class Federation:
         def accepted(models: Tensor) -> Mask:
             record = copy(self.warden).step(self._cohort(t, chosen, models)).record
             refused = {r.client_id for r in record.rejected}
-            return np.array([c not in refused for c in chosen], dtype=bool) & ~record.flagged
+            fleeting = {w.name for w in self.warden.watches if w.fleeting}
+            doubts = [w.flagged for w in record.watches if w.name in fleeting]
+            let_in = np.array([c not in refused for c in chosen], dtype=bool)
+            return np.asarray(let_in & ~np.any([record.flagged, *doubts], axis=0))
 
         notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted))
         for i, client in enumerate(chosen):
