@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -178,6 +178,8 @@ class Monitor:
         """How to continue after Ctrl-C or a signal."""
         if self.run is None:
             return "interrupted before the first round; nothing was recorded"
+        with suppress(FedwardenError), reader(home) as ledger:  # a round may be committed and not yet told
+            self.done = ledger.last_round(self.run)
         return f"interrupted after round {self.done} of {self.rounds}; {self.continued(home)}"
 
     def continued(self, home: Path | None) -> str:
