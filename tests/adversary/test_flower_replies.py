@@ -123,14 +123,21 @@ class Fuzz:
         if not kept:
             return close(arrays, self.fair[base])
 
+        sent = {node: self.made[node] for node in NODES} | {
+            node: {name: by_numpy(originals[node][name]).astype(np.float32) for name in self.made[node]}
+            for node in kept
+        }
+        start = state(first_message().content["arrays"])
+        lengths = {n: np.sqrt(sum(float(((v - start[k]) ** 2).sum()) for k, v in a.items())) for n, a in sent.items()}
+        longest = 1.5 * sorted(lengths.values())[(len(lengths) - 1) // 2]  # longer updates are shortened to it
+
         def alike(node):
             """An honest client that sent the same numbers."""
             count = {"num-examples": weights[str(node)]}
             given = replies[node][0].content["metrics"] if node in kept else {"train_loss": 0.5, "norm_bit": 1}
             metrics = {key: float(value) for key, value in given.items()}
-            arrays = self.made[node]
-            if node in kept:
-                arrays = {name: by_numpy(originals[node][name]).astype(np.float32) for name in arrays}
+            factor = np.float32(min(1.0, longest / lengths[node]))
+            arrays = {k: np.asarray(start[k] + factor * (v - start[k]), np.float32) for k, v in sent[node].items()}
             return lambda m: [Message(content(arrays, {**metrics, **count}), reply_to=m)]
 
         expected, _ = one_round(BASES[base](), {node: alike(node) for node in [*NODES, *kept]})
