@@ -93,7 +93,9 @@ def count_fault(count: float) -> str | None:
     """
     if not np.isfinite(count) or count <= 0:
         return f"claims {count:g} examples; expected a positive number"
-    return f"claims {count:g} examples; expected at least {SMALLEST:g}" if count < SMALLEST else None
+    if not SMALLEST <= count <= LARGEST:
+        return f"claims {count:g} examples; expected {SMALLEST:g} to {LARGEST:g}"
+    return None
 
 
 def clip_counts(counts: Scores, ratios: Scores, shares: Scores) -> Scores:

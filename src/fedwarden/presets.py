@@ -33,10 +33,10 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
 
     Five watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
-    direction. One speaks at once, of updates ten times farther out than the median. Two keep who leaps from its habits,
-    or lies twice as far out as is allowed, out of the round alone. Where the server holds a probe, evidence of moved
-    representations is gathered too. Updates longer than ``shorten`` times the median one are shortened to that, and
-    clients that send the same have one vote.
+    direction. Three keep a client out of the round alone: one that lies ten times farther out than the median, or twice
+    as far as is allowed, or leaps from its habits. No single round excludes anybody for good. Where the server holds a
+    probe, evidence of moved representations is gathered too. Updates longer than ``shorten`` times the median one are
+    shortened to that, and clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
@@ -45,7 +45,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     watches = [
         Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
         Watch("direction", direction, gathered, start_round=1, name="direction"),
-        Watch("relative_distance", "raw", once, start_round=1, name="gross"),
+        Watch("relative_distance", "raw", once, start_round=1, name="gross", fleeting=True),
         Watch("relative_distance", far, let_in, start_round=1, name="far", fleeting=True),
         Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
         Watch(

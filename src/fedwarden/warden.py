@@ -203,32 +203,36 @@ def decide(
         flagged, doubted = new.flagged & good, new.doubted & good
 
 
-def shortening(lengths: Scores, kept: Mask, ratio: float | None) -> Scores:
-    """The factors that bring updates down to some times the median length of those that are kept.
+def shortening(lengths: Scores, standing: Mask, ratio: float | None) -> Scores:
+    """The factors that bring updates down to some times the median length of the clients in good standing.
 
-        f_i = min(1, ratio * lower median over kept j of ||x_j|| / ||x_i||)
+        f_i = min(1, ratio * lower median over those j of ||x_j|| / ||x_i||)
+
+    Whoever is left out of the round counts here: with tiny updates a minority could otherwise shorten all to nothing.
 
     >>> shortening(np.array([1.0, 2.0, 8.0]), np.ones(3, bool), ratio=2.0).tolist()
     [1.0, 1.0, 0.5]
     """
-    if ratio is None or math.isinf(ratio):
+    if ratio is None or math.isinf(ratio) or not standing.any():
         return np.ones(len(lengths))
-    limit = ratio * float(np.quantile(lengths[kept], 0.5, method="lower"))
+    limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
     return np.divide(limit, lengths, out=np.ones(len(lengths)), where=lengths > limit)
 
 
 def one_vote(weights: Scores, counts: Scores, leaders: NDArray[np.int_]) -> tuple[Scores, Scores]:
     """Weights and counts in which the first of some copies that is not left out stands for all of them.
 
-    Its count is the largest of theirs: whoever copies a client must not take weight from it.
+    Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have
+    an honest client among them, whose update may count for all of them.
 
-    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0]), np.array([9.0, 5.0, 7.0, 3.0]), np.array([0, 0, 0, 3]))
-    (array([0., 1., 0., 1.]), array([9., 7., 7., 3.]))
+    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]))
+    (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
     """
     weights, counts = weights.copy(), counts.copy()
     for leader in np.unique(leaders):
-        group = np.flatnonzero((leaders == leader) & (weights > 0))
-        if len(group) > 1:
+        alike = leaders == leader
+        group = np.flatnonzero(alike & (weights > 0))
+        if len(group) > 1 and 2 * alike.sum() <= len(leaders):
             counts[group[0]] = counts[group].max()
             weights[group[1:]] = 0.0
     return weights, counts
@@ -464,7 +468,7 @@ class Warden:
         counts, kept = cohort.num_examples.copy(), weights > 0
         counts[kept] = self.admission.clip([c for c, k in zip(cohort.client_ids, kept, strict=True) if k], counts[kept])
         updates = cohort.updates
-        factors = shortening(updates.lengths(), kept, self.shorten)
+        factors = shortening(updates.lengths(), cohort.trusted, self.shorten)
         if (factors < 1).any():
             updates = updates.mixed(np.diag(factors))
         try:
@@ -538,7 +542,8 @@ def judgement_notes(
         notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
     for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
         names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
-        notes.append(f"clients {listed(names)} sent the same update: they share one vote")
+        so = "share one vote" if 2 * len(names) <= len(leaders) else "are judged as one"
+        notes.append(f"clients {listed(names)} sent the same update: they {so}")
     voters = len(np.unique(leaders[[c not in judgement.memory.excluded for c in client_ids]]))
     if guard.watches and voters < guard.quorum:
         notes.append(

@@ -154,6 +154,7 @@ def mend(
     template: Template,
     updates: Updates,
     kept: Mask,
+    standing: Mask,
     limits: Admission,
     shorten: float | None,
 ) -> None:
@@ -162,7 +163,7 @@ def mend(
     They get the buffers that most agree on, and those that are too long are shortened.
     """
     base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
-    factors = shortening(updates.lengths(), kept, shorten)
+    factors = shortening(updates.lengths(), standing, shorten)
     agreed = updates.agreed(kept)[0] if limits.buffers == "median" else torch.empty(0)
     loose = (
         dict(zip(updates.buffers, agreed.split([b - a for a, b in updates.buffers]), strict=True))

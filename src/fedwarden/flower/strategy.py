@@ -157,7 +157,9 @@ class Guarded(Strategy):
             loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
             weigh(kept, counts[counts > 0], self._weight_key, loss_key)
             if kept:
-                mend(letters, self.template, cohort.updates, counts > 0, limits, self.warden.shorten)
+                out = known | {r.client_id for r in record.rejected}
+                standing = np.array([c not in out for c in cohort.client_ids], dtype=bool)
+                mend(letters, self.template, cohort.updates, counts > 0, standing, limits, self.warden.shorten)
             arrays, metrics = self._delegate(t, kept, notes)
             counts = counts / (counts.sum() or 1.0)
         weights = np.zeros(len(counts)) if arrays is None else counts
