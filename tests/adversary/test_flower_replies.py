@@ -100,7 +100,8 @@ class Fuzz:
                 self.sent += 1
                 replies[node] = self.fuzzer.reply(message, self.made[node])
                 with suppress(Exception):
-                    originals[node] = {k: a.data for k, a in replies[node][0].content["arrays"].items()}
+                    (arrays,) = replies[node][0].content.array_records.values()
+                    originals[node] = {k: a.data for k, a in arrays.items()}
                 return replies[node]
 
             return answer
@@ -123,13 +124,16 @@ class Fuzz:
         if not kept:
             return close(arrays, self.fair[base])
 
+        refused = {r.client_id for r in record.rejected}
         sent = {node: self.made[node] for node in NODES} | {
             node: {name: by_numpy(originals[node][name]).astype(np.float32) for name in self.made[node]}
-            for node in kept
+            for node in BADS
+            if node in kept or (str(node) in weights and str(node) not in refused)
         }
         start = state(first_message().content["arrays"])
         lengths = {n: np.sqrt(sum(float(((v - start[k]) ** 2).sum()) for k, v in a.items())) for n, a in sent.items()}
-        longest = 1.5 * sorted(lengths.values())[(len(lengths) - 1) // 2]  # longer updates are shortened to it
+        judged = sorted(length for node, length in lengths.items() if str(node) not in refused)
+        longest = 1.5 * judged[(len(judged) - 1) // 2]
 
         def alike(node):
             """An honest client that sent the same numbers."""
