@@ -76,7 +76,7 @@ def run(caplog):
     guarded = Guarded(flower.FedAvg(), name=f"run{HOSTILE}".encode("utf-8", "replace").decode(),
                       client_name=lambda node: f"{node}{HOSTILE}")  # fmt: skip
     caplog.set_level(logging.INFO, "flwr")
-    guarded.start(LocalGrid(crowd), model(), 2)
+    guarded.start(LocalGrid(crowd), model(), 4)
     assert len(guarded.warden.excluded) == 1
     return [record.getMessage() for record in caplog.records]
 
