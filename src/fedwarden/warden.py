@@ -24,6 +24,7 @@ from .admission import (
     size_faults,
     type_notes,
 )  # fmt: skip
+from .aggregators.clipping import shrink
 from .core.errors import ConfigError
 from .core.html import facts
 from .core.linalg import copy_leaders, squared_distances
@@ -216,7 +217,7 @@ def shortening(lengths: Scores, standing: Mask, ratio: float | None) -> Scores:
     if ratio is None or math.isinf(ratio) or not standing.any():
         return np.ones(len(lengths))
     limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
-    return np.divide(limit, lengths, out=np.ones(len(lengths)), where=lengths > limit)
+    return shrink(lengths, limit)
 
 
 def one_vote(weights: Scores, counts: Scores, leaders: NDArray[np.int_]) -> tuple[Scores, Scores]:
