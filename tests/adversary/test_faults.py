@@ -11,13 +11,13 @@ import random
 import signal
 import time
 import tomllib
-from threading import Event, Thread
 
 import pytest
 import torch
 
 from fedwarden.core.errors import FedwardenError
 from fedwarden.sim.federation import checkpoint, simulate
+from fedwarden.sim.pool import FRUITLESS
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger, LedgerError
 
@@ -106,38 +106,36 @@ def test_a_hundred_kills(start, file, tmp_path, committed, contents, chance, eve
 
 
 @pytest.mark.slow
-def test_workers_that_are_killed_stopped_and_slowed(start, file, tmp_path, contents, chance, workers_of):
-    """Faults come every few tenths of a second for as long as the run lasts."""
-    run = ["run", file, "--quiet", "--set", "rounds=60", "--set", "train.epochs=10", "--home"]
-    assert start(*run, tmp_path / "whole").wait() == 0
-    done, faults = Event(), {"killed": 0, "stopped": 0, "slowed": 0}
-
-    def disturb():
-        time.sleep(6.0)  # importing torch
-        while not done.wait(chance.uniform(0.1, 3.0)):
-            for worker in workers_of():
-                what = chance.choice(list(faults))
-                try:
-                    os.kill(worker, signal.SIGKILL if what == "killed" else signal.SIGSTOP)
-                    if what == "slowed":
-                        time.sleep(chance.uniform(0.1, 0.5))
-                        os.kill(worker, signal.SIGCONT)
-                    faults[what] += 1
-                except ProcessLookupError:  # replaced meanwhile
-                    continue
-
-    thread = Thread(target=disturb)
-    call = start(*run, tmp_path / "home")
-    thread.start()
-    try:
-        code = call.wait()
-    finally:
-        done.set()
-        thread.join()
-    print(f"workers: {faults}")
-    assert code == 0, call.lines()
-    assert sum(faults.values()) >= 3
-    assert contents(tmp_path / "home") == contents(tmp_path / "whole")
+def test_workers_that_are_killed_stopped_and_slowed(
+    start, file, tmp_path, committed, contents, chance, workers_of, eventually
+):
+    """Ten faults, or fewer where a worker is given up that died too often before it was of use; then a clean stop."""
+    home, faults = tmp_path / "home", {"killed": 0, "stopped": 0, "slowed": 0}
+    call = start("run", file, "--quiet", "--home", home)
+    eventually(workers_of)
+    seen = time.monotonic()
+    while sum(faults.values()) < 10 and time.monotonic() - seen < 20.0:
+        time.sleep(chance.choice([0.2, 1.0, 5.0]) * chance.random())
+        for worker in workers_of():
+            seen = time.monotonic()
+            what = chance.choice(list(faults))
+            try:
+                os.kill(worker, signal.SIGKILL if what == "killed" else signal.SIGSTOP)
+                if what == "slowed":
+                    time.sleep(chance.uniform(0.1, 0.5))
+                    os.kill(worker, signal.SIGCONT)
+                faults[what] += 1
+            except ProcessLookupError:  # replaced meanwhile
+                continue
+    call.kill(signal.SIGTERM)
+    assert call.wait() == 128 + signal.SIGTERM, call.lines()
+    rounds = committed(home) + 3
+    print(f"workers: {faults}; {rounds} rounds")
+    assert sum(faults.values()) >= FRUITLESS
+    for folder in (home, tmp_path / "whole"):
+        call = start("run", file, "--home", folder, "--quiet", "--set", f"rounds={rounds}", *resumed(folder))
+        assert call.wait() == 0, call.lines()
+    assert contents(home) == contents(tmp_path / "whole")
 
 
 @pytest.mark.slow
