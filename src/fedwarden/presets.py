@@ -54,7 +54,9 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         ),
     ]  # fmt: skip
     mean = {"name": "mean", "weighted": weighted}
-    return Warden(watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, shorten=shorten)
+    return Warden(
+        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, majority=2 / 3, shorten=shorten
+    )
 
 
 @register("preset", "watch")

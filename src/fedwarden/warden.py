@@ -84,6 +84,7 @@ class Memory:
     tests: tuple[int, ...]
     excluded: Mapping[str, int]
     aggregator: Mapping[str, Any]
+    known: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,9 @@ class Guard:
 
     ``remeasure`` measures again without the clients just flagged, so that they do not pull the centre. With
     ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
-    different updates of clients in good standing have come. Updates longer than ``shorten`` times the median one of
-    those that are kept are shortened to that.
+    different updates of clients in good standing have come. Nobody is excluded for good in a round in which less than
+    ``majority`` of these is beyond question, nor where half of all clients that were ever seen would be: those flagged
+    are left out of that round. Updates longer than ``shorten`` times the median one are shortened to that.
     """
 
     watches: tuple[Watch, ...]
@@ -102,18 +104,21 @@ class Guard:
     remeasure: bool = False
     share_copies: bool = False
     quorum: int = 1
+    majority: float = 0.0
     shorten: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What the watches and the policy make of one round's measurements; ``doubted`` are left out of it alone."""
+    """What the watches make of one round's measurements; ``doubted`` are left out of it alone."""
 
     memory: Memory
     watches: tuple[WatchRecord, ...]
     flagged: Mask
     doubted: Mask
-    weights: Scores
+    severity: Scores
+    weights: Scores = field(default_factory=lambda: np.zeros(0))
+    spared: Mask = field(default_factory=lambda: np.zeros(0, bool))
 
 
 def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
@@ -166,9 +171,37 @@ def judge(
         replace(r, flagged=r.flagged & doubted) if w.fleeting else r
         for r, w in zip(records, guard.watches, strict=True)
     ]  # who is flagged for good is in no doubt
-    excluded, weights = guard.policy.step(memory.excluded, Decision(client_ids, flagged, severity, doubted))
-    after = replace(memory, histories=tuple(histories), tests=tuple(tests), excluded=excluded)
-    return Judgement(after, tuple(records), flagged, doubted, weights)
+    after = replace(memory, histories=tuple(histories), tests=tuple(tests))
+    return Judgement(after, tuple(records), flagged, doubted, severity)
+
+
+def conclude(
+    guard: Guard, before: Memory, judgement: Judgement, client_ids: tuple[str, ...], voters: Mask
+) -> Judgement:
+    """Let the policy act on what was judged, unless the majority that it rests on is too slim.
+
+    A slim majority may be a minority that gathers around one honest client and so makes the others look odd: these are
+    left out of the round, and nothing of it is held against them later. In question are those flagged or doubted, and
+    who is half way to being flagged.
+    """
+    memory, flagged, doubted = judgement.memory, judgement.flagged, judgement.doubted
+    question = flagged | doubted
+    for watch, record in zip(guard.watches, judgement.watches, strict=True):
+        if not watch.fleeting:
+            question = question | (record.scores > max(record.threshold / 2, 0.0))
+    known = memory.known | set(client_ids)
+    gone = {*memory.excluded, *(c for c, f in zip(client_ids, flagged, strict=True) if f)}
+    slim = (voters & ~question).sum() < guard.majority * voters.sum() or 2 * len(gone) >= len(known)
+    spared = flagged & (guard.majority > 0 and bool(slim))
+    spared &= np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    decision = Decision(client_ids, flagged & ~spared, judgement.severity, doubted | spared)
+    excluded, weights = guard.policy.step(memory.excluded, decision)
+    names = [client_ids[i] for i in np.flatnonzero(spared).tolist()]
+    histories = tuple(_restored(now, past, names) for now, past in zip(memory.histories, before.histories, strict=True))
+    after = replace(
+        memory, histories=histories, excluded=excluded, known=known if guard.majority else memory.known
+    )  # fmt: skip
+    return replace(judgement, memory=after, weights=weights, spared=spared & (weights == 0))
 
 
 def decide(
@@ -197,11 +230,12 @@ def decide(
         new = judge(guard, memory, round, client_ids, signals, trusted, decides, flagged, doubted)
         found = new.flagged & standing
         if judgement is not None and 2 * found.sum() >= standing.sum():
-            return judgement
+            break
         judgement = new
         if not guard.remeasure or (found == standing & ~trusted).all():
-            return judgement
+            break
         flagged, doubted = new.flagged & good, new.doubted & good
+    return conclude(guard, memory, judgement, client_ids, standing)
 
 
 def shortening(lengths: Scores, standing: Mask, ratio: float | None) -> Scores:
@@ -261,8 +295,9 @@ class Warden:
         share_copies: bool = False,
         quorum: int = 1,
         shorten: float | None = None,
+        majority: float = 0.0,
     ) -> None:
-        """For ``combine``, ``remeasure``, ``share_copies``, ``quorum`` and ``shorten`` see :class:`Guard`."""
+        """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
         if combine not in ("any", "all", "vote"):
             raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
         self.watches = tuple(w for w in watches if not w.optional)
@@ -275,6 +310,7 @@ class Warden:
         self.combine: Combine = combine
         self.admission = admission or Admission()
         self.remeasure, self.share_copies, self.quorum, self.shorten = remeasure, share_copies, quorum, shorten
+        self.majority = majority
         self.trial: Trial | None = None
         self.memory = self._blank()
         self.recent: deque[RoundRecord] = deque(maxlen=RECENT)
@@ -290,8 +326,9 @@ class Warden:
     def guard(self) -> Guard:
         """How this warden judges a round, as a value."""
         return Guard(
-            self.watches, self.policy, self.combine, self.remeasure, self.share_copies, self.quorum, self.shorten
-        )
+            self.watches, self.policy, self.combine, self.remeasure, self.share_copies, self.quorum, self.majority,
+            self.shorten,
+        )  # fmt: skip
 
     @property
     def excluded(self) -> tuple[str, ...]:
@@ -370,13 +407,17 @@ class Warden:
             "tests": list(m.tests),
             "excluded": dict(m.excluded),
             "aggregator": dict(m.aggregator),
+            "known": sorted(m.known),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another warden of the same configuration stood."""
         if len(state["histories"]) != len(self.watches):
             raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {len(state['histories'])}")
-        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], state["aggregator"])
+        known = frozenset(state.get("known", ()))
+        self.memory = Memory(
+            tuple(state["histories"]), tuple(state["tests"]), state["excluded"], state["aggregator"], known
+        )
 
     def __repr__(self) -> str:
         names = ", ".join(w.name for w in self.watches)
@@ -541,6 +582,9 @@ def judgement_notes(
     for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
         words = [r.words for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
         notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
+    if judgement.spared.any():
+        spared = listed([client_ids[i] for i in np.flatnonzero(judgement.spared).tolist()])
+        notes.append(f"{spared} would be excluded, but too few are beyond question: left out of this round alone")
     for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
         names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
         so = "share one vote" if 2 * len(names) <= len(leaders) else "are judged as one"
@@ -558,6 +602,12 @@ def _of_leaders(signal: Scores | Reading, leaders: NDArray[np.int_]) -> Reading:
     """A signal in which every copy has the values of its leader."""
     values, parts = (signal.values, signal.parts) if isinstance(signal, Reading) else (signal, {})
     return Reading(values[leaders], {name: part[leaders] for name, part in parts.items()})
+
+
+def _restored(now: Mapping[str, Any], past: Mapping[str, Any], client_ids: Sequence[str]) -> Mapping[str, Any]:
+    """A history in which these clients stand as they did before."""
+    kept = {c: value for c, value in now.items() if c not in client_ids}
+    return kept | {c: past[c] for c in client_ids if c in past} if client_ids else now
 
 
 def _zeros(cohort: Cohort) -> torch.Tensor:

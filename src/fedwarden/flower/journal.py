@@ -32,7 +32,7 @@ from .records import Template
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 ENGINE = "flower"
-HOW = ("combine", "remeasure", "share_copies", "quorum", "shorten")  # a warden judges
+HOW = ("combine", "remeasure", "share_copies", "quorum", "majority", "shorten")  # a warden judges
 CHANGING = ("clipping_norm",)  # the numbers that a strategy changes as it goes; all else that changes are arrays
 NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
 

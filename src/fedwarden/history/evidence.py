@@ -26,6 +26,7 @@ BLANK = Memory()
 LEAP = 5.0  # times the usual wobble that a leap is
 LEAP_FROM = 3  # rounds after which a client has a habit
 RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
+ACCEPT = 0.01  # and of one that is a leap: who drifts away must not make a habit of it
 
 
 def lower_spread(means: Scores) -> float:
@@ -163,14 +164,14 @@ class Excess:
         normal = np.ones(len(values), bool) if trusted is None or not trusted.any() else trusted
         means = update_means(means, rounds, values)
         scores = values / (2 * allowance(means[normal], self.alpha, self.effect))
-        known = rounds >= LEAP_FROM
+        known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
         if (known & normal).any():
-            leaps = leap(values, levels, float(np.median(wobbles[known & normal])), self.effect)
+            leaps = leap(values, levels, float(np.median(wobbles[known & normal])), self.effect) * known
             scores = np.where(known, np.maximum(scores, leaps), scores)
         first = rounds == 0
         off = np.where(first, 0.0, values - levels)
         wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
-        levels = np.where(first, values, levels + np.where(off > 0, RISE, FALL) * off)
+        levels = np.where(first, values, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
         columns = (c.tolist() for c in (means, levels, wobbles, rounds + 1))
         now = map(Habit._make, zip(*columns, strict=True))
         return {**state, **dict(zip(client_ids, now, strict=True))}, np.asarray(scores, dtype=np.float64)

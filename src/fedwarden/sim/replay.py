@@ -130,6 +130,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         "remeasure": warden.remeasure,
         "share_copies": warden.share_copies,
         "quorum": warden.quorum,
+        "majority": warden.majority,
         "shorten": warden.shorten or math.inf,
         "watches": [
             {

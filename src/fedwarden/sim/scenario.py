@@ -171,6 +171,7 @@ class GuardConfig(Strict):
     remeasure: bool | None = None
     share_copies: bool | None = None
     quorum: int | None = Field(None, ge=1)
+    majority: float | None = Field(None, ge=0, lt=1)
     shorten: float | None = Field(None, gt=0)
     admission: AdmissionConfig = AdmissionConfig()
 
@@ -185,6 +186,7 @@ class GuardConfig(Strict):
             remeasure=base.remeasure if self.remeasure is None else self.remeasure,
             share_copies=base.share_copies if self.share_copies is None else self.share_copies,
             quorum=base.quorum if self.quorum is None else self.quorum,
+            majority=base.majority if self.majority is None else self.majority,
             shorten=base.shorten if self.shorten is None else self.shorten,
         )
 
