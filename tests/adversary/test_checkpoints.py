@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from fedwarden.cli import main
-from fedwarden.sim.federation import checkpoint_path, simulate
+from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import Scenario
-from fedwarden.store.checkpoint import CheckpointError, load, save
+from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, load, save
 from fedwarden.store.ledger import Ledger
 
 SEED = 20261115

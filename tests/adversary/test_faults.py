@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from fedwarden.core.errors import FedwardenError
-from fedwarden.sim.federation import checkpoint, simulate
+from fedwarden.sim.federation import simulate
 from fedwarden.sim.pool import FRUITLESS
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.store import checkpoint
 from fedwarden.store.ledger import Ledger, LedgerError
 
 SCENARIO = """

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import scipy
 import torch
 from torch import Tensor
 
@@ -24,10 +22,9 @@ from ..core.stats import Mask
 from ..core.types import Cohort, RoundRecord, Server
 from ..core.updates import Updates
 from ..sinks.feed import Live
-from ..store import checkpoint
-from ..store.checkpoint import CheckpointError, checkpoint_path
-from ..store.claim import claim
-from ..store.ledger import Ledger, LedgerError, Run
+from ..store.checkpoint import CheckpointError
+from ..store.ledger import Run
+from ..store.recorder import Recorder
 from .adversary import Adversary, Round
 from .data import Dataset
 from .engine import Engine, choose_group, one_thread
@@ -260,50 +257,29 @@ def simulate(
 
     ``engine`` signs the run; its ``trainer``, if it has one, trains the clients.
     """
-    with Ledger(folder) as ledger, ExitStack() as held:
-        federation, live = Federation(scenario), Live(sink.build() for sink in scenario.sinks)
+    live = Live(sink.build() for sink in scenario.sinks)
+    with Recorder(folder, live, scenario.checkpoint_every, scenario.rounds) as recorder:
+        federation = Federation(scenario)
         notes: tuple[str, ...] = ()
         if resume is None:
-            run = ledger.start(scenario.name, engine, scenario.model_dump(mode="json"), versions())
-            held.enter_context(claim(ledger.folder, run))
+            recorder.start(scenario.name, engine, scenario.model_dump(mode="json"))
         else:
-            found = ledger.run(resume)
-            held.enter_context(claim(ledger.folder, found.id))
-            run, notes = _continue(ledger, found, federation)
-        try:
-            if on_start:
-                on_start(run, federation)
-            for record in federation.play(trainer):
-                record, notes = replace(record, notes=(*notes, *record.notes)), ()
-                if record.round % scenario.checkpoint_every == 0 or record.round == scenario.rounds:
-                    checkpoint.save(checkpoint_path(ledger.folder, run, record.round), federation.state_dict())
-                ledger.append(run, record)
-                if said := live.send(ledger, run):
-                    record = replace(record, notes=(*record.notes, *said))
-                    ledger.append(run, record)
-                checkpoint.forget(ledger.folder, run, record.round)
-                if on_round:
-                    on_round(record)
-        except BaseException as error:
-            state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            _mark(ledger, run, state)
-            live.close(state)
-            raise
-        records = ledger.records(run)
+            found = recorder.ledger.run(resume)
+            _, notes = recorder.resume(found, _same(found, scenario), partial(_restore, federation))
+        if on_start:
+            on_start(recorder.run, federation)
+        for record in federation.play(trainer):
+            record, notes = replace(record, notes=(*notes, *record.notes)), ()
+            recorder.commit(record, federation.state_dict)
+            record = recorder.send(record)
+            if on_round:
+                on_round(record)
+        records = recorder.ledger.records(recorder.run)
         truth = scenario.truth()
         caught = detection(records, truth)
         summary = summarise(records, caught, truth, scenario.target, scenario.target_loss)
-        ledger.finish(run, "done", summary)
-        live.close("done")
-        return Result(run, scenario.name, records, caught, summary, federation.params)
-
-
-def _mark(ledger: Ledger, run: int, state: str) -> None:
-    """Note how a run ended; a full disk leaves it "running", which can be resumed as well."""
-    for _ in range(2):  # a write that broke off may have left a transaction open, which the first attempt then ends
-        with suppress(LedgerError):
-            ledger.finish(run, state)
-            break
+        recorder.finish(summary)
+        return Result(recorder.run, scenario.name, records, caught, summary, federation.params)
 
 
 def summarise(
@@ -347,42 +323,21 @@ def _goals(scenario: Scenario, world: World) -> list[Examples]:
     return [goal for goal in goals if goal is not None and len(goal.y)]
 
 
-def versions() -> dict[str, str]:
-    """What a run's numbers depend on besides its configuration."""
-    return {
-        "fedwarden": version("fedwarden"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "machine": platform.machine(),
-    }
-
-
 def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the numbers of a round: neither how many rounds follow, nor where the work is done or told."""
     train = {k: v for k, v in config["train"].items() if k not in ("workers", "patience")}
     return {**{k: v for k, v in config.items() if k not in ("rounds", "sinks", "imports")}, "train": train}
 
 
-def _continue(ledger: Ledger, run: Run, federation: Federation) -> tuple[int, tuple[str, ...]]:
-    """Bring the federation to the newest sound checkpoint whose round is committed; what is to be noted of it.
-
-    Rounds after the checkpoint are played again, to the same numbers; without any checkpoint, all of them.
-    """
-    config = federation.scenario.model_dump(mode="json")
+def _same(run: Run, scenario: Scenario) -> dict[str, Any]:
+    """The scenario as the ledger is to keep it, if the run was started with the same settings."""
+    config = scenario.model_dump(mode="json")
     started = parse(Scenario, run.config).model_dump(mode="json")  # with the defaults of keys that came later
     before, after = _deciding(started), _deciding(config)
     changed = [k for k in after if before[k] != after[k]]
     if changed:
         raise ConfigError(f"run {run.id} was started with other settings of {', '.join(changed)}; resume it unchanged")
-    _, notes = checkpoint.newest(
-        ledger.folder, run.id, ledger.last_round(run.id), lambda state, t: _restore(federation, state, t)
-    )
-    for draft in checkpoint_path(ledger.folder, run.id, 0).parent.glob(checkpoint.DRAFT):  # of a killed process
-        draft.unlink(missing_ok=True)
-    ledger.reopen(run.id, {**config, "imports": started["imports"]})
-    return run.id, notes
+    return {**config, "imports": started["imports"]}
 
 
 def _restore(federation: Federation, state: Any, round: int) -> None:

@@ -53,6 +53,12 @@ def forget(folder: Path, run: int, round: int) -> None:
         path.unlink(missing_ok=True)
 
 
+def clear_drafts(folder: Path, run: int) -> None:
+    """Remove what a killed process left half written."""
+    for draft in checkpoint_path(folder, run, 0).parent.glob(DRAFT):
+        draft.unlink(missing_ok=True)
+
+
 def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> tuple[T | None, tuple[str, ...]]:
     """What ``use`` makes of the newest sound checkpoint up to a round, and a note of each that was passed over.
 

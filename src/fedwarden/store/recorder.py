@@ -1,0 +1,149 @@
+"""The recorder: everything that a run leaves behind while it goes on, whichever engine plays it.
+
+It owns the run's row in the ledger, the lock that makes this process its only writer, its checkpoints and its sinks::
+
+    with Recorder(folder, sinks) as recorder:
+        recorder.start(name, engine, config)          # or: recorder.resume(run, config, use)
+        for record in rounds:
+            recorder.commit(record, state)
+            recorder.send(record)
+        recorder.finish(summary)
+
+A checkpoint is written before its round is committed, so that every committed round can be continued from.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+import scipy
+import torch
+
+from ..core.types import RoundRecord
+from . import checkpoint
+from .claim import claim
+from .ledger import Ledger, LedgerError, Run
+
+T = TypeVar("T")
+
+
+class Sinks(Protocol):
+    """Whoever is sent the rounds of a run; nothing that happens to them may end it."""
+
+    def send(self, ledger: Ledger, run: int, /) -> Sequence[str]:
+        """Send what is new; what is to be noted of it."""
+        ...
+
+    def close(self, state: str, /) -> None: ...
+
+
+class Recorder:
+    """One run while it is written; leave its context, and the run is marked as what became of it.
+
+    An error inside marks the run failed, an interrupt marks it interrupted, :meth:`finish` marks it done.
+    """
+
+    def __init__(self, folder: Path | None = None, sinks: Sinks | None = None, every: int = 1, last: int = 0) -> None:
+        """A checkpoint is written ``every`` so many rounds, and in the round ``last``."""
+        self.sinks, self.every, self.last = sinks, every, last
+        self.ledger = Ledger(folder)
+        self.held = ExitStack()
+        self.run = 0  # no run before it is started or resumed
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.stop("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+        self.close()
+
+    def start(
+        self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
+    ) -> None:
+        """Begin a new run; ``software`` are versions beside those that every run depends on."""
+        run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
+        self.held.enter_context(claim(self.ledger.folder, run))
+        self.run = run
+
+    def resume(
+        self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
+    ) -> tuple[T | None, tuple[str, ...]]:
+        """Continue a run: what ``use`` makes of its newest sound checkpoint, and notes on those passed over.
+
+        None where there is no checkpoint: then all rounds are played again. Where checkpoints exist and none can be
+        used, that is an error, and the run stays as it was. From now on the ledger holds this ``config``.
+        """
+        folder = self.ledger.folder
+        self.held.enter_context(claim(folder, run.id))
+        made, notes = checkpoint.newest(folder, run.id, self.ledger.last_round(run.id), use)
+        checkpoint.clear_drafts(folder, run.id)
+        self.ledger.reopen(run.id, config)
+        self.run = run.id
+        return made, notes
+
+    def commit(self, record: RoundRecord, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Write a round, after its checkpoint where one is due; ``state`` is asked only then."""
+        folder = self.ledger.folder
+        if record.round % self.every == 0 or record.round == self.last:
+            checkpoint.save(checkpoint.checkpoint_path(folder, self.run, record.round), dict(state()))
+        self.ledger.append(self.run, record)
+        checkpoint.forget(folder, self.run, record.round)
+
+    def amend(self, record: RoundRecord) -> None:
+        """Write the record of a committed round again, with what was learned of it since."""
+        self.ledger.append(self.run, record)
+
+    def send(self, record: RoundRecord) -> RoundRecord:
+        """Send the committed rounds to the sinks; the newest one, with a note of what went wrong, if anything did."""
+        said = self.sinks.send(self.ledger, self.run) if self.sinks else ()
+        if not said:
+            return record
+        record = replace(record, notes=(*record.notes, *said))
+        self.amend(record)
+        return record
+
+    def finish(self, summary: Mapping[str, Any] | None = None) -> None:
+        """The run is done."""
+        self.ledger.finish(self.run, "done", summary)
+        self._end("done")
+
+    def stop(self, state: str) -> None:
+        """Note how an unfinished run ended; a full disk leaves it "running", which can be resumed as well."""
+        if not self.run or self.ended:
+            return
+        for _ in range(2):  # a write that broke off may have left a transaction open, which the first attempt then ends
+            with suppress(LedgerError):
+                self.ledger.finish(self.run, state)
+                break
+        self._end(state)
+
+    def close(self) -> None:
+        """Let go of the ledger and the lock."""
+        self.ledger.close()
+        self.held.close()
+
+    def _end(self, state: str) -> None:
+        self.ended = True
+        if self.sinks:
+            self.sinks.close(state)
+
+
+def versions() -> dict[str, str]:
+    """What a run's numbers depend on besides its configuration."""
+    return {
+        "fedwarden": version("fedwarden"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "machine": platform.machine(),
+    }
