@@ -29,7 +29,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedwarden.flower import Guarded, app
+from fedwarden.flower import Guarded
+from fedwarden.sim import on_flower
 from fedwarden.sim.data import folders
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.limits import cores
@@ -131,9 +132,9 @@ def child(engine: str, scene: str) -> None:
         return timed[0]
 
     if engine == "flower":
-        real = app.GridTrainer
-        app.GridTrainer = lambda *args: watch(real(*args))  # type: ignore[assignment, misc]
-        app.simulate_on_flower(scenario)
+        real = on_flower.GridTrainer
+        on_flower.GridTrainer = lambda *args: watch(real(*args))  # type: ignore[assignment, misc]
+        on_flower.simulate_on_flower(scenario)
     else:
         federation = Federation(scenario)
         with Pool(federation.engine, federation.recipe, cores()) as pool:

@@ -112,7 +112,8 @@ def simulator(on_flower: bool) -> Callable[..., Result]:
         return simulate
     for name, value in {**OFFLINE, **CALM}.items():
         os.environ.setdefault(name, value)
-    found: Callable[..., Result] = import_module("fedwarden.flower.app").simulate_on_flower
+    import_module("fedwarden.flower")  # says what to install where Flower is missing
+    found: Callable[..., Result] = import_module("fedwarden.sim.on_flower").simulate_on_flower
     return found
 
 

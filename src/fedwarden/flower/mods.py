@@ -18,8 +18,8 @@ from torch import Tensor
 from ..audit.auditor import Auditor
 from ..core.types import Observation
 from ..core.words import printable
-from ..sim.federation import versions
 from ..store.ledger import Ledger
+from ..store.recorder import versions
 from .arrays import view
 
 ENGINE = "flower-audit"

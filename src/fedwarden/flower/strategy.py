@@ -22,9 +22,10 @@ from ..core.types import Aggregate, Cohort, RoundRecord
 from ..core.words import printable
 from ..warden import Warden
 from .arrays import Unfit, view
+from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
 from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, match, mend, open_letters, weigh
-from .journal import Journal, experiment, pack_arrays, restore_server_state, server_state, unpack_arrays
+from .journal import Journal, experiment
 from .records import BUFFERS, Template, finite, scalars
 from .wrapped import METRICS, chain, innermost, metrics_apart, reason
 
@@ -294,7 +295,8 @@ class Guarded(Strategy):
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
         same = experiment([type(s).__name__ for s in chain(self.strategy)], self.warden, self.template)
-        journal = Journal(self.home, self.name, {**config, **guard, "experiment": same}, self.resume, sinks=self.sinks)
+        recorded = {**config, **guard, "experiment": same}
+        journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:
             _warn(journal.passed_over)
         return journal
@@ -314,13 +316,7 @@ class Guarded(Strategy):
     def _commit(self, record: RoundRecord, arrays: ArrayRecord) -> None:
         self.record = record
         if self.journal is not None:
-            state = {
-                "round": record.round,
-                "model": pack_arrays(arrays),
-                "warden": self.warden.state_dict(),
-                "server": server_state(self.strategy),
-            }
-            self.journal.commit(record, state)
+            self.record = self.journal.commit(record, pack_arrays(arrays), self.warden.state_dict())
 
     def _amend(self, metrics: Mapping[str, float], notes: Sequence[str]) -> None:
         """Add what evaluation says to the round's record."""

@@ -271,7 +271,8 @@ def simulate(
         for record in federation.play(trainer):
             record, notes = replace(record, notes=(*notes, *record.notes)), ()
             recorder.commit(record, federation.state_dict)
-            record = recorder.send(record)
+            if said := recorder.send():
+                record = recorder.amend(record, said)
             if on_round:
                 on_round(record)
         records = recorder.ledger.records(recorder.run)

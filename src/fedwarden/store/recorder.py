@@ -6,7 +6,8 @@ It owns the run's row in the ledger, the lock that makes this process its only w
         recorder.start(name, engine, config)          # or: recorder.resume(run, config, use)
         for record in rounds:
             recorder.commit(record, state)
-            recorder.send(record)
+            if notes := recorder.send():
+                recorder.amend(record, notes)
         recorder.finish(summary)
 
 A checkpoint is written before its round is committed, so that every committed round can be continued from.
@@ -98,18 +99,15 @@ class Recorder:
         self.ledger.append(self.run, record)
         checkpoint.forget(folder, self.run, record.round)
 
-    def amend(self, record: RoundRecord) -> None:
-        """Write the record of a committed round again, with what was learned of it since."""
+    def amend(self, record: RoundRecord, notes: Sequence[str] = ()) -> RoundRecord:
+        """Write a committed round again, with what was learned of it since; the record, with these notes as well."""
+        record = replace(record, notes=(*record.notes, *notes))
         self.ledger.append(self.run, record)
-
-    def send(self, record: RoundRecord) -> RoundRecord:
-        """Send the committed rounds to the sinks; the newest one, with a note of what went wrong, if anything did."""
-        said = self.sinks.send(self.ledger, self.run) if self.sinks else ()
-        if not said:
-            return record
-        record = replace(record, notes=(*record.notes, *said))
-        self.amend(record)
         return record
+
+    def send(self) -> Sequence[str]:
+        """Send the committed rounds that are new to the sinks; what is to be noted of it in the newest one."""
+        return self.sinks.send(self.ledger, self.run) if self.sinks else ()
 
     def finish(self, summary: Mapping[str, Any] | None = None) -> None:
         """The run is done."""

@@ -20,15 +20,15 @@ from flwr.simulation import run_simulation
 from torch import Tensor
 
 from ..core.errors import FedwardenError
-from ..sim.engine import one_thread
-from ..sim.federation import Federation, OnRound, Result, simulate
-from ..sim.limits import processes
-from ..sim.scenario import Scenario, load_scenario
-from ..sim.world import Rows
-from .arrays import view
-from .records import spoken
+from ..flower.arrays import view
+from ..flower.records import spoken
+from .engine import one_thread
+from .federation import Federation, OnRound, Result, simulate
+from .limits import processes
+from .recorded import ON_FLOWER
+from .scenario import Scenario, load_scenario
+from .world import Rows
 
-ENGINE = "flower-simulation"
 POLL = 0.02  # seconds between two looks for replies
 
 client_app = ClientApp()
@@ -129,7 +129,7 @@ def simulate_on_flower(
     def main(grid: Grid, context: Context) -> None:
         with suppress(KeyboardInterrupt):  # raised again by the engine's own thread
             trainer = GridTrainer(grid, scenario, stop)
-            results.append(simulate(scenario, folder, resume, on_round, on_start, ENGINE, trainer))
+            results.append(simulate(scenario, folder, resume, on_round, on_start, ON_FLOWER, trainer))
 
     cores = processes(train.workers)
     gpus = 0.0 if train.device == "cpu" else 1.0

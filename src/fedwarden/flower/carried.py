@@ -1,0 +1,206 @@
+"""What a strategy keeps between rounds, as a checkpoint carries it; and the names of what no checkpoint can carry.
+
+An attribute is state where it has changed since the start of the server; what has not is an option, and a resumed
+server keeps its own. Numbers, texts, bytes, arrays and tensors are carried, alone or in lists, tuples and dicts. All
+else that has changed, such as an object with a memory of its own, is named.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
+from torch import Tensor
+
+from .arrays import view
+
+CHANGING = ("clipping_norm",)  # a number that is carried even before it changes
+NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
+PLAIN = (bool, int, float, str, type(None))
+MOST = 100_000  # parts of an attribute that are looked at; beyond them a change goes unseen
+
+Prints = Mapping[str, Any]
+"""A fingerprint of each attribute of a strategy; of a strategy that it wraps, all of its fingerprints."""
+
+
+class Uncarried(TypeError):
+    """A value that a checkpoint cannot carry."""
+
+
+def fingerprints(strategy: Strategy) -> dict[str, Any]:
+    """What every attribute of a strategy is now, to be compared with later."""
+    return {k: fingerprints(v) if isinstance(v, Strategy) else fingerprint(v) for k, v in vars(strategy).items()}
+
+
+def server_state(strategy: Strategy, start: Prints) -> tuple[dict[str, Any], list[str]]:
+    """What a strategy keeps between rounds, by attribute, and the names of what has changed and cannot be carried."""
+    state: dict[str, Any] = {}
+    lost = [name for name in start if name not in vars(strategy)]
+    for name, value in vars(strategy).items():
+        before = start.get(name)
+        if isinstance(value, Strategy):
+            inner, missing = server_state(value, before if isinstance(before, Mapping) else {})
+            state[name] = {"strategy": inner}
+            lost += [f"{name}.{part}" for part in missing]
+            continue
+        try:
+            if (held := _usual(name, value)) is not None:
+                state[name] = held
+            elif fingerprint(value) != before:
+                state[name] = {"value": pack(value)}
+        except (TypeError, ValueError):  # ours, and those of torch about an odd dtype
+            lost.append(name)
+    return state, lost
+
+
+def restore_server_state(strategy: Strategy, state: Mapping[str, Any]) -> None:
+    """Put back what :func:`server_state` took."""
+    for name, held in state.items():
+        ((kind, value),) = held.items()
+        if kind == "strategy":
+            restore_server_state(getattr(strategy, name), value)
+        elif kind == "record":
+            setattr(strategy, name, unpack_arrays(value))
+        elif kind == "list":
+            setattr(strategy, name, [tensor.numpy() for tensor in value])
+        elif kind == "dict":
+            setattr(strategy, name, {key: tensor.numpy() for key, tensor in value.items()})
+        else:
+            setattr(strategy, name, unpack(value) if kind == "value" else value)
+
+
+def _usual(name: str, value: Any) -> dict[str, Any] | None:
+    """The forms in which Flower's own strategies keep momenta and models, changed or not; None for any other."""
+    if isinstance(value, ArrayRecord):
+        return {"record": pack_arrays(value)}
+    if isinstance(value, list) and value and all(isinstance(v, NUMBERS) for v in value):
+        return {"list": [_tensor(v) for v in value]}
+    named = isinstance(value, dict) and value and all(isinstance(k, str) for k in value)
+    if named and all(isinstance(v, NUMBERS) for v in value.values()):
+        return {"dict": {k: _tensor(v) for k, v in value.items()}}
+    return {"number": float(value)} if name in CHANGING else None
+
+
+def pack(value: Any) -> Any:
+    """A value as plain numbers, texts and tensors, which :func:`unpack` turns into the same value again.
+
+    >>> unpack(pack({3: (1.5, None), "name": [b"ab"]}))
+    {3: (1.5, None), 'name': [b'ab']}
+    """
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind in (list, tuple):
+        return {kind.__name__: [pack(v) for v in value]}
+    if kind is dict:
+        return {"dict": [[pack(k), pack(v)] for k, v in value.items()]}
+    if kind is bytes:
+        return {"bytes": torch.from_numpy(np.frombuffer(value, np.uint8).copy())}
+    if kind is Tensor:
+        return {"tensor": value.detach()}
+    if kind is ArrayRecord:
+        return {"record": pack_arrays(value)}
+    if isinstance(value, NUMBERS) and value.dtype.kind in "biuf":
+        return {"array" if isinstance(value, np.ndarray) else "scalar": _tensor(value)}
+    raise Uncarried(f"a {kind.__qualname__} cannot be carried")
+
+
+def unpack(packed: Any) -> Any:
+    """What :func:`pack` was given."""
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, value),) = packed.items()
+    if kind in ("list", "tuple"):
+        return (list if kind == "list" else tuple)(unpack(v) for v in value)
+    if kind == "dict":
+        return {unpack(k): unpack(v) for k, v in value}
+    if kind == "record":
+        return unpack_arrays(value)
+    if kind == "bytes":
+        return value.numpy().tobytes()
+    return value if kind == "tensor" else value.numpy()[()] if kind == "scalar" else value.numpy()
+
+
+def pack_arrays(record: ArrayRecord) -> dict[str, Any]:
+    """A record as names and tensors."""
+    return {"names": list(record), "arrays": [_tensor(view(a)) for a in record.values()]}
+
+
+def unpack_arrays(packed: Mapping[str, Any]) -> ArrayRecord:
+    """The record again, bit for bit."""
+    pairs = zip(packed["names"], packed["arrays"], strict=True)
+    return ArrayRecord({name: Array(np.asarray(tensor.numpy())) for name, tensor in pairs})
+
+
+def fingerprint(value: Any) -> str:
+    """A text that differs where a value does, also where it was changed in place.
+
+    Objects are taken apart as :mod:`copy` does it; one that cannot be copied is known by its identity alone.
+
+    >>> memory = {"seen": [1, 2]}
+    >>> before = fingerprint(memory)
+    >>> memory["seen"].append(3)
+    >>> fingerprint(memory) == before
+    False
+    """
+    found, met = sha256(), dict[int, Any]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some iterators warn that they will not be taken apart for ever
+        for token in _tokens(value, met):
+            found.update(len(token).to_bytes(8, "big") + token)
+    return found.hexdigest()
+
+
+def _tokens(value: Any, met: dict[int, Any]) -> Iterator[bytes]:
+    """The bytes that make up a value; ``met`` holds what was seen already, so that a circle ends."""
+    kind = type(value)
+    yield kind.__qualname__.encode()
+    if kind in PLAIN or kind is bytes:
+        yield value if kind is bytes else repr(value).encode()
+    elif id(value) in met or len(met) > MOST:
+        yield b"again"
+    else:
+        met[id(value)] = value  # held, so that nothing else gets its number
+        yield from _inside(value, met)
+
+
+def _inside(value: Any, met: dict[int, Any]) -> Iterator[bytes]:
+    if isinstance(value, NUMBERS) and not value.dtype.hasobject:
+        yield f"{value.dtype.str} {value.shape}".encode()
+        yield value.tobytes()
+    elif isinstance(value, Tensor):
+        yield f"{value.dtype} {tuple(value.shape)}".encode()
+        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, set | frozenset):
+        yield from sorted(fingerprint(v).encode() for v in value)
+    else:
+        for part in _parts(value):
+            yield from _tokens(part, met)
+
+
+def _parts(value: Any) -> list[Any]:
+    """The values that another one consists of; its identity where it cannot be taken apart."""
+    if isinstance(value, type) or callable(value) and hasattr(value, "__code__"):
+        return [id(value)]
+    if type(value) in (list, tuple):
+        return list(value)
+    if type(value) is dict:
+        return [part for pair in value.items() for part in pair]
+    try:
+        taken = value.__reduce_ex__(4)
+    except Exception:
+        return [id(value)]
+    if isinstance(taken, str):  # a global, known by its name
+        return [id(value)]
+    _, args, *rest = taken
+    return [args, *(list(part) if hasattr(part, "__next__") else part for part in rest)]
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(np.array(array))
