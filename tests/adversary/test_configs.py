@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fedwarden.core.errors import FedwardenError
-from fedwarden.sim.recorded import decide_again, recorded_scenario, truth_of
+from fedwarden.sim.recorded import recorded_scenario, truth_of
+from fedwarden.sim.whatif import decide_again
 from fedwarden.store.ledger import Ledger
 
 from .damage import SEED, fill

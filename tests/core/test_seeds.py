@@ -6,7 +6,8 @@ import itertools
 
 import torch
 
-from fedwarden.core.seeds import numpy_rng, seed_of, torch_rng
+from fedwarden.core.generators import torch_rng
+from fedwarden.core.seeds import numpy_rng, seed_of
 
 
 def test_every_argument_matters():

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ..sim.recorded import decide_again, truth_of
+from ..sim.recorded import truth_of
 from ..sim.replay import Change, compare, guard_table, spell_guard
 from ..sim.scenario import ASKED, load_modules
+from ..sim.whatif import decide_again
 from ..store.digest import distinct_notes, note_kind
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, out, reader, safe, table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import blake2b
 
 import numpy as np
-import torch
 
 
 def seed_of(root: int, purpose: str, round: int = 0, client: str = "") -> int:
@@ -23,8 +22,3 @@ def seed_of(root: int, purpose: str, round: int = 0, client: str = "") -> int:
 def numpy_rng(root: int, purpose: str, round: int = 0, client: str = "") -> np.random.Generator:
     """A NumPy generator for one purpose, round and client."""
     return np.random.default_rng(seed_of(root, purpose, round, client))
-
-
-def torch_rng(root: int, purpose: str, round: int = 0, client: str = "") -> torch.Generator:
-    """A torch CPU generator for one purpose, round and client."""
-    return torch.Generator().manual_seed(seed_of(root, purpose, round, client))

@@ -6,12 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor, nn
 
 from .stats import Mask, Scores
-from .updates import Updates
+
+if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
+    from torch import Tensor, nn
+
+    from .updates import Updates
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..audit.mitigations import Measured, add_noise, clip_and_noise, epsilon, recommend, smooth
 from ..audit.verdict import auroc as separation
 from ..audit.verdict import leakage
-from ..core.seeds import torch_rng
+from ..core.generators import torch_rng
 from ..core.stats import Scores
 from ..sim.rehearsal import Gaze, Measures
 from .audit import FRESH, STILL, Setting, branches, ratio, run

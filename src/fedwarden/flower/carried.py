@@ -186,7 +186,7 @@ def _inside(value: Any, met: dict[int, Any]) -> Iterator[bytes]:
 
 def _parts(value: Any) -> list[Any]:
     """The values that another one consists of; its identity where it cannot be taken apart."""
-    if isinstance(value, type) or callable(value) and hasattr(value, "__code__"):
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__code__")):
         return [id(value)]
     if type(value) in (list, tuple):
         return list(value)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.generators import torch_rng
 from ..core.layout import Layout
-from ..core.seeds import torch_rng
 from .stacked import Noise, Stacked, loss_gradient
 from .trainer import LocalTraining, Shard, StackedOptimizer, plan, schedule
 

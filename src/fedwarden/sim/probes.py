@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import ConfigError
+from ..core.generators import torch_rng
 from ..core.layout import Layout
 from ..core.registry import make
-from ..core.seeds import torch_rng
 from ..signals.probe import Kind, draw_probe, synthetic_probe
 from .data import Dataset
 from .scenario import Scenario

@@ -1,4 +1,7 @@
-"""A scenario: data, partition, model, local training, attackers, guard and rounds, from one TOML file."""
+"""A scenario: data, partition, model, local training, attackers, guard and rounds, from one TOML file.
+
+Reading one needs no torch: the commands that only show a run start without it.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from ..attacks.schedule import strength
 from ..core.config import Strict, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.registry import make
 from ..core.seeds import numpy_rng
 from ..sinks.feed import Feed
 from ..sinks.points import MOST, Clients
-from ..warden import Combine, Warden, Watch
+from .schedule import strength
+
+if TYPE_CHECKING:
+    from ..warden import Warden, Watch
 
 ASKED = "which --import asks for"
 MANY = 1_000_000  # clients or rounds; a typing error, or a damaged file, must not exhaust the memory
+
+
+def _guards() -> ModuleType:
+    """The module of the guard, loaded with torch when one is built."""
+    return import_module("fedwarden.warden")
 
 
 def _table(value: Any) -> Any:
@@ -146,7 +157,8 @@ class WatchConfig(Strict):
 
     def build(self) -> Watch:
         parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        return Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
+        watch: Watch = _guards().Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
+        return watch
 
 
 class AdmissionConfig(Strict):
@@ -167,7 +179,7 @@ class GuardConfig(Strict):
     watches: tuple[WatchConfig, ...] | None = None
     policy: Part | None = None
     aggregator: Part | None = None
-    combine: Combine | None = None
+    combine: Literal["any", "all", "vote"] | None = None
     remeasure: bool | None = None
     share_copies: bool | None = None
     quorum: int | None = Field(None, ge=1)
@@ -177,7 +189,7 @@ class GuardConfig(Strict):
 
     def build(self, known: frozenset[str] | None = None) -> Warden:
         base: Warden = make("preset", self.preset, **self.options)
-        return Warden(
+        warden: Warden = _guards().Warden(
             watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
             policy=base.policy if self.policy is None else self.policy.make("policy"),
             aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
@@ -189,6 +201,7 @@ class GuardConfig(Strict):
             majority=base.majority if self.majority is None else self.majority,
             shorten=base.shorten if self.shorten is None else self.shorten,
         )
+        return warden
 
 
 class SinkConfig(Component):

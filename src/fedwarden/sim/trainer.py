@@ -20,8 +20,9 @@ from torch.nn import functional as F
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from ..core.generators import torch_rng
 from ..core.layout import Layout
-from ..core.seeds import numpy_rng, torch_rng
+from ..core.seeds import numpy_rng
 from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient
 
 

@@ -1,0 +1,12 @@
+"""Generators of torch from the root seed; apart from the seeds, which whoever reads a run needs without torch."""
+
+from __future__ import annotations
+
+import torch
+
+from .seeds import seed_of
+
+
+def torch_rng(root: int, purpose: str, round: int = 0, client: str = "") -> torch.Generator:
+    """A torch CPU generator for one purpose, round and client."""
+    return torch.Generator().manual_seed(seed_of(root, purpose, round, client))
