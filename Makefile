@@ -47,6 +47,7 @@ bench: setup
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/dashboard.py
+	$(BIN)/python benchmarks/startup.py
 
 peers: $(PEERS)/.installed
 

@@ -30,6 +30,7 @@ BEYOND = {  # what else there is to call, by module
     "sim.scenario": ("Scenario", "load_scenario"),
     "sim.federation": ("Federation", "simulate"),
     "store.ledger": ("Ledger",),
+    "store.recorder": ("Recorder",),
 }
 
 TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "object": "table"}

@@ -12,6 +12,8 @@ import pytest
 
 from fedwarden.store.ledger import Ledger
 
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
 SCENARIO = """
 name = "both"
 rounds = 3

@@ -13,8 +13,9 @@ from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
 from fedwarden.rules.offset import Offset
 from fedwarden.sim.models import build_model
-from fedwarden.sim.scenario import Scenario, load_scenario
+from fedwarden.sim.scenario import GuardConfig, Scenario, load_scenario
 from fedwarden.sim.world import build_world
+from fedwarden.warden import Combine
 
 WATCH = {"signal": "centroid_distance"}
 
@@ -205,6 +206,10 @@ def test_a_guard_without_anything_is_its_preset(preset):
     assert ours.watches == want.watches
     assert (ours.policy, ours.aggregator) == (want.policy, want.aggregator)
     assert (ours.combine, ours.remeasure, ours.admission) == (want.combine, want.remeasure, want.admission)
+
+
+def test_a_guard_combines_in_every_way_that_a_warden_does():
+    assert GuardConfig.model_fields["combine"].annotation == Combine | None
 
 
 def test_what_a_guard_is_given_replaces_the_presets():

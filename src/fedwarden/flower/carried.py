@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
+from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .arrays import view
 CHANGING = ("clipping_norm",)  # a number that is carried even before it changes
 NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
 PLAIN = (bool, int, float, str, type(None))
+DTYPES = frozenset(["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
 MOST = 100_000  # parts of an attribute that are looked at; beyond them a change goes unseen
 
 Prints = Mapping[str, Any]
@@ -54,7 +56,7 @@ def server_state(strategy: Strategy, start: Prints) -> tuple[dict[str, Any], lis
                 state[name] = held
             elif fingerprint(value) != before:
                 state[name] = {"value": pack(value)}
-        except (TypeError, ValueError):  # ours, and those of torch about an odd dtype
+        except (Uncarried, RecursionError):
             lost.append(name)
     return state, lost
 
@@ -80,10 +82,10 @@ def _usual(name: str, value: Any) -> dict[str, Any] | None:
     if isinstance(value, ArrayRecord):
         return {"record": pack_arrays(value)}
     if isinstance(value, list) and value and all(isinstance(v, NUMBERS) for v in value):
-        return {"list": [_tensor(v) for v in value]}
+        return {"list": [_known(v) for v in value]}
     named = isinstance(value, dict) and value and all(isinstance(k, str) for k in value)
     if named and all(isinstance(v, NUMBERS) for v in value.values()):
-        return {"dict": {k: _tensor(v) for k, v in value.items()}}
+        return {"dict": {k: _known(v) for k, v in value.items()}}
     return {"number": float(value)} if name in CHANGING else None
 
 
@@ -102,12 +104,12 @@ def pack(value: Any) -> Any:
         return {"dict": [[pack(k), pack(v)] for k, v in value.items()]}
     if kind is bytes:
         return {"bytes": torch.from_numpy(np.frombuffer(value, np.uint8).copy())}
-    if kind is Tensor:
-        return {"tensor": value.detach()}
+    if kind is Tensor and value.layout is torch.strided and value.device.type == "cpu":
+        return {"tensor": _known(value.detach())}
     if kind is ArrayRecord:
         return {"record": pack_arrays(value)}
-    if isinstance(value, NUMBERS) and value.dtype.kind in "biuf":
-        return {"array" if isinstance(value, np.ndarray) else "scalar": _tensor(value)}
+    if kind is np.ndarray or isinstance(value, np.generic):
+        return {"array" if kind is np.ndarray else "scalar": _known(value)}
     raise Uncarried(f"a {kind.__qualname__} cannot be carried")
 
 
@@ -149,34 +151,38 @@ def fingerprint(value: Any) -> str:
     >>> fingerprint(memory) == before
     False
     """
-    found, met = sha256(), dict[int, Any]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some iterators warn that they will not be taken apart for ever
-        for token in _tokens(value, met):
-            found.update(len(token).to_bytes(8, "big") + token)
+    found, met = blake2b(), dict[int, Any]()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some iterators warn that they will not be taken apart for ever
+            for token in islice(_tokens(value, met), MOST):
+                found.update(len(token).to_bytes(8, "big"))
+                found.update(token)
+    except Exception:  # whatever a strategy keeps, and however it is made, looking at it may not end the run
+        return f"{type(value).__qualname__} {id(value)}"
     return found.hexdigest()
 
 
-def _tokens(value: Any, met: dict[int, Any]) -> Iterator[bytes]:
+def _tokens(value: Any, met: dict[int, Any]) -> Iterator[bytes | memoryview]:
     """The bytes that make up a value; ``met`` holds what was seen already, so that a circle ends."""
     kind = type(value)
     yield kind.__qualname__.encode()
     if kind in PLAIN or kind is bytes:
         yield value if kind is bytes else repr(value).encode()
-    elif id(value) in met or len(met) > MOST:
+    elif id(value) in met:
         yield b"again"
     else:
         met[id(value)] = value  # held, so that nothing else gets its number
         yield from _inside(value, met)
 
 
-def _inside(value: Any, met: dict[int, Any]) -> Iterator[bytes]:
+def _inside(value: Any, met: dict[int, Any]) -> Iterator[bytes | memoryview]:
     if isinstance(value, NUMBERS) and not value.dtype.hasobject:
         yield f"{value.dtype.str} {value.shape}".encode()
-        yield value.tobytes()
+        yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
     elif isinstance(value, Tensor):
         yield f"{value.dtype} {tuple(value.shape)}".encode()
-        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, set | frozenset):
         yield from sorted(fingerprint(v).encode() for v in value)
     else:
@@ -200,6 +206,14 @@ def _parts(value: Any) -> list[Any]:
         return [id(value)]
     _, args, *rest = taken
     return [args, *(list(part) if hasattr(part, "__next__") else part for part in rest)]
+
+
+def _known(array: Any) -> Tensor:
+    """An array or tensor of a dtype that every checkpoint can hold."""
+    name = str(array.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise Uncarried(f"numbers of dtype {name} cannot be carried")
+    return array if isinstance(array, Tensor) else _tensor(array)
 
 
 def _tensor(array: Any) -> Tensor:

@@ -83,7 +83,10 @@ class Journal:
     def close(self, state: str, summary: Mapping[str, Any] | None = None) -> None:
         """The run is done, failed or interrupted."""
         try:
-            self.recorder.finish(summary) if state == "done" else self.recorder.stop(state)
+            if state == "done":
+                self.recorder.finish(summary)
+            else:
+                self.recorder.stop(state)
         finally:
             self.recorder.close()
 

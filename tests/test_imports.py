@@ -1,0 +1,87 @@
+"""What each import loads, told by a fresh interpreter: packages of others, and rooms of our own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+
+NUMBERS = "import numpy, torch, scipy.special, scipy.spatial.distance"
+FLOWER = "import flwr.app, flwr.clientapp, flwr.serverapp.strategy, flwr.superlink.grid, safetensors.torch"
+SIMULATOR = {"sim", "attacks", "experiments", "conformance", "cli", "dashboard", "report", "figures"}
+HEAVY = {"sklearn", "pandas", "pyarrow", "joblib", "plotly", "dash", "matplotlib", "optuna", "numba"}
+COMMANDS = {"pydantic", "typer", "rich"}
+CODE = """
+import json, sys
+exec(sys.argv[1])
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@cache
+def modules(statement):
+    done = subprocess.run([sys.executable, "-c", CODE, statement], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return frozenset(json.loads(done.stdout.splitlines()[-1]))
+
+
+def packages(statement):
+    """Packages of others; without the helpers that compiled modules bring along."""
+    names = {name.partition(".")[0] for name in modules(statement)} - sys.stdlib_module_names
+    return {name for name in names if not name.startswith("_")} - {"cython_runtime", "fedwarden"}
+
+
+def rooms(statement):
+    """The folders and single files of fedwarden."""
+    return {name.split(".")[1] for name in modules(statement) if name.startswith("fedwarden.")}
+
+
+def beyond(statement, known):
+    """What a statement loads besides what others load by themselves."""
+    return packages(statement) - packages(known)
+
+
+def test_import_fedwarden_loads_nothing():
+    assert beyond("import fedwarden", "pass") == set()
+    assert rooms("import fedwarden") == set()
+
+
+def test_every_public_name_loads_torch_numpy_and_scipy():
+    everything = "from fedwarden import *"
+    assert {"torch", "numpy", "scipy"} <= packages(everything)
+    assert beyond(everything, NUMBERS) == set()
+    assert not rooms(everything) & (SIMULATOR | {"flower", "sinks"})
+
+
+@pytest.mark.parametrize("name", ["Guarded", "audit_mod"])
+def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):
+    if find_spec("flwr") is None:
+        pytest.skip("the extra 'flower' is not installed")
+    statement = f"from fedwarden.flower import {name}"
+    assert {"torch", "flwr"} <= packages(statement)
+    assert beyond(statement, f"{NUMBERS}; {FLOWER}") == set()  # Flower itself loads pydantic, typer and rich
+    assert not packages(statement) & HEAVY
+    assert not rooms(statement) & SIMULATOR
+
+
+def test_the_command_line_loads_typer_until_a_command_runs():
+    assert beyond("import fedwarden.cli", "import typer, typer.core") == set()
+    assert rooms("import fedwarden.cli") == {"cli", "core"}
+
+
+@pytest.mark.parametrize(("command", "own"), [("runs", {"core", "store"}), ("show", {"core", "store", "sim", "sinks"})])
+def test_commands_that_read_a_run_load_no_torch(command, own):
+    statement = f"import fedwarden.cli.{command}"
+    assert not packages(statement) & (HEAVY | {"torch", "scipy", "flwr"})
+    assert rooms(statement) == {"cli", *own}
+
+
+def test_reading_a_ledger_takes_numpy():
+    statement = "from fedwarden.store import ledger, record, digest, export"
+    assert beyond(statement, "import numpy") == set()
+    assert rooms(statement) == {"core", "store"}
+    assert not packages(statement) & COMMANDS
