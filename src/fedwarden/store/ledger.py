@@ -47,8 +47,8 @@ MIGRATIONS = (  # what leads from each schema to the next
         ) WITHOUT ROWID""",
         """CREATE TABLE watch (
             run INTEGER NOT NULL, watch TEXT NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL,
-            threshold REAL, warning TEXT, words TEXT NOT NULL, signal TEXT NOT NULL, score TEXT NOT NULL, flagged TEXT NOT NULL,
-            parts TEXT NOT NULL,
+            threshold REAL, warning TEXT, words TEXT NOT NULL, signal TEXT NOT NULL, score TEXT NOT NULL,
+            flagged TEXT NOT NULL, parts TEXT NOT NULL,
             PRIMARY KEY (run, watch, round)
         ) WITHOUT ROWID""",
         """CREATE TABLE remark (
@@ -58,8 +58,8 @@ MIGRATIONS = (  # what leads from each schema to the next
         ) WITHOUT ROWID""",
         """CREATE TABLE audit (
             run INTEGER NOT NULL, observer TEXT NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL,
-            layer TEXT NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, value REAL, expected REAL, score REAL, p REAL,
-            alarm INTEGER NOT NULL, parts TEXT NOT NULL,
+            layer TEXT NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, value REAL, expected REAL,
+            score REAL, p REAL, alarm INTEGER NOT NULL, parts TEXT NOT NULL,
             PRIMARY KEY (run, observer, source, metric, layer, round)
         ) WITHOUT ROWID""",
         """CREATE VIEW client AS
