@@ -1,6 +1,6 @@
 """A run that is killed, whose disk fills, whose workers die, again and again: nothing is lost, the bits are the same.
 
-The instants are random; the seed is printed, and FEDWARDEN_FAULT_SEED repeats it.
+The instants are drawn from a seed; FEDWARDEN_FAULT_SEED sets another one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def file(tmp_path):
 
 @pytest.fixture(scope="module")
 def chance():
-    seed = int(os.environ.get("FEDWARDEN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+    seed = int(os.environ.get("FEDWARDEN_FAULT_SEED") or 327388)
     print(f"\nFEDWARDEN_FAULT_SEED={seed}")
     return random.Random(seed)
 

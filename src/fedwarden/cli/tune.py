@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..core.config import toml_value
+from ..core.config import to_toml
 from ..sim.replay import guard_table, spell_guard
 from ..sim.scenario import AdmissionConfig, load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
@@ -71,10 +71,7 @@ def as_toml(warden: Warden) -> str:
     made = guard_table(warden)
     if made["admission"] == AdmissionConfig().model_dump():
         del made["admission"]
-    lines = ["[guard]", *(f"{key} = {toml_value(v)}" for key, v in made.items() if key != "watches")]
-    for watch in made["watches"]:
-        lines += ["", "[[guard.watches]]", *(f"{key} = {toml_value(v)}" for key, v in watch.items())]
-    return "\n".join(lines)
+    return to_toml({"guard": made})
 
 
 def _grade(grade: Grade) -> list[str]:
