@@ -30,7 +30,7 @@ name = "label_flip"
 count = 1
 
 [guard]
-preset = "pid-made"
+preset = "pid_made"
 options = {k = 1.5}
 """
 

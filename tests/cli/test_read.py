@@ -41,7 +41,7 @@ def test_runs(call, call_json, recorded):
     (row,) = call_json("runs", "--home", recorded)["runs"]
     with Ledger(recorded) as ledger:
         assert row["accuracy"] == ledger.metric(1, "accuracy")[3]
-    assert (row["run"], row["name"], row["state"], row["rounds"], row["preset"]) == (1, "tiny", "done", 3, "pid-made")
+    assert (row["run"], row["name"], row["state"], row["rounds"], row["preset"]) == (1, "tiny", "done", 3, "pid_made")
     assert "tiny" in call("runs", "--home", recorded)[1]
 
 
@@ -94,7 +94,7 @@ def test_replay_takes_numbers_without_a_leading_zero(call_json, recorded):
 
 
 def test_replay_of_a_preset_takes_its_options(call, call_json, recorded):
-    told = call_json("replay", "1", "--preset", "pid-made", "--set", "options.k=9.0", "--home", recorded)
+    told = call_json("replay", "1", "--preset", "pid_made", "--set", "options.k=9.0", "--home", recorded)
     assert told["guard"]["watches"][0]["rule"] == {"name": "k_sigma", "k": 9.0}
     code, _, err = call("replay", "1", "--set", "options.k=9.0", "--home", recorded)
     assert code == 2
