@@ -84,7 +84,16 @@ def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, ste
     return Aggregate(updates.weighted_sum(a[:n]) + a[n] * centre)
 
 
-@register("aggregator", "norm_clipping")
+@register(
+    "aggregator",
+    "norm_clipping",
+    exempt={
+        "translation": "lengths are taken from zero",
+        "scaling": "the limit has a unit of its own",
+        "identical": "the limit has a unit of its own",
+        "near-agreement": "lengths are taken from zero",
+    },
+)
 @dataclass(frozen=True)
 class NormClipping:
     """The mean of updates shortened to a limit; by default their median norm."""
@@ -102,7 +111,16 @@ class NormClipping:
         return state, norm_clipping(kept, shares / shares.sum(), limit)
 
 
-@register("aggregator", "centered_clipping")
+@register(
+    "aggregator",
+    "centered_clipping",
+    exempt={
+        "translation": "the centre of the first round is zero",
+        "scaling": "the radius has a unit of its own",
+        "identical": "the radius has a unit of its own",
+        "near-agreement": "the centre of the first round is zero",
+    },
+)
 @dataclass(frozen=True)
 class CenteredClipping:
     """Clipping about the last round's result; by default to the median distance from it."""
