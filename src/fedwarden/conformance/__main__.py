@@ -22,13 +22,10 @@ from .law import Finding, examine, table
 from .laws import LAWS
 from .subject import RULES, Subject, registered
 
-EPILOG = (
-    """\
-KIND is one of """
-    + ", ".join(FOLDERS)
-    + """. A function is called as function(rows, **options): rows is an (n, d) array, the result has d numbers. It may also take
-clients as lists of layers and an option num_examples. Exit code 1: a law is broken; 2: the call was wrong."""
-)
+EPILOG = f"""\
+KIND is one of {", ".join(FOLDERS)}. A function is called as function(rows, **options): rows is an (n, d) array, the
+result has d numbers. It may also take clients as lists of layers and an option num_examples. Exit code 1: a law is
+broken; 2: the call was wrong."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -141,8 +138,7 @@ def on_function(target: str | None, rule: str | None, options: dict[str, Any], a
 def on_components(kind: str | None, name: str | None, options: dict[str, Any], as_json: bool) -> int:
     """Point the laws of each kind at one of its components, at all of them, or at those of every kind."""
     if kind is not None and kind not in FOLDERS:
-        known = f"{nearest(kind, FOLDERS)} A function is written module:function"
-        raise ConfigError(f"there is no kind {kind!r}; {known}; got {kind!r}")
+        raise ConfigError(f"there is no kind {kind!r}; {nearest(kind, FOLDERS)}; a function is written module:function")
     if options and name is None:
         raise ConfigError("options are those of one component; name its kind and it before --set")
     todo = [(k, n) for k in ([kind] if kind else FOLDERS) for n in ([name] if name else names(k))]
