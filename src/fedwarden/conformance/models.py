@@ -82,7 +82,7 @@ def seed_decides(it: Examined) -> None:
 def learns(it: Examined) -> None:
     """Every trainable parameter has a finite gradient."""
     model = it.build()
-    functional.cross_entropy(model(it.inputs), torch.arange(N) % CLASSES).backward()  # type: ignore[no-untyped-call]
+    functional.cross_entropy(model(it.inputs), torch.arange(N) % CLASSES).backward()
     trained = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
     require(trained, "expected trainable parameters; got none")
     bad = [name for name, grad in trained.items() if grad is None or not grad.isfinite().all()]

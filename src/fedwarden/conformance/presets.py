@@ -48,9 +48,12 @@ def finite_update(preset: Component) -> None:
 def nothing_shared(preset: Component) -> None:
     """Two wardens of it share nothing: what one has seen does not change the other."""
     first, second = preset.make(), preset.make()
-    play(first)
-    for a, b in zip(play(second), play(preset.make()), strict=True):
+    require(first is not second, "expected another warden each time; got the same one")
+    for a, b in zip(play(first), play(second), strict=True):
         require(torch.equal(a.update, b.update), "expected the update of a fresh warden; got another")
+        for x, y in zip(a.record.watches, b.record.watches, strict=True):
+            alike = np.array_equal(x.scores, y.scores, equal_nan=True)
+            require(alike, f"watch {x.name!r}: expected the scores of a fresh warden; got others")
 
 
 LAWS = laws(is_a_warden, finite_update, nothing_shared)

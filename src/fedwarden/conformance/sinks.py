@@ -24,7 +24,7 @@ HOSTILE = ("a/b", "a:2Fb", "..", "", "x y", "é", "{}\"'\n", "n" * 300, "<script
 def record(t: int, clients: tuple[str, ...] = ("a", "b", "c")) -> RoundRecord:
     """A round with one watch, a metric that is not a number, and a reply that was rejected."""
     n = len(clients)
-    scores, last = 10.0 * t + np.arange(n), np.arange(n) == n - 1
+    scores, last = np.arange(n, dtype=np.float64) + 10 * t, np.arange(n) == n - 1
     watch = WatchRecord("far", scores / 2, scores, 10.0 * t + n - 1.5, last)
     weights = np.where(last, 0.0, 1.0 / max(1, n - 1))
     stranger = (Rejection("stranger\n", "2 arrays, expected 4"),)
