@@ -17,7 +17,7 @@ from fedwarden.conformance.component import Component
 from fedwarden.core.registry import lookup, make, parameters
 from fedwarden.sim.adversary import Adversary, Round
 from fedwarden.sim.federation import Federation
-from fedwarden.sim.scenario import AttackConfig, load_scenario
+from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.world import build_world
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text(encoding="utf-8")

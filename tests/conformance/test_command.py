@@ -49,7 +49,7 @@ def lines(capsys):
 def test_a_broken_law_is_exit_code_1_and_named_with_its_numbers(mine, capsys):
     assert main(["mine:median", "--rule", "median"]) == 1
     out = capsys.readouterr().out
-    assert "nan-client          broken  one entry of one client of 8 nan: 1 of 17 results are not finite" in out
+    assert "nan-client          broken       one entry of one client of 8 nan: 1 of 17 results are not finite" in out
     assert "even-n              kept" in out
     assert " 1 broken, " in out.splitlines()[-1]
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from ..core.errors import ConfigError, nearest
-from ..core.registry import FOLDERS, canonical, exemptions
+from ..core.registry import FOLDERS, canonical, exemptions, lookup, parameters
 from . import component
 from .component import Component
 from .law import CannotTell, Finding, Law, Report, examine, line
@@ -56,6 +56,9 @@ def check(kind: str, name: str, /, **options: Any) -> Report:
             f"{kind} {name!r} is exempt from {law!r}, which is not among the laws of its kind; "
             f"{nearest(law, [known.name for known in laws])}"
         )
+    known = parameters(lookup(kind, name))
+    if unknown := [option for option in options if option not in known]:
+        raise ConfigError(f"{kind} {name!r} has no option {unknown[0]!r}; {nearest(unknown[0], known)}")
     it, of_all = Component(kind, name, options), component.laws_of(kind)
     first = [examine(it, law, exempt) for law in of_all]
     return Report(kind, name, (*first, *_of_kind(it, laws[len(of_all) :], exempt)))
