@@ -52,7 +52,7 @@ def strict():
 
 OTHERS = {
     "the strategy": ({"strategy": flower.FedAdam}, "strategy"),
-    "the preset": ({"warden": "pid_made"}, "watches"),
+    "the preset": ({"warden": "pid-made"}, "watches"),
     "an option of the preset": ({"warden": lambda: fw.Warden.preset("pid_made", k=3.0)}, "watches"),
     "the policy": ({"warden": lambda: fw.Warden(fw.Warden.preset("auto").watches, "observe")}, "policy"),
     "the admission": ({"warden": strict}, "admission"),

@@ -30,7 +30,7 @@ name = "label_flip"
 count = 1
 
 [guard]
-preset = "pid_made"
+preset = "pid-made"
 options = {k = 1.5}
 """
 

@@ -41,7 +41,7 @@ def test_runs(call, call_json, recorded):
     (row,) = call_json("runs", "--home", recorded)["runs"]
     with Ledger(recorded) as ledger:
         assert row["accuracy"] == ledger.metric(1, "accuracy")[3]
-    assert (row["run"], row["name"], row["state"], row["rounds"], row["preset"]) == (1, "tiny", "done", 3, "pid_made")
+    assert (row["run"], row["name"], row["state"], row["rounds"], row["preset"]) == (1, "tiny", "done", 3, "pid-made")
     assert "tiny" in call("runs", "--home", recorded)[1]
 
 
