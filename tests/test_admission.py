@@ -213,7 +213,7 @@ def malformed(draw):
 
 
 @settings(max_examples=200)
-@given(malformed(), st.sampled_from(["none", "pid-made", "auto"]), st.integers(0, 3))
+@given(malformed(), st.sampled_from(["none", "pid_made", "auto"]), st.integers(0, 3))
 def test_a_malformed_reply_among_good_ones_changes_nothing(bad, preset, at):
     warden = fw.Warden.preset(preset)
     warden.admission = Admission(known=frozenset("abcx"))

@@ -80,7 +80,7 @@ def test_pid_made_is_the_papers_formulas(options, keep_sending, seed):
     counts = rng.integers(50, 100, size=n).astype(float)
     given = {"kp": 1.0, "ki": 0.5, "kd": 0.05, "k": 2.33, "start_round": 2, **options}  # the paper's
     start = given.pop("start_round")
-    warden, ids, found = fw.Warden.preset("pid-made", **options), names_of(n), set()
+    warden, ids, found = fw.Warden.preset("pid_made", **options), names_of(n), set()
     by_hand = pid_made_by_hand(rounds, counts, start=start, keep_sending=keep_sending, **given)
     for t, (sent, distance, score, tau, excluded, update) in enumerate(by_hand, start=1):
         cohort = fw.Cohort(t, tuple(ids[i] for i in sent), fw.Updates.of(rounds[t - 1][sent]), counts[sent])
@@ -202,7 +202,7 @@ def test_auto_needs_several_rounds(factor):
     assert [r.excluded for r in records] == [(), (), ("c00",), ("c00",)]
 
 
-@pytest.mark.parametrize("preset", ["none", "pid-made", "auto"])
+@pytest.mark.parametrize("preset", ["none", "pid_made", "auto"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_one_or_two_clients_are_served(preset, n):
     rng, warden = np.random.default_rng(0), fw.Warden.preset(preset)
@@ -210,7 +210,7 @@ def test_one_or_two_clients_are_served(preset, n):
         assert record.weights.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("preset", ["none", "pid-made", "auto"])
+@pytest.mark.parametrize("preset", ["none", "pid_made", "auto"])
 def test_equal_updates_are_not_suspicious(preset):
     warden = fw.Warden.preset(preset)
     play(warden, 6, lambda t: np.ones((6, 5)), rounds=5)

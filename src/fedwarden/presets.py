@@ -17,7 +17,7 @@ def none(weighted: bool = True) -> Warden:
     return Warden(aggregator={"name": "mean", "weighted": weighted}, admission=BELIEVED)
 
 
-@register("preset", "pid-made")
+@register("preset", "pid_made")
 def pid_made(
     kp: float = 1.0, ki: float = 0.5, kd: float = 0.05, k: float = 2.33, start_round: int = 2, weighted: bool = True
 ) -> Warden:

@@ -168,7 +168,7 @@ def full():
 @pytest.mark.parametrize("faults", [12, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_random_writes(faults, tmp_path, chance, contents, monkeypatch):
     """Of a checkpoint, which leaves half a draft, and of the ledger, which leaves a transaction open."""
-    table = {**tomllib.loads(SCENARIO), "guard": {"preset": "pid-made"}, "rounds": 4 * faults}
+    table = {**tomllib.loads(SCENARIO), "guard": {"preset": "pid_made"}, "rounds": 4 * faults}
     scenario = load_scenario({**table, "train": {"workers": 1, "group": 2}})
     want = simulate(scenario, tmp_path / "whole")
     save, append, last, run = checkpoint.save, Ledger.append, 0, None

@@ -30,7 +30,7 @@ data.clients = 6
 model = {{name = "mlp", hidden = [8]}}
 train = {{momentum = 0.9, workers = 2, group = 1, patience = 20.0}}
 attacks = [{{name = "label_flip", count = 1, start = 2, ramp = 3}}]
-guard = {{preset = "pid-made", options = {{k = 1.2}}}}
+guard = {{preset = "pid_made", options = {{k = 1.2}}}}
 """
 
 

@@ -1,4 +1,4 @@
-"""Laws of every registered policy at its default options."""
+"""The laws of policies again, on inputs that hypothesis looks for."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ TABLE = {
     "model": {"name": "mlp", "hidden": [8]},
     "train": {"momentum": 0.9, "workers": 1, "group": 2},
     "attacks": [{"name": "label_flip", "count": 1}],
-    "guard": {"preset": "pid-made", "options": {"k": 1.2}},
+    "guard": {"preset": "pid_made", "options": {"k": 1.2}},
 }
 
 
@@ -513,7 +513,7 @@ def test_asking_the_guard_leaves_it_as_it_was(monkeypatch):
 
 
 def test_the_adaptive_attacker_is_not_flagged_and_does_harm():
-    changes = {"rounds": 6, "data": {"clients": 10}, "guard": {"preset": "pid-made", "options": {"k": 2.4}}}
+    changes = {"rounds": 6, "data": {"clients": 10}, "guard": {"preset": "pid_made", "options": {"k": 2.4}}}
 
     def play(*attacks):
         records = list(Federation(scenario_of(attacks=list(attacks), **changes)).play())

@@ -20,10 +20,10 @@ SCENARIO = {
     "attacks": [{"name": "label_flip", "count": 2}],
 }
 GUARDS = {
-    "pid-made": {"preset": "pid-made", "options": {"k": 1.5}},
-    "exclude": {"preset": "pid-made", "options": {"k": 1.0}, "policy": "exclude"},
-    "parole": {"preset": "pid-made", "options": {"k": 1.0}, "policy": {"name": "quarantine", "parole": 1}},
-    "down_weight": {"preset": "pid-made", "policy": "down_weight"},
+    "pid_made": {"preset": "pid_made", "options": {"k": 1.5}},
+    "exclude": {"preset": "pid_made", "options": {"k": 1.0}, "policy": "exclude"},
+    "parole": {"preset": "pid_made", "options": {"k": 1.0}, "policy": {"name": "quarantine", "parole": 1}},
+    "down_weight": {"preset": "pid_made", "policy": "down_weight"},
     "auto": {"preset": "auto"},
 }
 
@@ -111,7 +111,7 @@ def test_the_source_of_a_watch_is_found_by_its_signal():
 
 
 def test_a_watch_without_a_recorded_signal_is_an_error(runs):
-    _, records = runs["pid-made"]
+    _, records = runs["pid_made"]
     with pytest.raises(ConfigError, match="'other'; recorded: centroid_distance"):
         replay(records, fw.Warden([fw.Watch("centroid_distance", name="other")]))
 
@@ -133,7 +133,7 @@ def test_settings_reach_every_watch():
 
 
 def test_compare_tells_who_has_no_signals_afterwards(runs):
-    scenario, records = runs["pid-made"]
+    scenario, records = runs["pid_made"]
     assert records[-1].excluded
     lax = replay(records, alter(scenario.guard.build(), ["rule.k=9.0"]))
     for change in compare(records, lax):

@@ -115,14 +115,14 @@ def with_values(warden: Warden, values: Mapping[str, float]) -> Warden:
 
 
 def to_tune(scenario: Scenario) -> Scenario:
-    """The scenario with the guard to search over: its own where that has a PID watch, else the preset pid-made.
+    """The scenario with the guard to search over: its own where that has a PID watch, else the preset pid_made.
 
     Excludes for good, as PID-MADE does, whatever the policy given.
     """
     require_optuna()
     if not scenario.attackers():
         raise ConfigError("tune needs attackers to find; add an [[attacks]] table to the scenario")
-    guard = scenario.guard if _pid_watches(scenario.guard.build()) else GuardConfig(preset="pid-made")
+    guard = scenario.guard if _pid_watches(scenario.guard.build()) else GuardConfig(preset="pid_made")
     return scenario.model_copy(update={"guard": guard.model_copy(update={"policy": Component(name="quarantine")})})
 
 
