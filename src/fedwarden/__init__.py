@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .admission import Admission, Reply
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
     from .core.aggregation import aggregate
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
     from .core.stats import robust_z
     from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, Verdict, WatchRecord
     from .core.updates import Updates
+    from .guard.admission import Admission, Reply
+    from .guard.judge import Watch
+    from .guard.warden import Warden
     from .history.evidence import Evidence
     from .history.pid import PID
     from .rules.gesd import GESD, gesd
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from .rules.sigma import Cantelli, Gaussian, KSigma
     from .signals.divergence import divergence
     from .store.record import RunRecord
-    from .warden import Warden, Watch
 
 __version__ = "0.1.0"
 
@@ -38,7 +39,6 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "admission": ("Admission", "Reply"),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),
     "core.aggregation": ("aggregate",),
@@ -49,6 +49,9 @@ _HOMES = {
         "Aggregate", "Cohort", "Outcome", "Reading", "Rejection", "RoundRecord", "Server", "Verdict", "WatchRecord",
     ),
     "core.updates": ("Updates",),
+    "guard.admission": ("Admission", "Reply"),
+    "guard.judge": ("Watch",),
+    "guard.warden": ("Warden",),
     "history.evidence": ("Evidence",),
     "history.pid": ("PID",),
     "rules.gesd": ("GESD", "gesd"),
@@ -57,7 +60,6 @@ _HOMES = {
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
     "signals.divergence": ("divergence",),
     "store.record": ("RunRecord",),
-    "warden": ("Warden", "Watch"),
 }  # fmt: skip
 
 

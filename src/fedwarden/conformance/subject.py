@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.aggregation import aggregate
 from ..core.types import Cohort
 from ..core.updates import Updates
-from ..warden import Warden
+from ..guard.warden import Warden
 from . import golden
 from .golden import Array
 
