@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .admission import Admission, Reply
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.coordinate import Median, Sign, TrimmedMean
     from .aggregators.flanders import Flanders
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from .core.stats import robust_z
     from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, Verdict, WatchRecord
     from .core.updates import Updates
+    from .guard.admission import Admission, Reply
+    from .guard.judge import Watch
+    from .guard.warden import Warden
     from .history.evidence import Evidence, Excess
     from .history.pid import PID
     from .history.smoothing import CUSUM, EWMA, Raw
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from .signals.loss import ProbeLoss
     from .signals.relative import RelativeDistance
     from .store.record import RunRecord
-    from .warden import Warden, Watch
 
 __version__ = "0.1.0"
 
@@ -62,7 +63,6 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "admission": ("Admission", "Reply"),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
     "aggregators.flanders": ("Flanders",),
@@ -83,6 +83,9 @@ _HOMES = {
         "Aggregate", "Cohort", "Outcome", "Reading", "Rejection", "RoundRecord", "Server", "Verdict", "WatchRecord",
     ),
     "core.updates": ("Updates",),
+    "guard.admission": ("Admission", "Reply"),
+    "guard.judge": ("Watch",),
+    "guard.warden": ("Warden",),
     "history.evidence": ("Evidence", "Excess"),
     "history.pid": ("PID",),
     "history.smoothing": ("CUSUM", "EWMA", "Raw"),
@@ -100,7 +103,6 @@ _HOMES = {
     "signals.loss": ("ProbeLoss",),
     "signals.relative": ("RelativeDistance",),
     "store.record": ("RunRecord",),
-    "warden": ("Warden", "Watch"),
 }  # fmt: skip
 
 

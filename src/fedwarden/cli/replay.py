@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..sim.recorded import decide_again, truth_of
-from ..sim.replay import Change, compare, guard_table, spell_guard
+from ..guard.config import guard_table, spell_guard
+from ..sim.recorded import Change, compare, decide_again, truth_of
 from ..sim.scenario import ASKED, load_modules
 from ..store.digest import distinct_notes, note_kind
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, out, reader, safe, table
@@ -53,7 +53,7 @@ def command(
         )
     out.print(f"[bold]run {found.id}[/]  {safe(found.name)}, replayed with {safe(spell_guard(warden))}")
     _show(changes, truth, distinct_notes(notes, note_kind))
-    if warden.remeasure:
+    if warden.guard.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ..core.config import to_toml
-from ..sim.replay import guard_table, spell_guard
-from ..sim.scenario import AdmissionConfig, load_scenario
+from ..guard.config import AdmissionConfig, guard_table, spell_guard
+from ..guard.warden import Warden
+from ..sim.scenario import load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
-from ..warden import Warden
 from .common import AsJson, Settings, emit, out, percent, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

@@ -13,7 +13,7 @@ import torch
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
 from ..core.updates import Updates
-from ..warden import Warden
+from ..guard.warden import Warden
 from . import laws as on_rows
 from .component import Component
 from .golden import Array

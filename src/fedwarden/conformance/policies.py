@@ -8,7 +8,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from ..core.protocols import Decision, Policy
+from ..core.protocols import Findings, Policy
 from ..core.stats import Scores
 from .component import Component
 from .law import laws, require
@@ -20,7 +20,7 @@ def subject(component: Component) -> Policy:
     return policy
 
 
-def runs() -> Iterator[list[Decision]]:
+def runs() -> Iterator[list[Findings]]:
     """Runs of up to six rounds in which clients come, go and are flagged."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -28,11 +28,11 @@ def runs() -> Iterator[list[Decision]]:
         for _ in range(seed % 7):
             ids = tuple(c for c in rng.permutation(list("abcdef")).tolist() if rng.random() < 0.7)
             severity = rng.choice([0.0, 0.5, 3.0, 40.0, 1e15], size=len(ids))
-            run.append(Decision(ids, rng.random(len(ids)) < 0.3, severity, rng.random(len(ids)) < 0.1))
+            run.append(Findings(ids, rng.random(len(ids)) < 0.3, severity, rng.random(len(ids)) < 0.1))
         yield run
 
 
-def play(policy: Policy, run: Iterable[Decision]) -> tuple[Mapping[str, int], list[Scores]]:
+def play(policy: Policy, run: Iterable[Findings]) -> tuple[Mapping[str, int], list[Scores]]:
     """The last state, and the weights of each round."""
     state, out = policy.init(), []
     for decision in run:
@@ -54,7 +54,7 @@ def weights_in_range(policy: Policy) -> None:
 def permutation(policy: Policy) -> None:
     """Clients are known by id, and their order does not matter."""
     for run in runs():
-        turned = [Decision(d.client_ids[::-1], d.flagged[::-1], d.severity[::-1], d.doubted[::-1]) for d in run]
+        turned = [Findings(d.client_ids[::-1], d.flagged[::-1], d.severity[::-1], d.doubted[::-1]) for d in run]
         (state_a, a), (state_b, b) = play(policy, run), play(policy, turned)
         for x, y in zip(a, b, strict=True):
             got, want = y[::-1].tolist(), x.tolist()
@@ -89,7 +89,7 @@ def never_suspicious(policy: Policy) -> None:
     """Who was never suspicious keeps full weight and is asked."""
     for run in runs():
         clean = [
-            Decision(
+            Findings(
                 (*d.client_ids, "good"),
                 np.append(d.flagged, False),
                 np.append(d.severity, 0.0),

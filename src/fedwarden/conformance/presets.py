@@ -7,7 +7,7 @@ import torch
 
 from ..core.types import Cohort, Outcome
 from ..core.updates import Updates
-from ..warden import Warden
+from ..guard.warden import Warden
 from .component import Component
 from .law import laws, require
 

@@ -17,7 +17,7 @@ from ..core.aggregation import combine
 from ..core.registry import make
 from ..core.types import Cohort
 from ..core.updates import Updates
-from ..warden import Warden
+from ..guard.warden import Warden
 from . import golden
 from .golden import Array
 from .law import Broken

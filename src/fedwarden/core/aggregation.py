@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .protocols import Aggregator
 from .registry import describe, make
-from .stats import Scores
+from .stats import Scores, scatter
 from .types import Aggregate, Cohort
 from .updates import Updates
 
@@ -31,9 +31,7 @@ def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
     """The result over some of n clients with weights over all of them: 0 for those left out."""
     if result.weights is None:
         return result
-    weights = np.zeros(n)
-    weights[keep] = result.weights
-    return Aggregate(result.update, weights)
+    return Aggregate(result.update, scatter(result.weights, keep, n, 0.0))
 
 
 def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:

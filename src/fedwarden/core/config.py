@@ -7,12 +7,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from .errors import ConfigError, nearest
+from .registry import make
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -21,6 +22,27 @@ class Strict(BaseModel):
     """A table whose keys are all known; frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def as_table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Component(Strict):
+    """A registered thing: its name and its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def make(self, kind: str) -> Any:
+        return make(kind, self.name, **self.options)
+
+
+Part = Annotated[Component, BeforeValidator(as_table)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:

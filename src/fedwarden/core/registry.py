@@ -34,7 +34,7 @@ FOLDERS = {
     "model": "fedwarden.sim.models",
     "partition": "fedwarden.sim.partition",
     "policy": "fedwarden.policies",
-    "preset": "fedwarden.presets",
+    "preset": "fedwarden.guard.presets",
     "rule": "fedwarden.rules",
     "signal": "fedwarden.signals",
     "sink": "fedwarden.sinks",

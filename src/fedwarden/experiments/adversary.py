@@ -191,7 +191,8 @@ def play(run: Table) -> dict[str, Any]:
 
     def leave_out(_: int, federation: Federation) -> None:
         warden = federation.warden
-        warden.admission = replace(warden.admission, known=frozenset(federation.clients) - out)
+        known = frozenset(federation.clients) - out
+        warden.guard = replace(warden.guard, admission=replace(warden.admission, known=known))
 
     try:
         return one(run["scenario"], leave_out)

@@ -8,13 +8,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from ..core.config import Component
 from ..core.errors import ConfigError, MissingExtra
 from ..core.types import RoundRecord
-from ..warden import Warden
+from ..guard.config import GuardConfig, alter
+from ..guard.replay import replay
+from ..guard.warden import Warden
 from .federation import Federation
 from .metrics import Truth, detection
-from .replay import alter, replay
-from .scenario import Component, GuardConfig, Scenario
+from .scenario import Scenario
 
 SPACE: dict[str, tuple[float, float, bool]] = {  # lowest, highest, on a logarithmic scale
     "history.kp": (0.01, 2.0, False),

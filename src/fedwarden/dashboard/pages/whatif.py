@@ -15,8 +15,8 @@ from dash.exceptions import PreventUpdate
 from ...core.errors import FedwardenError
 from ...core.registry import lookup, names, parameters, summary
 from ...core.words import printable
-from ...sim.recorded import decide_again, truth_of
-from ...sim.replay import Change, compare, spell_guard
+from ...guard.config import spell_guard
+from ...sim.recorded import Change, compare, decide_again, truth_of
 from ...store.digest import distinct_notes, note_kind
 from ..layout import address, aria, card, empty, field, heading, page, table
 from ..routes import Page, query, read, search

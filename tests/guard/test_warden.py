@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.admission import Admission
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.layout import Layout
-from fedwarden.warden import Memory, Warden, Watch, combine_flags, decide
+from fedwarden.guard.admission import Admission
+from fedwarden.guard.judge import Memory, Watch, combine_flags, judge
+from fedwarden.guard.warden import Warden
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 
@@ -356,8 +357,7 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
         signals = [w.signal for w in record.watches]
         alone = np.arange(len(record.client_ids))
-        replayed = decide(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
-        memory = replayed.memory
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)
@@ -474,7 +474,7 @@ def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
     assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
     assert len(warden.memory.histories) == 2
     recorded = [np.zeros(6), PROBE.double().numpy()]
-    judged = decide(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
+    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
     assert judged.flagged.tolist() == [False] * 5 + [True]
 
 
@@ -484,12 +484,12 @@ def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watc
 
     live, replayed = build().equip(fw.Server(probe=PROBE)), build().include(["fed"])
     record = live.step(cohort_of(honest(6))).record
-    judged = decide(
+    memory, judged = judge(
         replayed.guard, replayed.memory, 1, record.client_ids, np.arange(6),
         lambda trusted: [w.signal for w in record.watches],
     )  # fmt: skip
     assert judged.flagged.tolist() == record.flagged.tolist()
-    assert tuple(judged.memory.excluded) == record.excluded == ("f",)
+    assert tuple(memory.excluded) == record.excluded == ("f",)
 
 
 def test_a_warden_shows_the_rounds_it_judged(cohort_of):

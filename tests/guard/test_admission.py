@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedwarden as fw
-from fedwarden.admission import Admission, Reply, admit, clip_counts, count_fault, read_layers, screen
+from fedwarden.guard.admission import Admission, Reply, admit, clip_counts, count_fault, read_layers, screen
 
 PARAMS = [torch.full((2, 3), 0.5), torch.zeros(4), torch.tensor(7)]  # two layers and a counter
 
@@ -216,7 +217,7 @@ def malformed(draw):
 @given(malformed(), st.sampled_from(["none", "pid_made", "auto"]), st.integers(0, 3))
 def test_a_malformed_reply_among_good_ones_changes_nothing(bad, preset, at):
     warden = fw.Warden.preset(preset)
-    warden.admission = Admission(known=frozenset("abcx"))
+    warden.guard = replace(warden.guard, admission=Admission(known=frozenset("abcx")))
     at = 3 if bad.client_id in ("a", "b", "c") else at  # of two replies the first counts
     for t in (1, 2, 3):
         outcome = warden.receive([*GOOD[:at], bad, *GOOD[at:]], PARAMS, t)
@@ -287,7 +288,7 @@ def test_the_parts_by_themselves(cohort_of):
     assert count_fault(3.0) is None
     cohort = cohort_of(np.zeros((4, 2)), ids="abax", counts=[1, 0, 1, 1])
     keep, rejected = screen(cohort, Admission(known=frozenset("ab")))
-    assert keep.tolist() == [0]
+    assert keep == [0]
     assert [r.client_id for r in rejected] == ["b", "a", "x"]
 
 

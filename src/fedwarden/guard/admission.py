@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .core.stats import Scores
-from .core.types import Cohort, Rejection
-from .core.updates import LARGEST, Updates
+from ..core.stats import Scores
+from ..core.types import Cohort, Rejection
+from ..core.updates import LARGEST, Updates
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
@@ -145,7 +144,7 @@ def admit(
     return cohort, tuple(rejected)
 
 
-def screen(cohort: Cohort, limits: Admission) -> tuple[NDArray[np.int_], list[Rejection]]:
+def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:
     """Which positions of a cohort may stay, who is rejected and why, before any update is read."""
     keep, rejected, seen = [], [], set[str]()
     for i, (client, count) in enumerate(zip(cohort.client_ids, cohort.num_examples.tolist(), strict=True)):
@@ -160,7 +159,37 @@ def screen(cohort: Cohort, limits: Admission) -> tuple[NDArray[np.int_], list[Re
             keep.append(i)
         else:
             rejected.append(Rejection(client, reason))
-    return np.array(keep, dtype=int), rejected
+    return keep, rejected
+
+
+def enter(
+    limits: Admission, cohort: Cohort, excluded: Collection[str] = ()
+) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[str]]:
+    """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
+
+    Also its positions in the cohort, who is rejected, and what is worth a word.
+    """
+
+    def stand(index: list[int]) -> Cohort:
+        part = cohort.select(index)
+        trusted = np.array([c not in excluded for c in part.client_ids], dtype=bool)
+        counts = limits.clip(part.client_ids, part.num_examples)
+        return replace(part, num_examples=counts, trusted=trusted, claimed=part.num_examples)
+
+    index, refused = screen(cohort, limits)
+    inside = stand(index)
+    if index:
+        survey = inside.updates.survey(inside.reference, inside.shares)
+        faults = size_faults(survey.sq_norms, limits.norm_ratio)
+        if inside.updates.measured:
+            faults |= idle_faults(survey.sq_lengths)
+        if faults:
+            refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
+            index = [k for i, k in enumerate(index) if i not in faults]
+            inside = stand(index)
+    notes = clipped_notes(inside.client_ids, inside.claimed, inside.num_examples)
+    notes += type_notes(inside.client_ids, inside.updates.types(), inside.updates.dtype)
+    return inside, tuple(index), refused, notes
 
 
 def size_faults(sq_norms: Scores, norm_ratio: float | None) -> dict[int, str]:

@@ -7,8 +7,10 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
+from fedwarden.guard.config import alter, guard_table
+from fedwarden.guard.replay import find_sources, replay
 from fedwarden.sim.federation import simulate
-from fedwarden.sim.replay import alter, compare, find_sources, guard_table, replay
+from fedwarden.sim.recorded import compare
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ..core.registry import register
 from .admission import Admission
-from .core.registry import register
-from .warden import Warden, Watch
+from .judge import Watch
+from .warden import Warden
 
 BELIEVED = Admission(count_ratio=10.0, max_share=None)  # counts weigh as in FedAvg, for what is as published
 
@@ -54,9 +55,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         ),
     ]  # fmt: skip
     mean = {"name": "mean", "weighted": weighted}
-    return Warden(
-        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, majority=2 / 3, shorten=shorten
-    )
+    return Warden(watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, shorten=shorten)
 
 
 @register("preset", "watch")
