@@ -192,7 +192,7 @@ def play(run: Table) -> dict[str, Any]:
     def leave_out(_: int, federation: Federation) -> None:
         warden = federation.warden
         known = frozenset(federation.clients) - out
-        warden.guard = replace(warden.guard, admission=replace(warden.admission, known=known))
+        warden.admission = replace(warden.admission, known=known)
 
     try:
         return one(run["scenario"], leave_out)

@@ -90,6 +90,10 @@ class Warden:
     def admission(self) -> Admission:
         return self.guard.admission
 
+    @admission.setter
+    def admission(self, limits: Admission) -> None:
+        self.guard = replace(self.guard, admission=limits)
+
     @property
     def excluded(self) -> tuple[str, ...]:
         """The clients that are excluded now."""
