@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 
-.PHONY: setup demo test slow test-all browser lint docs bench peers clean
+.PHONY: setup demo test slow test-all browser lint docs wheel bench peers clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,9 @@ test-all: browser test slow
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+wheel: setup
+	$(BIN)/python tools/try_wheel.py
+
 bench: setup
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/simulate.py
@@ -61,4 +64,4 @@ $(PEERS)/.installed: benchmarks/peers-requirements.txt constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) .venv-wheel dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,24 +11,26 @@ import peers
 import torch
 from common import say, show
 
-from fedwarden.conformance.laws import LAWS, Finding, examine
+from fedwarden.conformance.law import Finding, examine
+from fedwarden.conformance.laws import LAWS
 from fedwarden.conformance.subject import RULES, Function, Subject, registered
+from fedwarden.core.registry import exemptions
 
 LIBRARIES = {"flower": f"Flower {version('flwr')}", "byzfl": f"ByzFL {version('byzfl')}"}
-CELLS = {"kept": "kept", "broken": "**broken**", "n/a": "-"}
+CELLS = {"kept": "kept", "broken": "**broken**", "excused": "-", "cannot tell": "-"}
 
 
 def findings(function: Function, rule: str) -> list[Finding]:
     say(f"{function.__name__} as {rule}")
-    subject = Subject.of(function, rule)
-    return [examine(subject, law) for law in LAWS]
+    subject, exempt = Subject.of(function, rule), exemptions("aggregator", rule)
+    return [examine(subject, law, exempt) for law in LAWS]
 
 
 def table(title: str, columns: dict[str, list[Finding]]) -> None:
     rows = [[law.name, *(CELLS[found[i].status] for found in columns.values())] for i, law in enumerate(LAWS)]
     count = ["broken of applicable"]
     for found in columns.values():
-        count.append(f"{sum(f.status == 'broken' for f in found)} of {sum(f.status != 'n/a' for f in found)}")
+        count.append(f"{sum(f.status == 'broken' for f in found)} of {sum(CELLS[f.status] != '-' for f in found)}")
     show(title, ["law", *columns], [*rows, count])
 
 

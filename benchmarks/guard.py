@@ -61,14 +61,14 @@ class Case:
 
 
 CASES = (
-    Case("pid-made", False, "stacked"),
-    Case("pid-made", False, "stacked", "equal"),
-    Case("pid-made", False, "layers"),
-    Case("pid-made", False, "models"),
+    Case("pid_made", False, "stacked"),
+    Case("pid_made", False, "stacked", "equal"),
+    Case("pid_made", False, "layers"),
+    Case("pid_made", False, "models"),
     Case("auto", False, "stacked"),
     Case("auto", False, "layers"),
-    Case("pid-made", True, "stacked"),
-    Case("pid-made", True, "layers"),
+    Case("pid_made", True, "stacked"),
+    Case("pid_made", True, "layers"),
     Case("auto", True, "stacked"),
     Case("auto", True, "layers"),
 )
@@ -348,7 +348,7 @@ def disk_table(n: int, layers: Layers, threads: int, repetitions: int, folder: s
     with tempfile.TemporaryDirectory(prefix="fedwarden-bench-", dir=folder) as place:
         say(f"disk: writing {size / 1e9:.1f} GB")
         paths = write_updates(Path(place), n, d)
-        for preset in ("pid-made", "auto"):
+        for preset in ("pid_made", "auto"):
             for cold in (True, False):
                 say(f"disk: {preset}, {'cold' if cold else 'cached'}")
                 task = {"paths": [str(p) for p in paths], "preset": preset, "cold": cold, "threads": threads}
@@ -377,7 +377,7 @@ def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, thre
     say(f"clients: {', '.join(map(str, numbers))}, {threads} threads")
     stacks = {n: make_stack(n, layers) for n in numbers}
     rows = []
-    for preset in ("pid-made", "auto"):
+    for preset in ("pid_made", "auto"):
         guards = {n: Guard(Case(preset, False, "stacked"), stacks[n], layers) for n in numbers}
         times: dict[int, list[tuple[float, float]]] = {n: [] for n in numbers}
         for _ in range(repetitions):

@@ -19,7 +19,7 @@ from fedwarden.sim.scenario import load_scenario
 BAR = 1.10
 SCENARIO = Path(__file__).resolve().parents[1] / "examples" / "femnist-2-of-20.toml"
 CASES = {
-    "pid-made": {"guard.preset": "pid-made"},
+    "pid_made": {"guard.preset": "pid_made"},
     "auto": {"guard.preset": "auto"},
     "auto, with a probe": {"guard.preset": "auto", "data.reserve": "128"},
     "watch, with a probe": {"guard.preset": "watch", "data.reserve": "128"},

@@ -16,7 +16,7 @@ SOURCE = Path(fedwarden.__file__).parent
 ROOT = SOURCE.parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
 HEAVY = {"pydantic", "typer", "rich", "sklearn", "numba", "optuna", "flwr", "matplotlib", "pandas", "datasets"}
-HEAVY |= {"plotly", "dash"}
+HEAVY |= {"plotly", "dash", "tomli_w"}
 
 
 def test_the_path_of_a_round_imports_torch_numpy_and_scipy_only():

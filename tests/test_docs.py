@@ -310,7 +310,7 @@ def test_links_from_outside_the_site_lead_somewhere(page):
         ("```python\n>>> 1 + 1\n3\n```\n", "Expected:"),
         ("```bash\nfedwarden list rule\n```\n\n```text\nnothing of the kind\n```\n", "not printed"),
         ("```bash\nfedwarden list ruel\n```\n", "ended with 2"),
-        ('```toml\n[guard]\npreset = "pid-mode"\n```\n', "did you mean 'pid-made'"),
+        ('```toml\n[guard]\npreset = "pid-mode"\n```\n', "did you mean 'pid_made'"),
     ],
 )
 def test_a_block_that_does_not_hold_fails(reader, tmp_path, monkeypatch, page, fault):

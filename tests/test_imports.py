@@ -73,7 +73,9 @@ def test_the_command_line_loads_typer_until_a_command_runs():
     assert rooms("import fedwarden.cli") == {"cli", "core"}
 
 
-@pytest.mark.parametrize(("command", "own"), [("runs", {"core", "store"}), ("show", {"core", "store", "sim", "sinks"})])
+@pytest.mark.parametrize(
+    ("command", "own"), [("runs", {"core", "store"}), ("show", {"core", "guard", "store", "sim", "sinks"})]
+)
 def test_commands_that_read_a_run_load_no_torch(command, own):
     statement = f"import fedwarden.cli.{command}"
     assert not packages(statement) & (HEAVY | {"torch", "scipy", "flwr"})

@@ -23,6 +23,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 TOURS = ("digits.toml", "audit.toml")  # the examples whose comments say what a key means
 
 BEYOND = {  # what else there is to call, by module
+    "conformance": ("check",),
+    "conformance.law": ("Report",),
     "flower.strategy": ("Guarded",),
     "flower.mods": ("audit_mod",),
     "audit.mitigations": ("add_noise", "blend", "clip_and_noise", "epsilon", "new_share", "smooth"),

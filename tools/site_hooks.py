@@ -1,4 +1,5 @@
-"""What mkdocs does beyond reading docs/: it writes the reference, and takes in the examples and the pages at the root.
+"""What mkdocs does beyond reading docs/: it writes the reference, takes in the examples and the pages at the root, and
+shows tables that are kept as CSV.
 
 Links in the sources lead from file to file, as a reader of the repository follows them. Here they are led to the same
 file's page.
@@ -16,10 +17,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from fedwarden.experiments.study import markdown as table
+from fedwarden.experiments.study import read_csv
+
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 SHOWN = {".md", ".py", ".sh", ".toml"}
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+|(?:docs/|examples/)?[\w./-]+)(?=[)#])")
+SHEET = re.compile(r"^\[[^\]]+\]\(([\w./-]+\.csv)\)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -35,11 +40,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Lead links to where their targets are on the site; show examples with prompts as such."""
+    """Lead links to where their targets are on the site; show examples with prompts, and tables below their links."""
     source = page.file.abs_src_path
     if source:
+        markdown = with_tables(markdown, Path(source).parent)
         markdown = LINK.sub(lambda found: found[1] + _led(found[2], Path(source).parent, page.file.src_uri), markdown)
     return markdown.replace("```python\n>>>", "```pycon\n>>>")
+
+
+def with_tables(markdown: str, folder: Path) -> str:
+    """Below a link to a CSV file that stands on a line by itself: the table in that file."""
+    return SHEET.sub(lambda found: f"{found[0]}\n\n{table(*read_csv(folder / found[1]))}", markdown)
 
 
 def _led(target: str, folder: Path, page: str) -> str:

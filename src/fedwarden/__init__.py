@@ -9,55 +9,102 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .admission import Admission, Reply
+    from .aggregators.clipping import CenteredClipping, NormClipping
+    from .aggregators.coordinate import Median, Sign, TrimmedMean
+    from .aggregators.flanders import Flanders
+    from .aggregators.geometric import GeometricMedian
+    from .aggregators.krum import Bulyan, Krum, MultiKrum
+    from .aggregators.mean import Mean
+    from .aggregators.mixing import Bucketing, NearestNeighbourMixing
+    from .aggregators.similarity import Clustered, FoolsGold
+    from .aggregators.trust import FLTrust
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
     from .core.aggregation import aggregate
     from .core.errors import ConfigError, FedwardenError, MissingExtra
+    from .core.protocols import Aggregator, History, Policy, Rule, Signal
     from .core.registry import names, register
     from .core.stats import robust_z
     from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, Verdict, WatchRecord
     from .core.updates import Updates
-    from .history.evidence import Evidence
+    from .guard.admission import Reply
+    from .guard.judge import Watch
+    from .guard.limits import Admission
+    from .guard.warden import Warden
+    from .history.evidence import Evidence, Excess
     from .history.pid import PID
+    from .history.smoothing import CUSUM, EWMA, Raw
+    from .history.standard import Standard
+    from .policies.basic import DownWeight, Exclude, Observe, Quarantine
     from .rules.gesd import GESD, gesd
     from .rules.offset import Offset
     from .rules.robust import RobustZ
     from .rules.sigma import Cantelli, Gaussian, KSigma
-    from .signals.divergence import divergence
+    from .signals.direction import Direction, Twins
+    from .signals.distance import CentroidDistance
+    from .signals.divergence import Divergence, divergence
+    from .signals.ensemble import Ensemble
+    from .signals.length import UpdateNorm
+    from .signals.loss import ProbeLoss
+    from .signals.relative import RelativeDistance
     from .store.record import RunRecord
-    from .warden import Warden, Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "GESD", "PID", "Admission", "Aggregate", "Auditor", "Cantelli", "Cohort", "ConfigError", "Evidence",
-    "FedwardenError", "Gaussian", "KSigma", "MissingExtra", "Offset", "Outcome", "Reading", "Rejection", "Reply",
-    "RobustZ", "RoundRecord", "RunRecord", "Server", "Updates", "Verdict", "Warden", "Watch", "WatchRecord",
-    "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
+    "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor", "Bucketing", "Bulyan",
+    "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError", "Direction",
+    "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust", "FedwardenError",
+    "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean", "Median",
+    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome", "Policy",
+    "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord",
+    "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates",
+    "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
+    "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
-    "admission": ("Admission", "Reply"),
+    "aggregators.clipping": ("CenteredClipping", "NormClipping"),
+    "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
+    "aggregators.flanders": ("Flanders",),
+    "aggregators.geometric": ("GeometricMedian",),
+    "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),
+    "aggregators.mean": ("Mean",),
+    "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
+    "aggregators.similarity": ("Clustered", "FoolsGold"),
+    "aggregators.trust": ("FLTrust",),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),
     "core.aggregation": ("aggregate",),
     "core.errors": ("ConfigError", "FedwardenError", "MissingExtra"),
+    "core.protocols": ("Aggregator", "History", "Policy", "Rule", "Signal"),
     "core.registry": ("names", "register"),
     "core.stats": ("robust_z",),
     "core.types": (
         "Aggregate", "Cohort", "Outcome", "Reading", "Rejection", "RoundRecord", "Server", "Verdict", "WatchRecord",
     ),
     "core.updates": ("Updates",),
-    "history.evidence": ("Evidence",),
+    "guard.admission": ("Reply",),
+    "guard.judge": ("Watch",),
+    "guard.limits": ("Admission",),
+    "guard.warden": ("Warden",),
+    "history.evidence": ("Evidence", "Excess"),
     "history.pid": ("PID",),
+    "history.smoothing": ("CUSUM", "EWMA", "Raw"),
+    "history.standard": ("Standard",),
+    "policies.basic": ("DownWeight", "Exclude", "Observe", "Quarantine"),
     "rules.gesd": ("GESD", "gesd"),
     "rules.offset": ("Offset",),
     "rules.robust": ("RobustZ",),
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
-    "signals.divergence": ("divergence",),
+    "signals.direction": ("Direction", "Twins"),
+    "signals.distance": ("CentroidDistance",),
+    "signals.divergence": ("Divergence", "divergence"),
+    "signals.ensemble": ("Ensemble",),
+    "signals.length": ("UpdateNorm",),
+    "signals.loss": ("ProbeLoss",),
+    "signals.relative": ("RelativeDistance",),
     "store.record": ("RunRecord",),
-    "warden": ("Warden", "Watch"),
 }  # fmt: skip
 
 

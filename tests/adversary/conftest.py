@@ -135,14 +135,13 @@ def workers_of(marker):
 
 @pytest.fixture
 def eventually():
-    """Wait for a condition, and return how long it took; a busy machine may take its time."""
+    """Wait for a condition; a busy machine may take its time."""
 
     def wait(condition, seconds=90.0):
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < seconds, "it did not come to that"
             time.sleep(0.01)
-        return time.monotonic() - began
 
     return wait
 

@@ -11,7 +11,7 @@ import fedwarden as fw
 from fedwarden.core.layout import Layout
 from fedwarden.core.registry import make
 
-PRESETS = ["none", "pid-made", "auto"]
+PRESETS = ["none", "pid_made", "auto"]
 
 
 def first_norm():

@@ -30,7 +30,7 @@ def scenario(**changes):
         "data": {"clients": 4},
         "model": {"name": "mlp", "hidden": [4]},
         "train": {"workers": 1},
-        "guard": {"preset": "pid-made"},
+        "guard": {"preset": "pid_made"},
     }
     return Scenario.model_validate({**table, **changes})
 

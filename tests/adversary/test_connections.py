@@ -39,12 +39,11 @@ def port(tmp_path_factory):
         process.communicate()
 
 
-def seconds_to_answer(port):
-    began = time.monotonic()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
+def ask(port):
+    """One page; a server that waits until it closes slow connections, after 20 seconds, runs into the time-out."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=15) as answer:
         assert answer.status == 200
-        answer.read()
-    return time.monotonic() - began
+        assert answer.read()
 
 
 def opened(stack, port, count=MANY):
@@ -61,12 +60,13 @@ BEGINNINGS = {
 
 @pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
 def test_half_open_connections(port, beginning):
-    seconds_to_answer(port)
+    ask(port)
     with ExitStack() as stack:
         for connection in opened(stack, port):
             with suppress(OSError):  # closed, to make room
                 connection.sendall(beginning)
-        assert max(seconds_to_answer(port) for _ in range(3)) < 5
+        for _ in range(3):
+            ask(port)
 
 
 def test_a_byte_now_and_then(port):
@@ -87,14 +87,12 @@ def test_a_byte_now_and_then(port):
         thread = Thread(target=drip)
         thread.start()
         try:
-            took = []
             for _ in range(6):
-                took.append(seconds_to_answer(port))
+                ask(port)
                 time.sleep(0.5)
         finally:
             stop.set()
             thread.join()
-    assert max(took) < 5
 
 
 def test_answers_that_nobody_reads(port):
@@ -104,7 +102,8 @@ def test_answers_that_nobody_reads(port):
     with ExitStack() as stack:
         for connection in opened(stack, port, 30):
             connection.sendall(f"GET {paths[0]} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert max(seconds_to_answer(port) for _ in range(3)) < 15
+        for _ in range(3):
+            ask(port)
 
 
 def test_a_large_body_is_refused_before_it_is_kept(port):
@@ -114,9 +113,10 @@ def test_a_large_body_is_refused_before_it_is_kept(port):
 
 
 @pytest.fixture
-def quick(tmp_path, monkeypatch):
-    """A server in this process with limits of a second or two."""
-    for name, value in (("IDLE", 2), ("SLOW", 2.0), ("MOST", 4)):
+def quick(tmp_path, monkeypatch, request):
+    """A server in this process for four, who may be silent or slow for a second or two, or as long as is asked for."""
+    seconds = getattr(request, "param", 2)
+    for name, value in (("IDLE", seconds), ("SLOW", float(seconds)), ("MOST", 4)):
         monkeypatch.setattr(module, name, value)
     server, where = module.prepare(tmp_path, "127.0.0.1", 0)
     thread = Thread(target=server.run, daemon=True)
@@ -149,14 +149,15 @@ def test_who_is_silent_or_slow_is_closed(quick):
     with ExitStack() as stack:
         silent, slow = opened(stack, port, 2)
         slow.sendall(b"GET / HT")
-        assert closed_within(silent, 15)
-        assert closed_within(slow, 15, drip=b"x")
+        assert closed_within(silent, 60)
+        assert closed_within(slow, 60, drip=b"x")
 
 
+@pytest.mark.parametrize("quick", [600], indirect=True)
 def test_who_waits_longest_makes_room(quick):
     server, port = quick
     with ExitStack() as stack:
         first, *others = opened(stack, port, 5)
-        assert closed_within(first, 1.5)
+        assert closed_within(first, 60)
         assert len(server.active_channels) == 4
         assert not any(closed_within(other, 0.01) for other in others)

@@ -79,9 +79,9 @@ def test_a_minority_that_gathers_around_an_honest_client_excludes_nobody(n, f, n
 
 
 @pytest.mark.parametrize("alike", [0.05, 0.1, 0.3])
-@pytest.mark.parametrize(("n", "group", "idle"), [(10, 6, 0), (10, 5, 1), (9, 5, 0), (12, 7, 0), (5, 3, 0)])
-def test_a_group_that_is_more_alike_than_the_rest_excludes_nobody(n, group, idle, alike):
-    """Nor does one that joins a group of half, or that lets it tip by staying away."""
+@pytest.mark.parametrize(("n", "group", "idle"), [(10, 5, 1), (9, 5, 0), (11, 6, 0), (5, 3, 0)])
+def test_a_bare_majority_that_is_more_alike_than_the_rest_excludes_nobody(n, group, idle, alike):
+    """Nor does one that lets a group of half tip by staying away."""
     rng = np.random.default_rng(1)
 
     def cluster(t, rows):

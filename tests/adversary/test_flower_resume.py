@@ -53,7 +53,7 @@ def strict():
 OTHERS = {
     "the strategy": ({"strategy": flower.FedAdam}, "strategy"),
     "the preset": ({"warden": "pid-made"}, "watches"),
-    "an option of the preset": ({"warden": lambda: fw.Warden.preset("pid-made", k=3.0)}, "watches"),
+    "an option of the preset": ({"warden": lambda: fw.Warden.preset("pid_made", k=3.0)}, "watches"),
     "the policy": ({"warden": lambda: fw.Warden(fw.Warden.preset("auto").watches, "observe")}, "policy"),
     "the admission": ({"warden": strict}, "admission"),
     "who combines": ({"aggregator": "median"}, "aggregator"),
@@ -110,7 +110,7 @@ def test_a_reply_that_would_end_a_run_ends_neither_it_nor_its_resume(tmp_path):
 
 
 def test_the_same_experiment_is_continued_without_a_word(tmp_path, caplog):
-    for warden in ("auto", "pid-made"):
+    for warden in ("auto", "pid_made"):
         with pytest.raises(Killed):
             start(tmp_path / warden, grid=Dying, warden=fw.Warden.preset(warden))
         assert start(tmp_path / warden, warden=warden).done == 2

@@ -44,7 +44,7 @@ def recorded(tmp_path_factory):
         "data": {"clients": 5},
         "model": {"name": "mlp", "hidden": [4]},
         "train": {"workers": 2},
-        "guard": {"preset": "pid-made"},
+        "guard": {"preset": "pid_made"},
     }
     simulate(Scenario.model_validate(table), folder)
     return folder
@@ -94,7 +94,7 @@ READERS = (
     ["report", "1"],
     ["export", "1", "--to", "json"],
     ["replay", "1"],
-    ["replay", "1", "--preset", "pid-made"],
+    ["replay", "1", "--preset", "pid_made"],
     ["send", "1", "--to", "tensorboard"],
     ["doctor"],
     ["run", "--resume", "1"],

@@ -27,7 +27,7 @@ data.clients = 6
 model = {name = "mlp", hidden = [8]}
 train = {momentum = 0.9, workers = 1, group = 2}
 attacks = [{name = "label_flip", count = 1}]
-guard = {preset = "pid-made", options = {k = 1.2}}
+guard = {preset = "pid_made", options = {k = 1.2}}
 """
 
 

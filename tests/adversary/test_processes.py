@@ -30,7 +30,7 @@ data.clients = 6
 model = {{name = "mlp", hidden = [8]}}
 train = {{momentum = 0.9, workers = 2, group = 1, patience = 20.0}}
 attacks = [{{name = "label_flip", count = 1, start = 2, ramp = 3}}]
-guard = {{preset = "pid-made", options = {{k = 1.2}}}}
+guard = {{preset = "pid_made", options = {{k = 1.2}}}}
 """
 
 
@@ -83,7 +83,7 @@ def test_a_signal_ends_other_commands_too(command, start, tiny, tmp_path, eventu
     call.kill(signal.SIGTERM)
     assert call.wait() == 128 + signal.SIGTERM
     assert call.lines()[-1] == "error: interrupted"
-    assert eventually(lambda: workers_of() == []) < 10  # one that was just being started sees by itself
+    eventually(lambda: workers_of() == [])  # one that was just being started sees by itself
 
 
 def test_a_signal_outside_a_run(monkeypatch, tiny, capsys):
@@ -102,7 +102,7 @@ def test_workers_leave_when_their_parent_is_killed(moment, start, tiny, tmp_path
     call = start("run", tiny, "--home", home, "--set", "rounds=100000", "--set", "train.epochs=20")
     eventually(workers_of)
     if moment != "starting":
-        time.sleep(8)  # importing torch
+        eventually(lambda: all(b"(deleted)" in Path(f"/proc/{w}/maps").read_bytes() for w in workers_of()))  # shared
         last = committed(home)
         eventually(lambda: committed(home) > last)
     (worker,) = workers_of()
@@ -110,7 +110,7 @@ def test_workers_leave_when_their_parent_is_killed(moment, start, tiny, tmp_path
         os.kill(worker, signal.SIGSTOP)
     call.kill()
     call.wait()
-    assert eventually(lambda: workers_of() == []) < 10
+    eventually(lambda: workers_of() == [])
     assert not [p for p in os.listdir("/dev/shm") if p.startswith("fedwarden")]
 
 
@@ -164,9 +164,7 @@ def test_a_worker_that_stops_or_dies_is_replaced_and_the_bits_are_the_same(numbe
     pool, federation, want = pooled
     (first,) = pool.workers
     os.kill(first.process.pid, number)
-    began = time.monotonic()
     assert same(models(federation, pool, 1), want[:1])
-    assert time.monotonic() - began < 60
     models(federation, pool, 1)  # a killed one may have been seen dead only now
     assert first.process.returncode in (-number, -signal.SIGKILL)  # so it wakes and writes no more
     (second,) = pool.workers
@@ -185,9 +183,7 @@ def test_a_stopped_worker_that_does_not_read_its_task(alone):
     with Pool(engine, federation.recipe, 2, patience=0.5) as pool:
         up(pool)
         os.kill(pool.workers[0].process.pid, signal.SIGSTOP)
-        began = time.monotonic()
         found = pool.train(federation.params, 1, few, rows).clone()
-        assert time.monotonic() - began < 60
         assert not pool.workers[0].alive
     with Pool(engine, None, 1) as one:
         assert torch.equal(found, one.train(federation.params, 1, few, rows))
@@ -205,14 +201,15 @@ def test_a_worker_that_never_works_is_not_started_for_ever(alone, monkeypatch):
     assert len(started) == 1 + module.FRUITLESS
 
 
-def test_a_slow_group_is_no_silent_worker(alone):
+def test_a_slow_group_is_no_silent_worker(alone, monkeypatch):
     """Ten times as long as the slowest so far, a group that is still being trained here included."""
     pool = Pool(alone[0].engine, None, 1, patience=2.0)
     assert pool._limit() == 2.0
     pool.longest = 3.0
     assert pool._limit() == 32.0
-    pool.since = time.monotonic() - 50.0
-    assert 502.0 <= pool._limit() < 600.0
+    pool.since = 1000.0
+    monkeypatch.setattr(module, "monotonic", lambda: 1050.0)
+    assert pool._limit() == 502.0
 
 
 @pytest.mark.parametrize("asked", [cores() + 1, 100_000])
@@ -259,7 +256,7 @@ def test_a_study_that_is_ended_leaves_nobody_and_goes_on_later(number, tmp_path,
     def left():
         return [p for p in os.listdir("/proc") if p.isdigit() and marker in _environment(p)]
 
-    assert eventually(lambda: left() == []) < 15
+    eventually(lambda: left() == [])
     if number == signal.SIGTERM:
         assert process.returncode == 128 + number
         assert err == "error: interrupted\n"

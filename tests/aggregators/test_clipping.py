@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.aggregators.clipping import CenteredClipping, NormClipping, centred_weights
+from fedwarden.aggregators.clipping import CenteredClipping, NormClipping, centered_weights
 from fedwarden.conformance import golden
 
 
@@ -45,7 +45,7 @@ def test_the_loop_is_that_of_the_suite():
 
 @pytest.mark.parametrize("options", [{"limit": -1.0}, {"limit": float("nan")}, {"steps": 0}])
 def test_options_of_the_centre_that_are_none(options):
-    with pytest.raises(ValueError, match="centred clipping needs a limit of at least 0 and a step or more; got"):
+    with pytest.raises(ValueError, match="centered clipping needs a limit of at least 0 and a step or more; got"):
         fw.aggregate("centered_clipping", rows(), **options)
 
 
@@ -66,7 +66,7 @@ def test_what_is_returned_is_not_what_is_remembered(cohort_of):
 
 
 def test_equal_rows_at_the_centre_pull_nothing():
-    assert centred_weights(np.ones((4, 4)), None, 3).sum() == pytest.approx(1.0)
+    assert centered_weights(np.ones((4, 4)), None, 3).sum() == pytest.approx(1.0)
 
 
 def test_a_client_of_weight_zero_moves_no_centre(cohort_of):

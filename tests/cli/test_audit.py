@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from fedwarden.audit.verdict import Leakage
 from fedwarden.cli.audit import words
+from fedwarden.experiments.audit import branches
+from fedwarden.experiments.study import read_csv, results_file
 from fedwarden.sim.planned import CHANGE, FRESH, STILL, Answer, Source, load_plan
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
@@ -88,3 +91,23 @@ def test_studies_take_their_own_data_only(call):
         code, _, err = call("reproduce", *args)
         assert code == 2
         assert part in err
+
+
+def test_an_audit_writes_its_tables_as_csv(call, workspace, tmp_path):
+    pytest.importorskip("matplotlib")
+    kept = results_file(workspace, "layers-digits")
+    kept.parent.mkdir(parents=True)
+    for seed in range(4):
+        moved = {b: float(b.endswith(" 80-20") and "swap" not in b) for b in branches(11, [1], [0.8])}
+        found = {}
+        for branch, m in moved.items():
+            row = [11, 1 + m + seed / 100, 1, m, 0.1, m]
+            found[branch] = {"readings": {f"weights/cosine/{layer}": [row] for layer in ("", "0.bias")}}
+        with kept.open("a") as file:
+            file.write(json.dumps({"cell": {"n": 2, "m": 1, "seed": seed}, "result": {"branches": found}}) + "\n")
+    code, out, err = call("reproduce", "audit-layers", "--data", "digits", "--seeds", "4", "--out", tmp_path / "out")
+    assert code == 0, err
+    header, rows = read_csv(tmp_path / "out" / "audit-layers-digits-auroc.csv")
+    assert header == ["source", "metric", "layer", "against no change", "against a fresh swap"]
+    assert rows == [["weights", "cosine", layer, *["**1** (1 to 1)"] * 2] for layer in ("whole model", "0.bias")]
+    assert "#### AUROC of the shift to 80-20" in out

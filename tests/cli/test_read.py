@@ -94,7 +94,7 @@ def test_replay_takes_numbers_without_a_leading_zero(call_json, recorded):
 
 
 def test_replay_of_a_preset_takes_its_options(call, call_json, recorded):
-    told = call_json("replay", "1", "--preset", "pid-made", "--set", "options.k=9.0", "--home", recorded)
+    told = call_json("replay", "1", "--preset", "pid_made", "--set", "options.k=9.0", "--home", recorded)
     assert told["guard"]["watches"][0]["rule"] == {"name": "k_sigma", "k": 9.0}
     code, _, err = call("replay", "1", "--set", "options.k=9.0", "--home", recorded)
     assert code == 2

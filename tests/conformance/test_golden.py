@@ -13,7 +13,8 @@ from scipy.stats import trim_mean
 
 import fedwarden as fw
 from fedwarden.conformance import golden
-from fedwarden.conformance.laws import LAWS, draw, examine
+from fedwarden.conformance.law import examine
+from fedwarden.conformance.laws import LAWS, draw
 from fedwarden.conformance.subject import Subject, registered
 
 LAW = {law.name: law for law in LAWS}

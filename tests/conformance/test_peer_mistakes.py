@@ -11,7 +11,8 @@ import pytest
 import fedwarden as fw
 from fedwarden.aggregators.flanders import foretell
 from fedwarden.conformance import golden
-from fedwarden.conformance.laws import LAWS, examine
+from fedwarden.conformance.law import examine
+from fedwarden.conformance.laws import LAWS
 from fedwarden.conformance.subject import Subject, registered
 from fedwarden.core.registry import lookup, make
 

@@ -1,4 +1,4 @@
-"""Laws of every registered policy at its default options."""
+"""The laws of policies again, on inputs that hypothesis looks for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedwarden as fw
-from fedwarden.core.protocols import Decision
+from fedwarden.core.protocols import Findings
 from fedwarden.core.registry import make
 
 pytestmark = pytest.mark.parametrize("name", fw.names("policy"))
 client = st.tuples(st.booleans(), st.floats(0, 1e15))
 decisions = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), client).map(
-        lambda table: Decision(
+        lambda table: Findings(
             tuple(table),
             np.array([flagged for flagged, _ in table.values()], dtype=bool),
             np.array([severity for _, severity in table.values()], dtype=float),
@@ -46,7 +46,7 @@ def test_one_weight_between_zero_and_one_per_client(name, rounds):
 
 @given(rounds=decisions)
 def test_clients_are_known_by_id_and_their_order_does_not_matter(name, rounds):
-    turned = [Decision(d.client_ids[::-1], d.flagged[::-1], d.severity[::-1]) for d in rounds]
+    turned = [Findings(d.client_ids[::-1], d.flagged[::-1], d.severity[::-1]) for d in rounds]
     state_a, a = play(make("policy", name), rounds)
     state_b, b = play(make("policy", name), turned)
     assert all(np.array_equal(x, y[::-1]) for x, y in zip(a, b, strict=True))
@@ -70,7 +70,7 @@ def test_a_state_survives_json_and_is_not_changed_by_a_step(name, rounds):
 @given(rounds=decisions)
 def test_who_was_never_suspicious_keeps_full_weight_and_is_asked(name, rounds):
     policy = make("policy", name)
-    clean = [Decision((*d.client_ids, "good"), np.append(d.flagged, False), np.append(d.severity, 0.0)) for d in rounds]
+    clean = [Findings((*d.client_ids, "good"), np.append(d.flagged, False), np.append(d.severity, 0.0)) for d in rounds]
     state, out = play(policy, clean)
     assert all(weights[-1] == 1 for weights in out)
     assert policy.asks("good", state) is True

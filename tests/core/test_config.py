@@ -66,9 +66,18 @@ def test_no_file(tmp_path):
         ("sizes=[1, 2]", {"sizes": [1, 2]}),
         ("empty=", {"empty": ""}),
         ("a.b.c=1", {"a": {"b": {"c": 1}}}),
+        ("rate=.01", {"rate": 0.01}),
+        ("rate=.a", {"rate": ".a"}),
+        ('attacks=[{name = "copy"}]', {"attacks": [{"name": "copy"}]}),
+        (
+            'attacks=[{"name": "copy", "on": true, "end": null}]',
+            {"attacks": [{"name": "copy", "on": True, "end": None}]},
+        ),
+        ("name=[half", {"name": "[half"}),
+        ("name=null", {"name": "null"}),
     ],
 )
-def test_an_override_is_read_as_toml_else_as_text(setting, want):
+def test_an_override_is_read_as_toml_as_json_else_as_text(setting, want):
     assert override({}, [setting]) == want
 
 
@@ -147,4 +156,5 @@ def test_a_table_written_as_toml_is_read_back(table):
 
 
 def test_what_is_none_is_left_out_of_toml():
-    assert tomllib.loads(to_toml({"a": None, "b": {"c": None, "d": {"e": None, "f": 1}}})) == {"b": {"d": {"f": 1}}}
+    table = {"a": None, "b": {"c": None, "d": {"e": None, "f": [1, None]}}, "g": [{"h": None}]}
+    assert tomllib.loads(to_toml(table)) == {"b": {"d": {"f": [1]}}, "g": [{}]}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +25,15 @@ def entries(monkeypatch):
         names(kind)
     copy = {kind: dict(table) for kind, table in registry._entries.items()}
     monkeypatch.setattr(registry, "_entries", copy)
+    monkeypatch.setattr(registry, "_exempt", dict(registry._exempt))
     yield copy
-    registry._discover.cache_clear()
+    forget()
+
+
+def forget():
+    """Look for everything again."""
+    for found in (registry._discover, registry._folder, registry._plugins):
+        found.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -86,7 +97,7 @@ def test_a_file_dropped_into_the_folder_is_found(entries, tmp_path, monkeypatch)
     )
     monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "fedwarden.rules.dropped", raising=False)
-    registry._discover.cache_clear()
+    forget()
     try:
         assert "dropped" in names("rule")
         assert make("rule", "dropped", limit=4.0) == 4.0
@@ -97,14 +108,113 @@ def test_a_file_dropped_into_the_folder_is_found(entries, tmp_path, monkeypatch)
 
 def test_an_entry_point_is_loaded(entries, monkeypatch):
     class Plugin:
+        name = "third"
+
         def load(self):
             register("policy", "third_party")(Fixed)
 
     groups = []
     monkeypatch.setattr(registry, "entry_points", lambda group: groups.append(group) or [Plugin()])
-    registry._discover.cache_clear()
+    forget()
     assert "third_party" in names("policy")
     assert groups == ["fedwarden"]
+
+
+@pytest.fixture
+def install(entries, tmp_path, monkeypatch):
+    """Install a distribution with one module and an entry point for it, as pip would."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def installed(module, text):
+        info = tmp_path / f"{module}_dist-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}-dist\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[fedwarden]\n{module} = {module}\n")
+        (tmp_path / f"{module}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        forget()
+
+    return installed
+
+
+SOUND = """
+from fedwarden.core.registry import register
+
+@register("rule", "sound-rule")
+def sound():
+    \"\"\"Sound.\"\"\"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("import not_installed_at_all", "ModuleNotFoundError: No module named 'not_installed_at_all'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ('raise RuntimeError("two\\nlines \\x1b[2J")', r"RuntimeError: two lines \x1b[2J"),
+        (SOUND.replace("sound-rule", "gesd"), "ConfigError: rule 'gesd' is already registered by fedwarden.rules.gesd"),
+    ],
+)
+def test_a_broken_plugin_is_named_in_one_line_and_the_rest_goes_on(install, caplog, text, error):
+    install("broken_plugin", text)
+    install("sound_plugin", SOUND)
+    assert "sound_rule" in names("rule")
+    assert make("rule", "gesd") == fw.GESD()
+    for kind in registry.FOLDERS:
+        assert names(kind)
+    (told,) = caplog.messages
+    assert told.startswith(
+        f"warning: the plug-in 'broken_plugin' of broken_plugin-dist 1.2 cannot be imported ({error}"
+    )
+    assert told.endswith("; everything else goes on without it")
+    assert "\n" not in told
+    with pytest.raises(ConfigError) as caught:
+        lookup("rule", "from_the_plugin")
+    assert "there is no rule 'from_the_plugin'; known:" in str(caught.value)
+    assert "the plug-in 'broken_plugin' of broken_plugin-dist 1.2 cannot be imported" in str(caught.value)
+
+
+def test_a_broken_plugin_in_a_process_of_its_own(install, tmp_path):
+    install("broken_plugin", "import not_installed_at_all")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(fw.__file__).parents[1])])}
+
+    def call(*args):
+        command = [sys.executable, "-m", "fedwarden", *args]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+
+    done = call("list", "--json")
+    assert done.returncode == 0
+    assert "gesd" in json.loads(done.stdout)["rule"]
+    assert done.stderr.count("\n") == 1
+    assert "the plug-in 'broken_plugin' of broken_plugin-dist 1.2 cannot be imported" in done.stderr
+    done = call("replay", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["pid_made", "pid-made"])
+def test_a_hyphen_is_an_underscore(name):
+    assert [watch.name for watch in fw.Warden.preset(name).watches] == ["centroid_distance"]
+    assert [watch.name for watch in make("preset", name, k=3.0).watches] == ["centroid_distance"]
+    assert "pid_made" in names("preset")
+    assert "pid-made" not in names("preset")
+    assert component("aggregator", {"name": "trimmed-mean", "b": 2}) == fw.TrimmedMean(2)
+
+
+def test_both_spellings_are_one_name(entries):
+    register("rule", "my-rule")(Fixed)
+    assert "my_rule" in names("rule")
+    with pytest.raises(ConfigError, match="rule 'my_rule' is already registered"):
+        register("rule", "my_rule")(fw.GESD)
+
+
+@pytest.mark.parametrize("kind", ["aggregator", "history", "policy", "rule", "signal"])
+def test_every_component_of_a_round_is_public(kind):
+    for name in names(kind):
+        factory = lookup(kind, name)
+        if factory.__module__.startswith("fedwarden."):
+            assert getattr(fw, factory.__name__) is factory
+    assert hasattr(fw, kind.capitalize())
 
 
 def test_names_are_sorted_and_known():

@@ -12,7 +12,7 @@ pytest.importorskip("dash", reason="the extra 'dashboard' is not installed")
 import fedwarden as fw
 from fedwarden.core.types import Observation
 from fedwarden.dashboard.app import create_app
-from fedwarden.sim.replay import guard_table
+from fedwarden.guard.config import guard_table
 from fedwarden.store.ledger import Ledger
 
 GUARD = {"signal": "centroid_distance", "history": "raw", "rule": {"name": "robust_z", "limit": 6.0}, "name": "far"}

@@ -88,7 +88,7 @@ def test_rules_are_told_no_more_attackers_than_they_tolerate():
         assert told["Krum"]["f"] == told["Multi-Krum"]["f"] == f <= (n - 3) / 2
         assert told["Bulyan"]["f"] == min(f, 4)  # 4f + 3 <= 20
         assert DEFENCES["NNM + trimmed mean"](f)["aggregator"]["then"]["b"] == f
-    assert [DEFENCES[guard](5) for guard in ("auto", "PID-MADE")] == [{"preset": "auto"}, {"preset": "pid-made"}]
+    assert [DEFENCES[guard](5) for guard in ("auto", "PID-MADE")] == [{"preset": "auto"}, {"preset": "pid_made"}]
 
 
 def test_gaps_to_the_best_by_hand():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from xml.etree import ElementTree
-
 import pytest
 
+from fedwarden.experiments import departures
 from fedwarden.experiments.audit import branches
 from fedwarden.experiments.audits import AUDITS
 from fedwarden.experiments.departures import (
@@ -101,16 +99,13 @@ def test_every_number_of_clients_has_its_line_of_certainty():
     }
 
 
-def test_the_title_tells_clients_and_seeds(tmp_path):
-    pytest.importorskip("matplotlib")
+def test_the_title_tells_clients_and_seeds(tmp_path, monkeypatch):
     assert extent(planted(1, 1, seeds=(0,))) == "one model, 1 seeds"
+    titles = []
+    monkeypatch.setattr(departures, "curves", lambda path, panels, title, *rest, **kw: titles.append((title, panels)))
     for picture in (ROUNDS, LAYERS, SEVERITIES, CLIENTS, CERTAINTY, SIZES):
-        text = picture(planted(), tmp_path / "p.svg", "a study, some data").read_text()
-        ElementTree.fromstring(text)
-        assert "a study, some data: 2 clients, 3 seeds" in text
-        panels = picture.panels(planted())
-        assert len(re.findall(r'<g id="axes_\d+">', text)) == len(panels)
-        assert all(title in text for title in panels)
+        picture(planted(), tmp_path / "p.svg", "a study, some data")
+        assert titles[-1] == ("a study, some data: 2 clients, 3 seeds", picture.panels(planted()))
 
 
 def test_every_audit_draws_a_picture():

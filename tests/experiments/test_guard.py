@@ -70,10 +70,10 @@ def test_the_published_table_by_hand():
         published_result(0, 2, 0, 4, 0.9, 0.5),
         published_result(1, 1, 0, 7, 1.0, 0.5),
         published_result(2, 2, 3, 5, 0.95, 0.5),
-        published_result(0, 0, 1, None, 0.8, 0.8, attackers=0, fraction=1.0, preset="pid-made"),
+        published_result(0, 0, 1, None, 0.8, 0.8, attackers=0, fraction=1.0, preset="pid_made"),
     ]
     assert rows(published_table(results)) == [
-        ["femnist_digits", "0 of 20", "-", "pid-made", "0 of 0", "1 of 20", "-", ".800", ".800"],
+        ["femnist_digits", "0 of 20", "-", "pid_made", "0 of 0", "1 of 20", "-", ".800", ".800"],
         [
             "femnist_digits", "2 of 20", "50 %", "auto", "1 to 2 of 2 (mean 1.7)", "0 to 3 of 18 (mean 1.0)", "5",
             ".950 ± .050", ".500 ± .000",
@@ -96,14 +96,14 @@ RESULTS = [
     detection_result(0, 2, 1.0, 2, 1, 3),
     detection_result(0, 4, 1.0, 3, 0, 5),
     detection_result(0, 1, 1.0, 1, 0, 2, clients=5),
-    detection_result(0, 2, 1.0, 0, 0, None, preset="pid-made"),
+    detection_result(0, 2, 1.0, 0, 0, None, preset="pid_made"),
 ]
 
 
 def test_the_detection_table_by_hand():
     assert rows(detection_table(RESULTS)) == [
         ["iid", "5", "1", "auto", "-", "-", "1.00", "2", "0.00"],
-        ["iid", "10", "2", "pid-made", "-", "-", "0.00", "-", "0.00"],
+        ["iid", "10", "2", "pid_made", "-", "-", "0.00", "-", "0.00"],
         ["iid", "10", "0", "auto", "-", "-", "-", "-", "0.50"],
         # recall (0/2 + 1/2) / 2, 2/2, 2/2; catches in rounds 20, 8 and 3; one of four runs wrongs somebody
         ["iid", "10", "2", "auto", "0.25", "1.00", "1.00", "8", "0.25"],

@@ -44,9 +44,8 @@ def planted(seeds=12, layer=""):
     return found
 
 
-def rows(table):
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    return {line[0]: line[1:] for line in lines[2:]}
+def rows(grid):
+    return {line[0]: line[1:] for line in grid[1]}
 
 
 def test_departures_are_relative_but_for_answers_by_class():
@@ -71,9 +70,9 @@ def test_tables_tell_who_sees_the_shift_and_who_only_sees_new_samples():
 
 def test_every_number_of_clients_has_its_columns():
     more = [{**r, "cell": {"n": 10, "m": 3, "seed": r["cell"]["seed"]}} for r in planted()]
-    lines = clients_table([*planted(), *more], "partial").splitlines()
-    assert lines[0].split(" | ")[1:3] == ["1 of 2 clients, 70-30", "1 of 2 clients, 90-10"]
-    assert rows("\n".join(lines))["outputs, mean logits"] == ["**1** (1 to 1)"] * 4
+    grid = clients_table([*planted(), *more], "partial")
+    assert grid[0][1:3] == ["1 of 2 clients, 70-30", "1 of 2 clients, 90-10"]
+    assert rows(grid)["outputs, mean logits"] == ["**1** (1 to 1)"] * 4
 
 
 def test_the_smallest_shift_is_looked_for_in_each_number_of_clients_by_itself():
@@ -81,11 +80,11 @@ def test_the_smallest_shift_is_looked_for_in_each_number_of_clients_by_itself():
     for r in more:  # among ten clients, 70-30 moves the answers as a fresh swap does
         made = r["result"]["branches"]
         made["fresh 70-30"] = made["fresh swap"]
-    head, _, table = smallest_clients([*more, *planted()]).partition("\n\n")
-    assert head == "#### Smallest shift detected at 5 % false alarms, all samples exchanged"
-    assert table.splitlines()[0] == "| source | 1 of 2 clients | 3 of 10 clients |"
-    assert rows(table)["outputs, mean logits"] == ["70-30", "90-10"]
-    assert rows(table)["weights, cmd"] == ["-", "-"]
+    (sheet,) = smallest_clients([*more, *planted()])
+    assert sheet.title == "Smallest shift detected at 5 % false alarms, all samples exchanged"
+    assert sheet.grid[0] == ["source", "1 of 2 clients", "3 of 10 clients"]
+    assert rows(sheet.grid)["outputs, mean logits"] == ["70-30", "90-10"]
+    assert rows(sheet.grid)["weights, cmd"] == ["-", "-"]
 
 
 def test_scores_come_in_the_order_of_the_seeds():
@@ -97,7 +96,8 @@ def test_scores_come_in_the_order_of_the_seeds():
 
 
 def test_layers_have_rows_of_their_own():
-    assert "| weights | cosine | 0.bias | **1** (1 to 1) |" in layer_table(planted(layer="0.bias"))
+    _, found = layer_table(planted(layer="0.bias"))
+    assert found[0][:4] == ["weights", "cosine", "0.bias", "**1** (1 to 1)"]
 
 
 @pytest.mark.parametrize("even", [0.55, 0.7, 1.0])
@@ -155,3 +155,11 @@ def test_a_cell_gives_plain_numbers():
 
 def test_every_audit_has_tables_and_runs_of_a_known_name():
     assert all(audit.tables and audit.runs for audit in AUDITS.values())
+
+
+@pytest.mark.parametrize("name", [n for n in AUDITS if n != "audit-mitigations"])
+def test_the_tables_of_an_audit_have_files_of_their_own(name):
+    found = [*planted(), *({**r, "cell": {"n": 10, "m": 3, "seed": r["cell"]["seed"]}} for r in planted())]
+    sheets = [sheet for table in AUDITS[name].tables for sheet in table(found)]
+    assert len({sheet.name for sheet in sheets}) == len(sheets)
+    assert all(len(row) == len(sheet.grid[0]) for sheet in sheets for row in sheet.grid[1])

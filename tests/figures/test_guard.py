@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -62,10 +61,8 @@ def test_a_cell_is_the_score_and_a_cross_the_exclusion(series, scale):
 
 
 def test_many_cells_are_pooled_by_their_highest_and_the_figure_says_so():
-    began = perf_counter()
     figure = guard.heatmap(many(1000, 500, evil=[601]), "far")
     text = figure.to_json()
-    assert perf_counter() - began < 2
     assert len(text) < 4e6
     assert "highest of 4 clients and 2 rounds" in figure.layout.title.subtitle.text
     cells = next(t for t in figure.data if t.customdata is not None)

@@ -119,7 +119,7 @@ def test_what_is_not_measured_cannot_be_poisoned(combine):
     rounds = {}
     for poison in (False, True):
         crowd = {node: normed(node, poison and node == BAD) for node in NODES}
-        strategy = Guarded(flower.FedAvg(), "pid-made", aggregator="mean" if combine else None)
+        strategy = Guarded(flower.FedAvg(), "pid_made", aggregator="mean" if combine else None)
         grid = LocalGrid(crowd)
         random.seed(0)
         rounds[poison] = strategy.start(grid, normed_model(), num_rounds=2), strategy

@@ -98,13 +98,13 @@ def test_excess_is_the_formula_whoever_takes_part(played):
         allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value, score in zip(now, now.values(), scores, strict=True):
             want = value / allowed / 2
-            if c in known:
-                want = max(want, (value - levels[c]) / max(math.log(1.7), 5 * wobble))
+            leap = (value - levels[c]) / max(math.log(1.7), 5 * wobble) if c in known else 0.0
+            want = max(want, leap) if c in known else want
             assert score == pytest.approx(want, abs=1e-9)
             if c in levels:
                 off = value - levels[c]
                 offs.setdefault(c, []).append(abs(off))
-                levels[c] += (0.1 if off > 0 else 0.5) * off
+                levels[c] += (0.5 if off < 0 else 0.01 if leap > 1 else 0.1) * off
             else:
                 levels[c] = value
 

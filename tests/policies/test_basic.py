@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.protocols import Decision
+from fedwarden.core.protocols import Findings
 from fedwarden.core.registry import make
 from fedwarden.policies.basic import DownWeight, Exclude, Observe, Quarantine, huber_weight
 
 
 def decide(flagged, ids="abc", severity=None):
     severity = np.zeros(len(ids)) if severity is None else np.array(severity, dtype=float)
-    return Decision(tuple(ids), np.array([c in flagged for c in ids], dtype=bool), severity)
+    return Findings(tuple(ids), np.array([c in flagged for c in ids], dtype=bool), severity)
 
 
 def play(policy, rounds, ids="abc"):

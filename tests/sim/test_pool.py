@@ -99,7 +99,7 @@ def test_two_workers_give_the_same_bits_as_one(alone, shm, tasks_here):
         assert_equal(rounds(pool), want)
     ids = list(pool.engine.rows)
     tasks = sum(len(pool.engine.groups(chosen)) for chosen in (ids, ids[1::2], ids))
-    assert 0 < len(tasks_here) < tasks  # the worker did some
+    assert len(tasks_here) < tasks  # the worker did some: the first task of a round is sent before any is done here
     assert list(shm.iterdir()) == []
 
 
@@ -118,7 +118,7 @@ def test_workers_too_train_on_changed_data(shm, tasks_here):
     with Pool(engine_of(), RECIPE, 2) as pool:
         up(pool)
         assert_equal(play(pool), [plain, want, back])
-        assert 0 < len(tasks_here) < 3 * len(pool.engine.groups(list(pool.engine.rows)))
+        assert len(tasks_here) < 3 * len(pool.engine.groups(list(pool.engine.rows)))
     assert torch.equal(back, plain)
     moved = (want != plain).any(dim=1)
     assert moved.tolist() == [i in (1, 6) for i in range(CLIENTS)]
@@ -147,7 +147,7 @@ def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, req
     with Pool(engine, recipe, 2, ["a_text_model"]) as pool:
         up(pool)
         assert_equal([pool.train(params, t, ids).clone() for t in (1, 2, 3)], want)
-    assert 0 < len(tasks_here) < 3 * CLIENTS
+    assert len(tasks_here) < 3 * CLIENTS
 
 
 def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tasks_here):
@@ -167,7 +167,7 @@ def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tas
         Thread(target=kill).start()
         assert torch.equal(rounds(pool, 1)[0], want[0])
         assert len(tasks_here) == len(ids)  # the one that came back, too
-        assert process.wait(timeout=5) == -signal.SIGKILL
+        assert process.wait(timeout=60) == -signal.SIGKILL
         assert_equal(rounds(pool), want)  # and the rounds after that
     assert list(shm.iterdir()) == []
 

@@ -58,7 +58,7 @@ def test_ties_go_to_fewer_attacker_rounds_but_never_against_f1():
 
 
 def test_the_search_is_repeatable_and_not_worse_than_what_was_given():
-    runs, warden = [made_up(s) for s in range(2)], fw.Warden.preset("pid-made")
+    runs, warden = [made_up(s) for s in range(2)], fw.Warden.preset("pid_made")
     assert set(tunable(warden)) == {"history.kp", "history.ki", "history.kd", "rule.k"}
     first, second = (tune(runs, warden, trials=25, seed=3) for _ in range(2))
     assert first.best == second.best
@@ -71,14 +71,14 @@ def test_what_was_given_is_kept_where_nothing_is_better():
     run = made_up(0, f=1)
     for record in run.records:
         record.watches[0].signal[0] = 50.0
-    warden = fw.Warden.preset("pid-made")
+    warden = fw.Warden.preset("pid_made")
     tuned = tune([run], warden, trials=5, seed=0)
     assert tuned.before.f1 == 1.0
     assert tuned.best == tuned.defaults
 
 
 def test_nobody_is_excluded_while_observing():
-    scenario = to_tune(load_scenario({**TINY, "guard": {"preset": "pid-made", "options": {"k": 0.1}}}))
+    scenario = to_tune(load_scenario({**TINY, "guard": {"preset": "pid_made", "options": {"k": 0.1}}}))
     run = observe(scenario, seed=5)
     assert run.truth == {"0": {1, 2}}
     assert [r.round for r in run.records] == [1, 2]
@@ -86,7 +86,7 @@ def test_nobody_is_excluded_while_observing():
 
 
 def test_the_guard_to_tune_has_a_pid_and_excludes_for_good():
-    own = to_tune(load_scenario({**TINY, "guard": {"preset": "pid-made", "options": {"k": 3.0}, "policy": "observe"}}))
+    own = to_tune(load_scenario({**TINY, "guard": {"preset": "pid_made", "options": {"k": 3.0}, "policy": "observe"}}))
     assert own.guard.build().watches[0].rule == fw.KSigma(3.0)
     other = to_tune(load_scenario({**TINY, "guard": {"watches": [{"signal": "centroid_distance"}]}}))
     for scenario in (own, other):

@@ -1,8 +1,7 @@
-"""Laws of every registered sink."""
+"""The laws of every registered sink against a local target, and what its target remembers."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import socket
@@ -11,7 +10,8 @@ import sys
 
 import pytest
 
-from fedwarden.core.registry import lookup, make, names, parameters
+from fedwarden.conformance import check
+from fedwarden.core.registry import make, names
 from fedwarden.sinks.feed import Feed
 from fedwarden.sinks.points import points
 
@@ -40,11 +40,16 @@ def local(tmp_path, database):
 
 
 @pytest.mark.parametrize("name", names("sink"))
-def test_a_sink_is_a_value_whose_options_have_defaults(name):
-    factory = lookup("sink", name)
-    assert dataclasses.is_dataclass(factory)
-    assert factory.__dataclass_params__.frozen
-    assert make("sink", name) == factory(**parameters(factory))
+def test_a_sink_keeps_its_laws(name, local):
+    report = check("sink", name, **local.get(name, {}))
+    assert not report.broken
+    assert not report.cannot_tell or name not in local
+
+
+def test_a_target_that_is_away_is_no_law_that_is_kept():
+    report = check("sink", "opentelemetry", endpoint=f"http://127.0.0.1:{free_port()}/v1/metrics", timeout=0.2)
+    assert set(report.kept) == {"first-sentence", "options-have-defaults", "recorded"}
+    assert "cannot be reached" in report.cannot_tell["knows-the-newest"]
 
 
 @pytest.mark.parametrize("name", names("sink"))

@@ -9,9 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import site_hooks
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
+
+
+def test_a_table_is_shown_below_a_link_of_its_own_line(tmp_path):
+    (tmp_path / "a.csv").write_text('source,"70-30, fresh"\n"weights, cosine",**1** (1 to 1)\n')
+    assert site_hooks.with_tables("Before\n\n[A table](a.csv)\n\nand [within](a.csv) a line", tmp_path) == (
+        "Before\n\n[A table](a.csv)\n\n| source | 70-30, fresh |\n| --- | --- |\n| weights, cosine | **1** (1 to 1) |"
+        "\n\nand [within](a.csv) a line"
+    )
+
+
+def test_every_table_of_the_audits_is_on_their_page():
+    page = ROOT / "docs" / "results" / "audit-tables.md"
+    shown = site_hooks.SHEET.findall(page.read_text(encoding="utf-8"))
+    assert sorted(shown) == sorted(f"audit/{path.name}" for path in (page.parent / "audit").glob("*.csv"))
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +48,14 @@ def test_every_page_is_there(site):
     for page in ("reference/python", "examples/deployment/index", "contributing", "changelog"):
         assert (site / f"{page}.html").is_file(), page
     assert (site / "examples" / "digits.toml").is_file()
+
+
+@pytest.mark.slow
+def test_tables_in_csv_are_rendered(site):
+    text = (site / "results" / "audit-tables.html").read_text(encoding="utf-8")
+    tables = len(list((ROOT / "docs" / "results" / "audit").glob("*.csv")))
+    assert tables == text.count("<table>") > 0
+    assert (site / "results" / "audit" / "audit-many-mnist-smallest.csv").is_file()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rules that shorten long updates: norm clipping and centred clipping."""
+"""Rules that shorten long updates: norm clipping and centered clipping."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def shrink(lengths: Scores, limit: float) -> Scores:
     return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
 
 
-def centred_weights(products: NDArray[np.float64], limit: float | None, steps: int) -> Scores:
-    """Coefficients of the clients and, last, of the old centre after some steps of centred clipping.
+def centered_weights(products: NDArray[np.float64], limit: float | None, steps: int) -> Scores:
+    """Coefficients of the clients and, last, of the old centre after some steps of centered clipping.
 
         v <- v + 1/n sum_i (x_i - v) min(1, limit / ||x_i - v||)
 
@@ -50,7 +50,7 @@ def centred_weights(products: NDArray[np.float64], limit: float | None, steps: i
     the inner products of x_1 ... x_n and v. Differs from the paper: without a limit, it is the median distance to v.
 
     >>> points = np.array([1.0, 2.0, 9.0, 0.0])
-    >>> round(float(centred_weights(np.outer(points, points), 2.0, 1) @ points), 6)  # (1 + 2 + 2) / 3
+    >>> round(float(centered_weights(np.outer(points, points), 2.0, 1) @ points), 6)  # (1 + 2 + 2) / 3
     1.666667
     """
     n = len(products) - 1
@@ -74,17 +74,26 @@ def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, ste
     [1.6667]
     """
     if steps < 1 or (limit is not None and not limit >= 0):
-        raise ValueError(f"centred clipping needs a limit of at least 0 and a step or more; got {limit} and {steps}")
+        raise ValueError(f"centered clipping needs a limit of at least 0 and a step or more; got {limit} and {steps}")
     n = len(updates)
     products = np.zeros((n + 1, n + 1))
     products[:n, :n] = updates.inner_products()
     products[n, :n] = products[:n, n] = updates.dots(centre)
     products[n, n] = sum(float(centre[a:b].double().square().sum()) for a, b in updates.measured)
-    a = centred_weights(products, limit, steps)
+    a = centered_weights(products, limit, steps)
     return Aggregate(updates.weighted_sum(a[:n]) + a[n] * centre)
 
 
-@register("aggregator", "norm_clipping")
+@register(
+    "aggregator",
+    "norm_clipping",
+    exempt={
+        "translation": "lengths are taken from zero",
+        "scaling": "the limit has a unit of its own",
+        "identical": "the limit has a unit of its own",
+        "near-agreement": "lengths are taken from zero",
+    },
+)
 @dataclass(frozen=True)
 class NormClipping:
     """The mean of updates shortened to a limit; by default their median norm."""
@@ -102,7 +111,16 @@ class NormClipping:
         return state, norm_clipping(kept, shares / shares.sum(), limit)
 
 
-@register("aggregator", "centered_clipping")
+@register(
+    "aggregator",
+    "centered_clipping",
+    exempt={
+        "translation": "the centre of the first round is zero",
+        "scaling": "the radius has a unit of its own",
+        "identical": "the radius has a unit of its own",
+        "near-agreement": "the centre of the first round is zero",
+    },
+)
 @dataclass(frozen=True)
 class CenteredClipping:
     """Clipping about the last round's result; by default to the median distance from it."""

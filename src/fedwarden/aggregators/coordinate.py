@@ -96,7 +96,16 @@ class TrimmedMean:
         return state, among(cohort.updates, weights, rule)
 
 
-@register("aggregator", "sign")
+@register(
+    "aggregator",
+    "sign",
+    exempt={
+        "translation": "signs are taken from zero",
+        "scaling": "the length is the server's step",
+        "identical": "the length is the server's step",
+        "near-agreement": "signs are taken from zero",
+    },
+)
 @dataclass(frozen=True)
 class Sign:
     """The sign that most clients give each coordinate, times a step; by default the median size of an entry."""

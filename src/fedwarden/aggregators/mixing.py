@@ -78,7 +78,14 @@ class NearestNeighbourMixing:
         return state, widen(result, keep, len(cohort))
 
 
-@register("aggregator", "bucketing")
+@register(
+    "aggregator",
+    "bucketing",
+    exempt={
+        "permutation": "buckets are drawn by client id, and rows alone have none",
+        "defaults": "few clients make too few buckets",
+    },
+)
 @dataclass(frozen=True)
 class Bucketing:
     """Another rule on the means of random buckets of ``s`` clients, drawn anew every round."""

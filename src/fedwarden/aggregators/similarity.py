@@ -66,7 +66,16 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(first if larger else ~first)
 
 
-@register("aggregator", "foolsgold")
+@register(
+    "aggregator",
+    "foolsgold",
+    exempt={
+        "translation": "angles are taken from zero",
+        "identical": "clients that agree are Sybils to it",
+        "near-agreement": "angles are taken from zero",
+        "defaults": "it looks for clients that agree, not for one far out",
+    },
+)
 @dataclass(frozen=True)
 class FoolsGold:
     """Clients whose summed updates point the same way count less: made against Sybils, not against lone attackers."""
@@ -87,7 +96,15 @@ class FoolsGold:
         return {**state, **sums}, widen(Aggregate(kept.weighted_sum(shares), shares), keep, len(cohort))
 
 
-@register("aggregator", "clustered")
+@register(
+    "aggregator",
+    "clustered",
+    exempt={
+        "translation": "angles are taken from zero",
+        "near-agreement": "angles are taken from zero",
+        "defaults": "it looks at directions, and a far client may be in the larger group",
+    },
+)
 @dataclass(frozen=True)
 class Clustered:
     """The mean of the larger of two groups, split by direction where no two across are more alike than ``limit``."""

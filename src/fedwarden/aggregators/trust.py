@@ -43,7 +43,16 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
     return Aggregate(kept.columns(lambda block: scaled @ block, unmeasured=lambda block: plain @ block))
 
 
-@register("aggregator", "fltrust")
+@register(
+    "aggregator",
+    "fltrust",
+    exempt={
+        "translation": "angles are taken from zero",
+        "scaling": "the length is that of the root update",
+        "identical": "the length is that of the root update",
+        "near-agreement": "angles are taken from zero",
+    },
+)
 @dataclass(frozen=True)
 class FLTrust:
     """Updates weighted by their cosine to the server's own update, ``root``: a vector, or (params, round) -> vector."""

@@ -115,7 +115,7 @@ def _known(knowledge: str) -> None:
         raise ValueError(f"knowledge is 'own' or 'all'; got {knowledge!r}")
 
 
-@register("attack", "alie")
+@register("attack", "alie", exempt={"nobody-honest": "it needs honest clients to hide among"})
 @dataclass(frozen=True)
 class ALIE:
     """A little is enough: the mean less z deviations, with z from the numbers of clients and attackers."""

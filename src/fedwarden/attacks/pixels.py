@@ -78,7 +78,7 @@ class FeatureNoise:
         return Examples(add_noise(own.x, self.snr, generator(rng)), own.y)
 
 
-@register("attack", "rotation")
+@register("attack", "rotation", exempt={"random-samples": "every image is changed alike"})
 @dataclass(frozen=True)
 class Rotation:
     """Images turned by an angle in degrees, anticlockwise."""
@@ -89,7 +89,7 @@ class Rotation:
         return Examples(rotate(own.x, self.angle), own.y)
 
 
-@register("attack", "blur")
+@register("attack", "blur", exempt={"random-samples": "every image is changed alike"})
 @dataclass(frozen=True)
 class Blur:
     """Images blurred by a Gaussian of deviation sigma, in pixels."""

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from ..guard.config import guard_table, spell_guard
 from ..sim.recorded import truth_of
-from ..sim.replay import Change, compare, guard_table, spell_guard
 from ..sim.scenario import ASKED, load_modules
-from ..sim.whatif import decide_again
+from ..sim.whatif import Change, compare, decide_again
 from ..store.digest import distinct_notes, note_kind
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, out, reader, safe, table
 
@@ -54,7 +54,7 @@ def command(
         )
     out.print(f"[bold]run {found.id}[/]  {safe(found.name)}, replayed with {safe(spell_guard(warden))}")
     _show(changes, truth, distinct_notes(notes, note_kind))
-    if warden.remeasure:
+    if warden.guard.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None
 

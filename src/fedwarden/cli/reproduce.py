@@ -15,7 +15,7 @@ from ..experiments.audit import SETTINGS
 from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
 from ..experiments.pictures import drawing
-from ..experiments.study import collect, results, results_file
+from ..experiments.study import Sheet, collect, results, results_file, write_csv
 from ..sim import limits
 from ..store.ledger import home
 from .common import out, progress
@@ -48,7 +48,11 @@ def command(
     ] = None,
     pictures: Annotated[
         Path | None,
-        typer.Option("--out", help="Where the pictures of an audit or of the watch go.", show_default=False),
+        typer.Option(
+            "--out",
+            help="Where the pictures of an audit or of the watch go, and an audit's tables as CSV.",
+            show_default=False,
+        ),
     ] = None,
     workspace: Annotated[Path | None, typer.Option("--home", help="The workspace.")] = None,
 ) -> None:
@@ -58,13 +62,15 @@ def command(
     """
     run: Callable[..., dict[str, Any]] | None
     draw: Callable[..., list[Path]] | None
+    tables: Sequence[Callable[..., str]]
+    sheets: Sequence[Callable[..., list[Sheet]]] = ()
     if study in AUDITS:
         audit = AUDITS[study]
         name = data or audit.data
         if name not in SETTINGS:
             raise ConfigError(f"there is no setting {name!r} of an audit; {nearest(name, SETTINGS)}")
-        cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), audit.tables, f"{audit.runs}-{name}"
-        picture = audit.picture
+        cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), (), f"{audit.runs}-{name}"
+        sheets, picture = audit.tables, audit.picture
         run, draw = audit.run, picture and partial(_audit_picture, picture, study, name)
     elif study in WATCHES:
         cells_of, tables = WATCHES[study]
@@ -94,6 +100,11 @@ def command(
     found = results(folder, kept, cells)
     for table in tables:
         print(table(found) + "\n")
+    for sheet in (made := [sheet for of in sheets for sheet in of(found)]):
+        print(f"{sheet}\n")
+    if pictures is not None and made:
+        written = [write_csv(pictures / f"{study}-{name}-{sheet.name}.csv", sheet.grid) for sheet in made]
+        out.print(f"tables: {', '.join(map(str, written))}")
     if pictures is not None and draw is not None:
         out.print(f"pictures: {', '.join(map(str, draw(found, pictures)))}")
     out.print(f"{len(found)} runs; every one in {results_file(folder, kept)}")

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..core.config import toml_value
-from ..sim.replay import guard_table, spell_guard
-from ..sim.scenario import AdmissionConfig, load_scenario
+from ..core.config import to_toml
+from ..guard.config import AdmissionConfig, guard_table, spell_guard
+from ..guard.warden import Warden
+from ..sim.scenario import load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
-from ..warden import Warden
 from .common import AsJson, Settings, emit, out, percent, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """Search for the PID coefficients and the threshold that find the scenario's attackers best.
 
-    Tunes the scenario's own guard where that has a PID history, else the preset `pid-made`.
+    Tunes the scenario's own guard where that has a PID history, else the preset `pid_made`.
     Trains once per seed with everybody in the model (policy `observe`), then replays the recorded distances with
     other coefficients: Optuna's TPE, as in the PID-MADE paper. The aim is the F1 of the excluded clients; ties go to
     fewer client-rounds of attackers in the model. Prints the best as a TOML table to paste. Needs the extra `tune`.
@@ -71,10 +71,7 @@ def as_toml(warden: Warden) -> str:
     made = guard_table(warden)
     if made["admission"] == AdmissionConfig().model_dump():
         del made["admission"]
-    lines = ["[guard]", *(f"{key} = {toml_value(v)}" for key, v in made.items() if key != "watches")]
-    for watch in made["watches"]:
-        lines += ["", "[[guard.watches]]", *(f"{key} = {toml_value(v)}" for key, v in watch.items())]
-    return "\n".join(lines)
+    return to_toml({"guard": made})
 
 
 def _grade(grade: Grade) -> list[str]:

@@ -13,23 +13,18 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..core.aggregation import aggregate
+from ..core.aggregation import combine
+from ..core.registry import make
 from ..core.types import Cohort
 from ..core.updates import Updates
-from ..warden import Warden
+from ..guard.warden import Warden
 from . import golden
 from .golden import Array
+from .law import Broken
+from .server import equipped, of_size
 
 Function = Callable[..., Any]
 """A rule: (rows, **options) -> (d,). May also take clients as lists of layers, and ``num_examples``."""
-
-
-class Broken(Exception):
-    """A law is not kept; the message gives the numbers."""
-
-
-class NotApplicable(Exception):
-    """A law says nothing about this function; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,6 @@ class Rule:
     least: Callable[[Mapping[str, Any]], int] = lambda options: 1
     needs: str = "n >= 1"
     tolerance: float = 1e-6
-    robust: bool = True
 
 
 def _then(rows: Array, f: int, then: str) -> Array:
@@ -52,7 +46,7 @@ def _then(rows: Array, f: int, then: str) -> Array:
 
 
 RULES: Mapping[str, Rule] = {
-    "mean": Rule(golden.mean, robust=False),
+    "mean": Rule(golden.mean),
     "median": Rule(golden.median),
     "trimmed_mean": Rule(golden.trimmed_mean, {"b": 2}, lambda o: 2 * o["b"] + 1, "n > 2b"),
     "krum": Rule(golden.krum, {"f": 2}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
@@ -63,11 +57,11 @@ RULES: Mapping[str, Rule] = {
     "norm_clipping": Rule(golden.norm_clipping, {"limit": 5.0}),
     "centered_clipping": Rule(golden.centered_clipping, {"limit": 5.0, "steps": 3}),
     "fltrust": Rule(golden.fltrust, {"root": lambda d: np.random.default_rng(7).normal(1.0, 1.0, size=d)}),
-    "foolsgold": Rule(golden.foolsgold, robust=False),
-    "clustered": Rule(golden.clustered, least=lambda o: 3, needs="n >= 3", robust=False),
+    "foolsgold": Rule(golden.foolsgold),
+    "clustered": Rule(golden.clustered, least=lambda o: 3, needs="n >= 3"),
     "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
 }
-UNKNOWN = Rule(robust=False)
+UNKNOWN = Rule()
 
 
 @dataclass(frozen=True)
@@ -78,12 +72,13 @@ class Subject:
     rule: Rule = UNKNOWN
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    registered: bool = False
 
     @classmethod
-    def of(cls, function: Function, name: str, **options: Any) -> Subject:
+    def of(cls, function: Function, name: str, registered: bool = False, **options: Any) -> Subject:
         """The function as the rule of that name; options replace those that the laws would use."""
         rule = RULES.get(name, UNKNOWN)
-        return cls(function, rule, name, {**rule.options, **options})
+        return cls(function, rule, name, {**rule.options, **options}, registered)
 
     @property
     def least(self) -> int:
@@ -100,8 +95,7 @@ class Subject:
 
     def golden(self, rows: Array) -> Array:
         """The paper's answer."""
-        if self.rule.golden is None:
-            raise NotApplicable("the suite has no loop for this rule")
+        assert self.rule.golden is not None
         return self.rule.golden(rows, **self.with_size(rows.shape[1]))
 
     def takes(self, option: str) -> bool:
@@ -125,12 +119,13 @@ def registered(name: str) -> Function:
     """A rule of the registry as a plain function; with example counts it goes through a warden, as in a federation."""
 
     def function(rows: Any, num_examples: ArrayLike | None = None, **options: Any) -> Tensor:
-        if num_examples is None:
-            return aggregate(name, rows, **options).update
         updates = Updates.of(rows)
-        ids = tuple(str(i) for i in range(len(updates)))
-        warden = Warden(aggregator={"name": name, **options})
-        return warden.step(Cohort(1, ids, updates, np.asarray(num_examples, dtype=np.float64))).update
+        params = torch.zeros(updates.d, dtype=updates.dtype)
+        aggregator = equipped("aggregator", make("aggregator", name, **options), of_size(updates.d))
+        if num_examples is None:
+            return combine(aggregator, updates, params=params).update
+        ids, counts = tuple(str(i) for i in range(len(updates))), np.asarray(num_examples, dtype=np.float64)
+        return Warden(aggregator=aggregator).step(Cohort(1, ids, updates, counts, params)).update
 
     function.__name__ = name
     return function

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from torch import Tensor
 
-from .registry import make
-from .stats import Scores
+from .protocols import Aggregator
+from .registry import describe, make
+from .stats import Scores, scatter
 from .types import Aggregate, Cohort
 from .updates import Updates
 
@@ -29,9 +31,7 @@ def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
     """The result over some of n clients with weights over all of them: 0 for those left out."""
     if result.weights is None:
         return result
-    weights = np.zeros(n)
-    weights[keep] = result.weights
-    return Aggregate(result.update, weights)
+    return Aggregate(result.update, scatter(result.weights, keep, n, 0.0))
 
 
 def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
@@ -40,14 +40,21 @@ def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **
     >>> aggregate("mean", np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 0.0]])).update.tolist()
     [2.0, 3.0]
     """
+    return combine(make("aggregator", name, **options), updates, num_examples)
+
+
+def combine(
+    aggregator: Aggregator, updates: Any, num_examples: ArrayLike | None = None, params: Tensor | None = None
+) -> Aggregate:
+    """The same with an aggregator that is there already; ``params`` is the model that the updates start from."""
     rows = Updates.of(updates)
-    aggregator = make("aggregator", name, **options)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    cohort, ones = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts), np.ones(len(rows))
+    cohort, ones = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts, params), np.ones(len(rows))
     survey = rows.survey(spread=False)
     finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
     if finite is not None and not len(finite):
+        name = describe(aggregator)["name"]
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
     kept = cohort if finite is None else cohort.select(finite.tolist())
-    result: Aggregate = aggregator.step(aggregator.init(), kept, ones[: len(kept)])[1]
+    result = aggregator.step(aggregator.init(), kept, ones[: len(kept)])[1]
     return result if finite is None else widen(result, finite, len(rows))

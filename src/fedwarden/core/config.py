@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from string import ascii_letters, digits
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from .errors import ConfigError, nearest
+from .registry import make
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -20,6 +22,27 @@ class Strict(BaseModel):
     """A table whose keys are all known; frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def as_table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Component(Strict):
+    """A registered thing: its name and its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def make(self, kind: str) -> Any:
+        return make(kind, self.name, **self.options)
+
+
+Part = Annotated[Component, BeforeValidator(as_table)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -33,46 +56,22 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """A table as TOML, one section per table in it; what is None is left out, as TOML has no word for it.
+    """A table as TOML; what is None is left out, as TOML has no word for it.
 
     >>> print(to_toml({"rounds": 5, "name": None, "guard": {"preset": "auto", "options": {"k": 2.5}}}))
     rounds = 5
     <BLANKLINE>
     [guard]
     preset = "auto"
-    options = {k = 2.5}
+    <BLANKLINE>
+    [guard.options]
+    k = 2.5
     """
-    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    parts = [_lines({key: value for key, value in table.items() if key not in tables})]
-    parts += [f"[{_key(key)}]\n{_lines(value)}".rstrip() for key, value in tables.items()]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _lines(table: Mapping[str, Any]) -> str:
-    return "\n".join(f"{_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None)
-
-
-def _key(key: str) -> str:
-    return key if key and set(key) <= set(f"{ascii_letters}{digits}-_") else toml_value(key)
-
-
-def toml_value(value: Any) -> str:
-    """One value as TOML.
-
-    >>> toml_value({"name": "k_sigma", "k": 2.33, "on": True})
-    '{name = "k_sigma", k = 2.33, on = true}'
-    """
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items() if v is not None) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml_value(v) for v in value) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return tomli_w.dumps(_known(table)).strip()
 
 
 def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The table with ``a.b=c`` applied; c is read as TOML, else as a plain string; a number indexes a list.
+    """The table with ``a.b=c`` applied; c is read as TOML, as JSON, else as a plain string; a number indexes a list.
 
     >>> override({"guard": {"preset": "auto"}}, ["guard.preset=none", "rounds=5"])
     {'guard': {'preset': 'none'}, 'rounds': 5}
@@ -82,10 +81,7 @@ def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise ConfigError(f"an override is written a.b=c; got {setting!r}")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = _number(text)
+        value = _value(text)
         *parents, last = path.strip().split(".")
         at: Any = out
         for key in parents:
@@ -148,12 +144,17 @@ def _child(at: Any, key: str, path: str) -> Any:
     return at[place]
 
 
-def _number(text: str) -> Any:
-    """Numbers that TOML does not write this way, such as .01; else the text itself."""
-    try:
-        return float(text) if text.strip()[:1] in "+-." else text
-    except ValueError:
-        return text
+def _value(text: str) -> Any:
+    """What is after the = of an override; TOML has no number such as .01, and its inline tables are not JSON's."""
+    with suppress(tomllib.TOMLDecodeError):
+        return tomllib.loads(f"value = {text}")["value"]
+    start = text.strip()[:1]
+    with suppress(ValueError):
+        if start and start in "[{":
+            return json.loads(text)
+        if start and start in "+-.":
+            return float(text)
+    return text
 
 
 def _index(at: list[Any], key: str, path: str) -> int:
@@ -166,3 +167,10 @@ def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _copy(v) for k, v in value.items()}
     return [_copy(v) for v in value] if isinstance(value, list) else value
+
+
+def _known(value: Any) -> Any:
+    """The value without what is None in it."""
+    if isinstance(value, Mapping):
+        return {k: _known(v) for k, v in value.items() if v is not None}
+    return [_known(v) for v in value if v is not None] if isinstance(value, list | tuple) else value

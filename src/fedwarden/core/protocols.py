@@ -31,8 +31,8 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
-    """The watches' combined word on a round: who is flagged, and how far out each client stands.
+class Findings:
+    """What the watches found in a round: who is flagged, and how far out each client stands.
 
     ``doubted`` marks who is to be left out of this round and no longer.
     """
@@ -44,11 +44,11 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Turns a decision into weights in [0, 1]; its state maps each excluded client to its clean rounds since."""
+    """Turns findings into weights in [0, 1]; its state maps each excluded client to its clean rounds since."""
 
     def init(self) -> Mapping[str, int]: ...
 
-    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]: ...
+    def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]: ...
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         """Whether the client should still be asked for updates."""

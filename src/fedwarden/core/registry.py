@@ -1,24 +1,29 @@
 """Names to factories. An extension is one new file with one decorator.
 
 A file dropped into the folder of its kind is found by itself; a third-party package declares an entry point in
-the group ``fedwarden`` that names the module to import.
+the group ``fedwarden`` that names the module to import. In a name ``-`` and ``_`` are the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from multiprocessing import parent_process
 from numbers import Integral, Real
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError, UnknownName, nearest
+from .words import printable
 
+LOG = logging.getLogger("fedwarden")
 F = TypeVar("F", bound=Callable[..., Any])
 
 FOLDERS = {
@@ -29,23 +34,54 @@ FOLDERS = {
     "model": "fedwarden.sim.models",
     "partition": "fedwarden.sim.partition",
     "policy": "fedwarden.policies",
-    "preset": "fedwarden.presets",
+    "preset": "fedwarden.guard.presets",
     "rule": "fedwarden.rules",
     "signal": "fedwarden.signals",
     "sink": "fedwarden.sinks",
 }
 _entries: dict[str, dict[str, Callable[..., Any]]] = {kind: {} for kind in FOLDERS}
+_exempt: dict[tuple[str, str], Mapping[str, str]] = {}
+_loading: list[str] = []  # the plug-in that is being imported
 
 
-def register(kind: str, name: str) -> Callable[[F], F]:
-    """Register the decorated factory under a name; a second factory of the same name is refused."""
-    table = _table(kind)
+@dataclass(frozen=True)
+class BrokenPlugin:
+    """An entry point whose module could not be imported."""
+
+    name: str
+    distribution: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"the plug-in {self.name!r} of {self.distribution} cannot be imported ({self.error})"
+
+
+def canonical(name: str) -> str:
+    """The one spelling of a name: ``-`` and ``_`` are the same.
+
+    >>> canonical("pid_made")
+    'pid_made'
+    """
+    return name.replace("-", "_")
+
+
+def register(kind: str, name: str, exempt: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """Register the decorated factory under a name; a second factory of the same name is refused.
+
+    ``exempt`` declares the laws of :mod:`fedwarden.conformance` that do not hold for it, each with the reason.
+    """
+    table, name = _table(kind), canonical(name)
+    if unclear := [law for law, reason in (exempt or {}).items() if not reason.strip()]:
+        raise ConfigError(f"{kind} {name!r} is exempt from the law {unclear[0]!r} without a reason; give one")
 
     def decorate(factory: F) -> F:
+        if _loading:  # a plug-in that takes one of our names is refused, and not we ourselves later on
+            _folder(kind)
         present = table.setdefault(name, factory)
         if (present.__module__, present.__qualname__) != (factory.__module__, factory.__qualname__):
             raise ConfigError(f"{kind} {name!r} is already registered by {present.__module__}; choose another name")
         table[name] = factory
+        _exempt[kind, name] = MappingProxyType(dict(exempt or {}))
         return factory
 
     return decorate
@@ -59,11 +95,18 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def lookup(kind: str, name: str) -> Callable[..., Any]:
-    """The factory behind a name; an unknown name raises with the nearest one."""
+    """The factory behind a name; an unknown name raises with the nearest one, and with the plug-ins that failed."""
     known = names(kind)
-    if name not in known:
-        raise UnknownName(f"there is no {kind} {name!r}; {nearest(name, known)}")
-    return _entries[kind][name]
+    if canonical(name) not in known:
+        failed = "".join(f"; {plugin} and may be what has it" for plugin in broken_plugins())
+        raise UnknownName(f"there is no {kind} {name!r}; {nearest(name, known)}{failed}")
+    return _entries[kind][canonical(name)]
+
+
+def exemptions(kind: str, name: str) -> Mapping[str, str]:
+    """The laws that a component declares not to keep, with its reasons."""
+    lookup(kind, name)
+    return _exempt.get((kind, canonical(name)), {})
 
 
 def make(kind: str, name: str, /, **options: Any) -> Any:
@@ -151,8 +194,36 @@ def _table(kind: str) -> dict[str, Callable[..., Any]]:
 
 @cache
 def _discover(kind: str) -> None:
+    _folder(kind)
+    broken_plugins()
+
+
+@cache
+def _folder(kind: str) -> None:
+    """Import what the package itself has of a kind."""
     package = import_module(FOLDERS[kind])
     for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
         import_module(f"{package.__name__}.{module.name}")
+
+
+def broken_plugins() -> tuple[BrokenPlugin, ...]:
+    """The plug-ins that cannot be imported; the first call imports all of them."""
+    return () if _loading else _plugins()
+
+
+@cache
+def _plugins() -> tuple[BrokenPlugin, ...]:
+    broken = []
     for entry in entry_points(group="fedwarden"):
-        entry.load()
+        _loading.append(entry.name)
+        try:
+            entry.load()
+        except Exception as error:  # somebody else's module may fail in any way
+            home = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            broken.append(BrokenPlugin(*(printable(part) for part in (entry.name, home, text))))
+            if parent_process() is None:  # one line for all processes
+                LOG.warning("warning: %s; everything else goes on without it", broken[-1])
+        finally:
+            _loading.pop()
+    return tuple(broken)

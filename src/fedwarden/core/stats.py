@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,8 +22,8 @@ def mad(values: ArrayLike) -> float:
     return float(np.median(np.abs(x - np.median(x))))
 
 
-def robust_z(values: ArrayLike, eps: float = 1e-12) -> Scores:
-    """Distance from the median in units of the median absolute deviation.
+def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None = None) -> Scores:
+    """Distance from the median in units of the median absolute deviation, of the values or of a reference.
 
         z_i = (x_i - median(x)) / (MAD(x) + eps)
 
@@ -32,7 +35,19 @@ def robust_z(values: ArrayLike, eps: float = 1e-12) -> Scores:
     x = np.asarray(values, dtype=np.float64)
     if x.size == 0:
         return x.copy()
-    return np.asarray((x - np.median(x)) / (mad(x) + eps), dtype=np.float64)
+    usual = x if reference is None else np.asarray(reference, dtype=np.float64)
+    return np.asarray((x - np.median(usual)) / (mad(usual) + eps), dtype=np.float64)
+
+
+def scatter(values: NDArray[Any], index: Sequence[int] | NDArray[np.int_], n: int, fill: Any) -> NDArray[Any]:
+    """An array of n entries with these values at some positions and a filling elsewhere.
+
+    >>> scatter(np.array([1.0, 2.0]), [2, 0], 3, fill=0.0).tolist()
+    [2.0, 0.0, 1.0]
+    """
+    out = np.full(n, fill, dtype=values.dtype)
+    out[list(index)] = values
+    return out
 
 
 def spent_level(alpha: float, test: int) -> float:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ..attacks.optimised import alie_z
-from ..core.config import toml_value
 from ..core.errors import ConfigError, nearest
 from ..core.words import count
 from ..sim.federation import Federation
@@ -192,7 +191,8 @@ def play(run: Table) -> dict[str, Any]:
 
     def leave_out(_: int, federation: Federation) -> None:
         warden = federation.warden
-        warden.admission = replace(warden.admission, known=frozenset(federation.clients) - out)
+        known = frozenset(federation.clients) - out
+        warden.admission = replace(warden.admission, known=known)
 
     try:
         return one(run["scenario"], leave_out)
@@ -353,7 +353,7 @@ def page(found: Sequence[Outcome], scenario: Scenario, seeds: int) -> str:
         "# What got through",
         headline(found, seeds),
         f"{count(scenario.data.clients, 'client')}, {count(scenario.rounds, 'round')}, {count(seeds, 'seed')}; "
-        f"guard: `{toml_value({'preset': scenario.guard.preset, **guard})}`.",
+        f"guard: `{json.dumps({'preset': scenario.guard.preset, **guard})}`.",
         "Accuracy is the mean of the last five rounds; differences are in points, with 95 % intervals over seeds. "
         f"A case held if it cost at most {TOLERANCE:g} points beside the run without attack, nobody honest was "
         f"excluded, and no backdoor worked more than {GOAL:g} points better than on a model that never saw it. *The "
@@ -372,9 +372,9 @@ def setting(attacks: Collection[Table]) -> str:
     """The attacks as an override of a scenario.
 
     >>> setting([{"name": "copy", "clients": [0]}])
-    'attacks=[{name = "copy", clients = [0]}]'
+    'attacks=[{"name": "copy", "clients": [0]}]'
     """
-    return f"attacks={toml_value(list(attacks))}"
+    return f"attacks={json.dumps(list(attacks))}"
 
 
 def as_json(found: Outcome) -> dict[str, Any]:

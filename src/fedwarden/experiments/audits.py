@@ -11,17 +11,17 @@ from .audit import Setting, centralised, federated, layers, many, run, scalabili
 from .departures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES, SIZES
 from .leakage import (
     Results,
-    alarms_table,
+    alarms,
+    by_layer,
     fresh_by_clients,
     fresh_clients,
-    layer_table,
     partial_by_clients,
     partial_clients,
     seen_by_clients,
     smallest_clients,
 )
-from .mitigation import advice, cells, draw, run_measured, table
-from .study import Cell, Table
+from .mitigation import cells, draw, run_measured, sheets
+from .study import Cell, Sheet, Table
 
 Draw = Callable[[Results, Path, str], Path]
 
@@ -31,7 +31,7 @@ class Audit:
     """A study of leakage: its cells in a setting, its tables and picture, and the name under which runs are kept."""
 
     cells: Callable[[Sequence[int], str, Setting], list[tuple[Cell, Table]]]
-    tables: tuple[Callable[[Results], str], ...]
+    tables: tuple[Callable[[Results], list[Sheet]], ...]
     runs: str
     picture: Draw | None = None
     run: Callable[[Table], dict[str, Any]] = run
@@ -40,10 +40,10 @@ class Audit:
 
 AUDITS: Mapping[str, Audit] = {
     "audit-centralised": Audit(centralised, (fresh_by_clients,), "centralised", ROUNDS),
-    "audit-layers": Audit(layers, (layer_table,), "layers", LAYERS),
+    "audit-layers": Audit(layers, (by_layer,), "layers", LAYERS),
     "audit-sensitivity": Audit(federated, (fresh_by_clients, partial_by_clients), "sensitivity", SEVERITIES),
     "audit-many": Audit(many, (smallest_clients, fresh_by_clients, partial_by_clients), "many", SIZES),
-    "audit-outputs": Audit(federated, (seen_by_clients, alarms_table), "sensitivity", CERTAINTY),
+    "audit-outputs": Audit(federated, (seen_by_clients, alarms), "sensitivity", CERTAINTY),
     "audit-scalability": Audit(scalability, (fresh_clients, partial_clients), "scalability", CLIENTS),
-    "audit-mitigations": Audit(cells, (table, advice), "mitigations", draw, run_measured, "digits"),
+    "audit-mitigations": Audit(cells, (sheets,), "mitigations", draw, run_measured, "digits"),
 }

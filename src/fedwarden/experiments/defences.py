@@ -1,7 +1,7 @@
 """Every defence against every attack: clean accuracy over share of attackers and heterogeneity.
 
 Rules that ask for a number of attackers are told the true one, or the most they tolerate where that is less; the guards
-(``pid-made``, ``auto``) and the other rules are told nothing. Of the server's data only FLTrust makes use.
+(``pid_made``, ``auto``) and the other rules are told nothing. Of the server's data only FLTrust makes use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFENCES: Mapping[str, Callable[[int], Guard]] = {
     "FLANDERS": lambda f: _rule("flanders"),
     "NNM + trimmed mean": lambda f: _rule("nearest_neighbour_mixing", f=f, then={"name": "trimmed_mean", "b": f}),
     "bucketing + RFA": lambda f: _rule("bucketing"),
-    "PID-MADE": lambda f: {"preset": "pid-made"},
+    "PID-MADE": lambda f: {"preset": "pid_made"},
     "auto": lambda f: {"preset": "auto"},
 }
 ATTACKS: Mapping[str, Mapping[str, Any]] = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from .study import Cell, Table, interval, markdown, select
 
-PRESETS = ("none", "pid-made", "auto")
+PRESETS = ("none", "pid_made", "auto")
 PUBLISHED = (
     # data set, clients, flipped, share of their labels
     ("femnist_digits", 20, 0, 1.0),

@@ -12,7 +12,7 @@ from ..audit.verdict import Leakage, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
 from ..core.types import Observation
 from .audit import FRESH, STILL, ratio
-from .study import markdown
+from .study import Grid, Sheet
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -66,7 +66,7 @@ def severities(results: Results) -> list[float]:
     return [int(name.split("-")[0]) / 100 for name in named]
 
 
-def fresh_table(results: Results) -> str:
+def fresh_table(results: Results) -> Grid:
     """All data exchanged: AUROC against no change and against a fresh swap, and the smallest shift detected."""
     tried = severities(results)
     head = ["source", f"no change, {ratio(tried[-1])}", *(f"fresh swap, {ratio(e)}" for e in tried)]
@@ -75,7 +75,7 @@ def fresh_table(results: Results) -> str:
         still = verdicts(results, key, f"fresh {ratio(tried[-1])}", [STILL])[STILL]
         fresh = [verdicts(results, key, f"fresh {ratio(e)}", [FRESH])[FRESH] for e in tried]
         rows.append([name(key), auroc(still), *map(auroc, fresh), smallest(results, key)])
-    return markdown([*head, "smallest detected"], rows)
+    return [*head, "smallest detected"], rows
 
 
 def smallest(results: Results, key: str) -> str:
@@ -85,7 +85,7 @@ def smallest(results: Results, key: str) -> str:
     return "-" if found is None else ratio(found)
 
 
-def partial_table(results: Results) -> str:
+def partial_table(results: Results) -> Grid:
     """As few samples exchanged as the shift takes, against an unshifted exchange of as many."""
     tried = severities(results)
     rows = []
@@ -94,31 +94,31 @@ def partial_table(results: Results) -> str:
         still = verdicts(results, key, f"partial {ratio(tried[-1])}", [STILL])[STILL]
         rows.append([name(key), auroc(still), *(auroc(next(iter(f.values()))) for f in fair)])
     head = ["source", f"no change, {ratio(tried[-1])}", *(f"partial swap, {ratio(e)}" for e in tried)]
-    return markdown(head, rows)
+    return head, rows
 
 
-def sight_table(results: Results) -> str:
+def sight_table(results: Results) -> Grid:
     """What each source sees: the shift, new samples, or nothing, for every severity."""
     tried = severities(results)
     rows = []
     for key in sources(results):
         row = [sees(verdicts(results, key, f"fresh {ratio(e)}", [STILL, FRESH])) for e in tried]
         rows.append([name(key), *row])
-    return markdown(["source", *(ratio(e) for e in tried)], rows)
+    return ["source", *(ratio(e) for e in tried)], rows
 
 
-def alarms_table(results: Results) -> str:
+def alarms_table(results: Results) -> Grid:
     """The share of seeds with an alarm of the auditor's own test in the round of the change."""
     tried = severities(results)
     shown = [STILL, FRESH, *(f"fresh {ratio(e)}" for e in tried)]
     rows = []
     for key in sources(results):
         found = [[r["result"]["branches"][b]["readings"][key][0][5] for r in results] for b in shown]
-        rows.append([name(key), *(f"{np.mean(alarms):.2f}" for alarms in found)])
-    return markdown(["source", *(b.removeprefix("fresh ") if b != FRESH else b for b in shown)], rows)
+        rows.append([name(key), *(f"{np.mean(raised):.2f}" for raised in found)])
+    return ["source", *(b.removeprefix("fresh ") if b != FRESH else b for b in shown)], rows
 
 
-def layer_table(results: Results) -> str:
+def layer_table(results: Results) -> Grid:
     """AUROC of the shift against no change and a fresh swap, for every layer."""
     shift = f"fresh {ratio(severities(results)[-1])}"
     rows = []
@@ -127,7 +127,7 @@ def layer_table(results: Results) -> str:
         if source in ("weights", "representations", "gradients"):
             found = verdicts(results, key, shift, [STILL, FRESH])
             rows.append([source, metric, layer or "whole model", auroc(found[STILL]), auroc(found[FRESH])])
-    return markdown(["source", "metric", "layer", "against no change", "against a fresh swap"], rows)
+    return ["source", "metric", "layer", "against no change", "against a fresh swap"], rows
 
 
 def by_size(results: Results) -> dict[tuple[int, int], Results]:
@@ -136,16 +136,16 @@ def by_size(results: Results) -> dict[tuple[int, int], Results]:
     return {(n, m): [r for r in results if r["cell"]["n"] == n] for n, m in sizes}
 
 
-def by_clients(results: Results, what: str, table: Callable[[Results], str]) -> str:
-    """A table for each number of clients."""
+def by_clients(results: Results, kind: str, what: str, table: Callable[[Results], Grid]) -> list[Sheet]:
+    """A table for each number of clients, which is in its name."""
     parts = []
     for (n, m), part in by_size(results).items():
         who = "one model" if n == 1 else f"{n} clients, {m} of which change{'s' * (m == 1)}"
-        parts.append(f"#### {what}: {who}, {len(part)} seeds\n\n{table(part)}")
-    return "\n\n".join(parts)
+        parts.append(Sheet(f"{kind}-{n}", f"{what}: {who}, {len(part)} seeds", table(part)))
+    return parts
 
 
-def clients_table(results: Results, kind: str) -> str:
+def clients_table(results: Results, kind: str) -> Grid:
     """AUROC of each source against the null of a kind of swap, for every number of clients and severity."""
     parts, tried = by_size(results), severities(results)
     rows = []
@@ -157,35 +157,49 @@ def clients_table(results: Results, kind: str) -> str:
                 cells.append(auroc(verdicts(part, key, f"{kind} {ratio(even)}", [null])[null]))
         rows.append([name(key), *cells])
     heads = [f"{m} of {n} clients, {ratio(even)}" for n, m in parts for even in tried]
-    return markdown(["source", *heads], rows)
+    return ["source", *heads], rows
 
 
-def fresh_clients(results: Results) -> str:
-    return "#### All samples exchanged, against an unshifted fresh swap\n\n" + clients_table(results, "fresh")
-
-
-def partial_clients(results: Results) -> str:
-    head = "#### As few samples exchanged as it takes, against an unshifted swap of as many\n\n"
-    return head + clients_table(results, "partial")
-
-
-def smallest_clients(results: Results) -> str:
+def smallest_table(results: Results) -> Grid:
+    """The smallest shift that each source detects, for every number of clients."""
     parts = by_size(results)
     rows = [[name(key), *(smallest(part, key) for part in parts.values())] for key in sources(results)]
-    table = markdown(["source", *(f"{m} of {n} clients" for n, m in parts)], rows)
-    return f"#### Smallest shift detected at 5 % false alarms, all samples exchanged\n\n{table}"
+    return ["source", *(f"{m} of {n} clients" for n, m in parts)], rows
 
 
-def fresh_by_clients(results: Results) -> str:
-    return by_clients(results, "All samples exchanged", fresh_table)
+def fresh_clients(results: Results) -> list[Sheet]:
+    title = "All samples exchanged, against an unshifted fresh swap"
+    return [Sheet("fresh", title, clients_table(results, "fresh"))]
 
 
-def partial_by_clients(results: Results) -> str:
-    return by_clients(results, "As few samples exchanged as it takes", partial_table)
+def partial_clients(results: Results) -> list[Sheet]:
+    title = "As few samples exchanged as it takes, against an unshifted swap of as many"
+    return [Sheet("partial", title, clients_table(results, "partial"))]
 
 
-def seen_by_clients(results: Results) -> str:
-    return by_clients(results, "What is seen", sight_table)
+def smallest_clients(results: Results) -> list[Sheet]:
+    title = "Smallest shift detected at 5 % false alarms, all samples exchanged"
+    return [Sheet("smallest", title, smallest_table(results))]
+
+
+def fresh_by_clients(results: Results) -> list[Sheet]:
+    return by_clients(results, "fresh", "All samples exchanged", fresh_table)
+
+
+def partial_by_clients(results: Results) -> list[Sheet]:
+    return by_clients(results, "partial", "As few samples exchanged as it takes", partial_table)
+
+
+def seen_by_clients(results: Results) -> list[Sheet]:
+    return by_clients(results, "seen", "What is seen", sight_table)
+
+
+def alarms(results: Results) -> list[Sheet]:
+    return [Sheet("alarms", "Share of seeds with an alarm in the round of the change", alarms_table(results))]
+
+
+def by_layer(results: Results) -> list[Sheet]:
+    return [Sheet("auroc", f"AUROC of the shift to {ratio(severities(results)[-1])}", layer_table(results))]
 
 
 def name(key: str) -> str:

@@ -26,7 +26,7 @@ from ..sim.rehearsal import Gaze, Measures
 from .audit import FRESH, STILL, Setting, branches, ratio, run
 from .leakage import auroc, departure, name
 from .pictures import curves
-from .study import Cell, Table, confidence, markdown
+from .study import Cell, Grid, Sheet, Table, confidence
 
 EVEN = 0.8
 SHIFT = f"fresh {ratio(EVEN)}"
@@ -125,7 +125,7 @@ def farthest(key: str, rows: Sequence[Sequence[float]]) -> float:
     return max((x for x in found if math.isfinite(x)), default=math.nan)
 
 
-def table(results: Sequence[Mapping[str, Any]]) -> str:
+def table(results: Sequence[Mapping[str, Any]]) -> Grid:
     """Per measure: how the shift shows, how any new samples show, and the accuracy."""
     rows = []
     for kind, value, found in _measured(results):
@@ -143,7 +143,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
         "measure", "strength", "shift against fresh swap (mean logits)", "the same, best of all sources",
         "fresh swap against no change (weights, procrustes)", "accuracy", "points lost",
     )  # fmt: skip
-    return markdown(header, rows)
+    return header, rows
 
 
 def measured(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
@@ -157,14 +157,21 @@ def measured(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
     ]
 
 
-def advice(results: Sequence[Mapping[str, Any]]) -> str:
+def advice(results: Sequence[Mapping[str, Any]]) -> Grid:
     """The measure under which the shift shows least, for some budgets of accuracy."""
     found = measured(results)
     rows = []
     for budget in (0.0, 0.01, 0.03, 0.1):
         best = recommend(found, budget)
         rows.append([f"{100 * budget:g} points", "-" if best is None else f"{best.name} (AUROC {best.auroc:.2f})"])
-    return markdown(("accuracy that may be lost", "recommended"), rows)
+    return ("accuracy that may be lost", "recommended"), rows
+
+
+def sheets(results: Sequence[Mapping[str, Any]]) -> list[Sheet]:
+    return [
+        Sheet("measures", "How a shift shows under each measure", table(results)),
+        Sheet("advice", "By the source that shows most", advice(results)),
+    ]
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,6 +32,9 @@ Cell = Mapping[str, Any]
 
 Table = Mapping[str, Any]
 """A scenario as a table."""
+
+Grid = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""The header and the rows of a table."""
 
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
 
@@ -170,6 +175,41 @@ def confidence(values: Sequence[float]) -> str:
 def select(results: Sequence[Mapping[str, Any]], where: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The results of the cells that have these values."""
     return [r["result"] for r in results if all(r["cell"].get(k) == v for k, v in where.items())]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One of a study's tables; the name is the last part of its file's.
+
+    >>> print(Sheet("alarms", "Share of seeds with an alarm", (["source", "70-30"], [["loss", "0.50"]])))
+    #### Share of seeds with an alarm
+    <BLANKLINE>
+    | source | 70-30 |
+    | --- | --- |
+    | loss | 0.50 |
+    """
+
+    name: str
+    title: str
+    grid: Grid
+
+    def __str__(self) -> str:
+        return f"#### {self.title}\n\n{markdown(*self.grid)}"
+
+
+def write_csv(path: Path, grid: Grid) -> Path:
+    """Write a table as CSV, its cells as they are printed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([grid[0], *grid[1]])
+    return path
+
+
+def read_csv(path: Path) -> Grid:
+    """A table that was written as CSV."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, rows
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -14,12 +14,13 @@ from flwr.app import Array, Message
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..admission import Admission, count_fault
-from ..core.stats import Mask, Scores
+from ..core.stats import Scores
 from ..core.types import Cohort, Rejection
 from ..core.updates import Updates
 from ..core.words import listed, short
-from ..warden import shortening
+from ..guard.admission import count_fault
+from ..guard.decide import Decision
+from ..guard.limits import Admission
 from .arrays import Unfit, cast
 from .records import Converted, Form, Template, arrays_of, form, metrics_of, number, odd_ones, spoken
 
@@ -149,36 +150,24 @@ def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, rou
     return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
 
 
-def mend(
-    letters: Sequence[Letter],
-    template: Template,
-    updates: Updates,
-    kept: Mask,
-    standing: Mask,
-    limits: Admission,
-    shorten: float | None,
-) -> None:
-    """Change the replies that a strategy will combine as a warden does where it combines them itself.
+def hand_over(letters: Sequence[Letter], template: Template, decision: Decision) -> None:
+    """Change the replies that a strategy will combine as a warden changes the rows that it combines itself.
 
     They get the buffers that most agree on, and those that are too long are shortened.
     """
+    updates, buffers = decision.cohort.updates, decision.cohort.updates.buffers
     base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
-    factors = shortening(updates.lengths(), standing, shorten)
-    agreed = updates.agreed(kept)[0] if limits.buffers == "median" else torch.empty(0)
-    loose = (
-        dict(zip(updates.buffers, agreed.split([b - a for a, b in updates.buffers]), strict=True))
-        if len(agreed)
-        else {}
-    )
-    for i in np.flatnonzero(kept).tolist():
-        (_, record), start = arrays_of(letters[i].message), 0
-        for slot, sent in zip(template.slots, letters[i].layers, strict=True):
+    agreed = decision.buffers.split([b - a for a, b in buffers]) if len(decision.buffers) else ()
+    loose = dict(zip(buffers, agreed, strict=False))
+    for letter, factor in zip(letters, decision.factors[decision.kept].tolist(), strict=True):
+        (_, record), start = arrays_of(letter.message), 0
+        for slot, sent in zip(template.slots, letter.layers, strict=True):
             stop = start + sent.size
             usual = base[start:stop].numpy()
             if (start, stop) in loose:
                 new = usual + loose[start, stop].numpy()
-            elif factors[i] < 1 and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
-                new = usual + np.float32(factors[i]) * (sent.reshape(-1) - usual)
+            elif factor < 1 and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
+                new = usual + np.float32(factor) * (sent.reshape(-1) - usual)
             else:
                 new = None
             if new is not None and sent.size:

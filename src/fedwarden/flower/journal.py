@@ -16,16 +16,15 @@ from flwr.serverapp.strategy import Strategy
 from ..core.registry import describe
 from ..core.types import RoundRecord
 from ..core.words import listed, printable
+from ..guard.warden import Warden
 from ..sinks.feed import Feed, Live
 from ..store.checkpoint import CheckpointError
 from ..store.recorder import Recorder
-from ..warden import Warden
 from .carried import fingerprints, server_state
 from .records import Template
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 ENGINE = "flower"
-HOW = ("combine", "remeasure", "share_copies", "quorum", "majority", "shorten")  # a warden judges
 WHY = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 
 
@@ -123,10 +122,11 @@ class Journal:
 def experiment(strategies: Sequence[str], warden: Warden, template: Template) -> dict[str, str]:
     """What must be the same for a run to be continued, each part in one word; the number of rounds may grow."""
     form = [(slot.name, slot.shape, slot.dtype.str) for slot in template.slots]
+    guard = {k: v for k, v in options(warden.guard).items() if k not in ("watches", "policy", "admission")}
     return {
         "strategy": " of ".join(strategies),
         "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),
-        "policy": digest([warden.policy, *(getattr(warden, name) for name in HOW)]),
+        "policy": digest([warden.policy, guard]),
         "aggregator": digest(warden.aggregator),
         "admission": digest(options(warden.admission)),
         "model": digest([form, template.buffers]),

@@ -5,43 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.superlink.grid import HttpGrid
 
 from ..core.registry import component
-from ..core.stats import Scores
-from ..core.types import Aggregate, Cohort, RoundRecord
+from ..core.types import RoundRecord
 from ..core.words import printable
-from ..warden import Warden
+from ..guard.warden import Warden
 from .arrays import Unfit, view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
-from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, match, mend, open_letters, weigh
+from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, hand_over, match, open_letters, weigh
 from .journal import Journal, experiment
 from .records import BUFFERS, Template, finite, scalars
 from .wrapped import METRICS, chain, innermost, metrics_apart, reason
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-@dataclass(frozen=True)
-class Handover:
-    """Combines nothing: the weight of each client is the number of examples that the wrapped strategy shall see."""
-
-    def init(self) -> Mapping[str, Any]:
-        return {}
-
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
-        return state, Aggregate(torch.zeros(0), cohort.num_examples * weights)
 
 
 class Guarded(Strategy):
@@ -74,8 +61,9 @@ class Guarded(Strategy):
         self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
         self.preset = warden if isinstance(warden, str) else ""
         self.combines = aggregator is not None
-        self.warden.aggregator = component("aggregator", aggregator) if self.combines else Handover()
-        self.warden.memory = replace(self.warden.memory, aggregator=self.warden.aggregator.init())
+        if self.combines:
+            self.warden.aggregator = component("aggregator", aggregator)
+            self.warden.carried = self.warden.aggregator.init()
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.client_name, self.sinks = resume, tuple(buffers), client_name, tuple(sinks)
@@ -144,27 +132,24 @@ class Guarded(Strategy):
         found, lost = match(self.sent, replies, self._name, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        cohort, limits = cohort_of(letters, self.template, params, t), self.warden.admission
-        outcome = self.warden.step(cohort, [*lost, *refused])
-        counts, record = outcome.record.weights, outcome.record
-        combined = [letter for letter, count in zip(letters, counts.tolist(), strict=True) if count > 0]
-        kept, notes = [letter.message for letter in combined], conversion_notes(letters)
+        decision = self.warden.decide(cohort_of(letters, self.template, params, t), [*lost, *refused])
+        combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
+        messages, notes = [letter.message for letter in combined], conversion_notes(letters)
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
         if self.combines:
-            metrics = self._own_metrics(kept, notes)
+            outcome = self.warden.combine(decision)
+            record, metrics = outcome.record, self._own_metrics(messages, notes)
             arrays = self._sound(self.template.unflatten(params + outcome.update.float()), notes)
         else:
+            counts = decision.cohort.num_examples * decision.weights
             loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
-            weigh(kept, counts[counts > 0], self._weight_key, loss_key)
-            if kept:
-                out = known | {r.client_id for r in record.rejected}
-                standing = np.array([c not in out for c in cohort.client_ids], dtype=bool)
-                mend(letters, self.template, cohort.updates, counts > 0, standing, limits, self.warden.shorten)
-            arrays, metrics = self._delegate(t, kept, notes)
-            counts = counts / (counts.sum() or 1.0)
-        weights = np.zeros(len(counts)) if arrays is None else counts
-        record = replace(record, weights=weights, notes=(*record.notes, *notes))
+            weigh(messages, counts[decision.kept], self._weight_key, loss_key)
+            hand_over(combined, self.template, decision)
+            arrays, metrics = self._delegate(t, messages, notes)
+            record = decision.record(counts / (counts.sum() or 1.0))
+        weights = np.zeros(len(record.weights)) if arrays is None else record.weights
+        record = self.warden.remember(replace(record, weights=weights, notes=(*record.notes, *notes)))
         self._tell(record, known)
         own = _counts(record)
         record = replace(record, metrics={**scalars(metrics, "train/"), **own})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores, mad
+from ..core.stats import Mask, Scores, robust_z
 
 
 @register("history", "standard")
@@ -29,4 +29,4 @@ class Standard:
         reference = reference[np.isfinite(reference)]
         if not len(reference):
             return state, values
-        return state, np.asarray((values - np.median(reference)) / (mad(reference) + self.eps), dtype=np.float64)
+        return state, robust_z(values, self.eps, reference)

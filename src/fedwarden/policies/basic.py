@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.protocols import Decision
+from ..core.protocols import Findings
 from ..core.registry import register
 from ..core.stats import Scores
 
@@ -25,13 +25,13 @@ def huber_weight(severity: Scores, limit: float) -> Scores:
     return np.asarray(limit / np.maximum(severity, limit), dtype=np.float64)
 
 
-def kept(decision: Decision) -> Scores:
+def kept(findings: Findings) -> Scores:
     """Weight 0 for who is doubted in this round, 1 for the others.
 
-    >>> kept(Decision(("a", "b"), np.zeros(2, bool), np.zeros(2), np.array([True, False]))).tolist()
+    >>> kept(Findings(("a", "b"), np.zeros(2, bool), np.zeros(2), np.array([True, False]))).tolist()
     [0.0, 1.0]
     """
-    doubted = decision.doubted if len(decision.doubted) else np.zeros(len(decision.client_ids), bool)
+    doubted = findings.doubted if len(findings.doubted) else np.zeros(len(findings.client_ids), bool)
     return np.where(doubted, 0.0, 1.0)
 
 
@@ -43,8 +43,8 @@ class Observe:
     def init(self) -> Mapping[str, int]:
         return {}
 
-    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
-        return excluded, np.ones(len(decision.client_ids))
+    def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
+        return excluded, np.ones(len(findings.client_ids))
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return True
@@ -58,8 +58,8 @@ class Exclude:
     def init(self) -> Mapping[str, int]:
         return {}
 
-    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
-        return excluded, np.where(decision.flagged, 0.0, kept(decision))
+    def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
+        return excluded, np.where(findings.flagged, 0.0, kept(findings))
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return True
@@ -82,16 +82,16 @@ class Quarantine:
     def init(self) -> Mapping[str, int]:
         return {}
 
-    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
-        clean, weights = dict(excluded), kept(decision)
-        for client, flagged, weight in zip(decision.client_ids, decision.flagged, weights, strict=True):
+    def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
+        clean, weights = dict(excluded), kept(findings)
+        for client, flagged, weight in zip(findings.client_ids, findings.flagged, weights, strict=True):
             if flagged or (client in clean and not weight):
                 clean[client] = 0
             elif client in clean:
                 clean[client] += 1
                 if self.parole is not None and clean[client] >= self.parole:
                     del clean[client]
-        return clean, weights * [c not in clean for c in decision.client_ids]
+        return clean, weights * [c not in clean for c in findings.client_ids]
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return self.parole is not None or client_id not in excluded
@@ -111,8 +111,8 @@ class DownWeight:
     def init(self) -> Mapping[str, int]:
         return {}
 
-    def step(self, excluded: Mapping[str, int], decision: Decision) -> tuple[Mapping[str, int], Scores]:
-        return excluded, huber_weight(decision.severity, self.limit)
+    def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
+        return excluded, huber_weight(findings.severity, self.limit)
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return True

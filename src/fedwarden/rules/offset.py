@@ -23,7 +23,7 @@ def offset_threshold(scores: Scores, limit: float) -> float:
     return float(np.median(scores)) + limit
 
 
-@register("rule", "offset")
+@register("rule", "offset", exempt={"scaling": "the limit is in the unit of the score"})
 @dataclass(frozen=True)
 class Offset:
     """Flag scores more than ``limit`` above the median, in the score's own unit."""

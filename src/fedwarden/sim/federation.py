@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..core.seeds import numpy_rng
 from ..core.stats import Mask
 from ..core.types import Cohort, RoundRecord, Server
 from ..core.updates import Updates
+from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -157,12 +157,7 @@ class Federation:
         models = pool.train(self.params, t, chosen, self.world.changed(t)).to(self.device)
 
         def accepted(models: Tensor) -> Mask:
-            record = copy(self.warden).step(self._cohort(t, chosen, models)).record
-            refused = {r.client_id for r in record.rejected}
-            fleeting = {w.name for w in self.warden.watches if w.fleeting}
-            doubts = [w.flagged for w in record.watches if w.name in fleeting]
-            let_in = np.array([c not in refused for c in chosen], dtype=bool)
-            return np.asarray(let_in & ~np.any([record.flagged, *doubts], axis=0))
+            return decide(self.warden.guard, self.warden.memory, self._cohort(t, chosen, models))[1].unsuspected
 
         notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted))
         for i, client in enumerate(chosen):

@@ -115,7 +115,7 @@ class Parity:
         return [np.sort(np.concatenate([stock[k][i * c : (i + 1) * c] for k, c in counts.items()])) for i in range(n)]
 
 
-@register("partition", "given")
+@register("partition", "given", exempt={"random-rows": "the data set says who holds what"})
 @dataclass(frozen=True)
 class Given:
     """The clients the data set comes with, from ``first`` on."""

@@ -18,13 +18,13 @@ from pydantic import Field
 
 from ..attacks import DataAttack
 from ..audit.verdict import BY_CLASS, Leakage, leakage, magnitude, sees
-from ..core.config import Strict, override, parse, read_toml
+from ..core.config import Component, Part, Strict, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.html import table as html_table
 from ..core.stats import Scores
 from ..core.types import Observation
 from .rehearsal import Branch, Gaze, rehearse
-from .scenario import AttackConfig, Component, Part, Scenario, load_scenario
+from .scenario import AttackConfig, Scenario, load_scenario
 from .world import build_world, load_data
 
 STILL, FRESH, PARTIAL, CHANGE = "no change", "fresh swap", "partial swap", "the change"

@@ -6,54 +6,23 @@ Reading one needs no torch: the commands that only show a run start without it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from ..core.config import Strict, override, parse, read_toml
+from ..core.config import Component, Part, Strict, as_table, override, parse, read_toml
 from ..core.errors import ConfigError
-from ..core.registry import make
 from ..core.seeds import numpy_rng
+from ..guard.config import GuardConfig
 from ..sinks.feed import Feed
 from ..sinks.points import MOST, Clients
 from .schedule import strength
 
-if TYPE_CHECKING:
-    from ..warden import Warden, Watch
-
 ASKED = "which --import asks for"
 MANY = 1_000_000  # clients or rounds; a typing error, or a damaged file, must not exhaust the memory
-
-
-def _guards() -> ModuleType:
-    """The module of the guard, loaded with torch when one is built."""
-    return import_module("fedwarden.warden")
-
-
-def _table(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
-class Component(Strict):
-    """A registered thing: its name and its options."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-    def make(self, kind: str) -> Any:
-        return make(kind, self.name, **self.options)
-
-
-Part = Annotated[Component, BeforeValidator(_table)]
 
 
 class DataConfig(Strict):
@@ -145,65 +114,6 @@ class AttackConfig(Component):
         return chosen
 
 
-class WatchConfig(Strict):
-    """One watch: signal, history, rule."""
-
-    signal: Part
-    history: Part = Component(name="raw")
-    rule: Part = Component(name="gesd")
-    start_round: int = Field(2, ge=1)
-    name: str = ""
-    fleeting: bool = False
-
-    def build(self) -> Watch:
-        parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        watch: Watch = _guards().Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
-        return watch
-
-
-class AdmissionConfig(Strict):
-    """The limits of what is let in; what is not given is the preset's. No limit: ``inf``, or a share of 1."""
-
-    count_ratio: float | None = Field(None, ge=1)
-    max_share: float | None = Field(None, gt=0, le=1)
-    norm_ratio: float | None = Field(None, gt=1)
-    buffers: Literal["median", "mean"] | None = None
-    shares: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
-
-
-class GuardConfig(Strict):
-    """A preset with its options, or watches of one's own; what is given here replaces the preset's."""
-
-    preset: str = "auto"
-    options: dict[str, Any] = Field(default_factory=dict)
-    watches: tuple[WatchConfig, ...] | None = None
-    policy: Part | None = None
-    aggregator: Part | None = None
-    combine: Literal["any", "all", "vote"] | None = None
-    remeasure: bool | None = None
-    share_copies: bool | None = None
-    quorum: int | None = Field(None, ge=1)
-    majority: float | None = Field(None, ge=0, lt=1)
-    shorten: float | None = Field(None, gt=0)
-    admission: AdmissionConfig = AdmissionConfig()
-
-    def build(self, known: frozenset[str] | None = None) -> Warden:
-        base: Warden = make("preset", self.preset, **self.options)
-        warden: Warden = _guards().Warden(
-            watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
-            policy=base.policy if self.policy is None else self.policy.make("policy"),
-            aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
-            combine=self.combine or base.combine,
-            admission=replace(base.admission, known=known, **self.admission.model_dump(exclude_none=True)),
-            remeasure=base.remeasure if self.remeasure is None else self.remeasure,
-            share_copies=base.share_copies if self.share_copies is None else self.share_copies,
-            quorum=base.quorum if self.quorum is None else self.quorum,
-            majority=base.majority if self.majority is None else self.majority,
-            shorten=base.shorten if self.shorten is None else self.shorten,
-        )
-        return warden
-
-
 class SinkConfig(Component):
     """Where a run's values are sent to, and of how many clients one by one."""
 
@@ -229,7 +139,7 @@ class Scenario(Strict):
     train: TrainConfig = TrainConfig()
     attacks: tuple[AttackConfig, ...] = ()
     guard: GuardConfig = GuardConfig()
-    sinks: tuple[Annotated[SinkConfig, BeforeValidator(_table)], ...] = ()
+    sinks: tuple[Annotated[SinkConfig, BeforeValidator(as_table)], ...] = ()
 
     def members(self) -> list[list[int]]:
         """The clients of each attack, by position."""

@@ -8,13 +8,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from ..core.config import Component
 from ..core.errors import ConfigError, MissingExtra
 from ..core.types import RoundRecord
-from ..warden import Warden
+from ..guard.config import GuardConfig, alter
+from ..guard.replay import replay
+from ..guard.warden import Warden
 from .federation import Federation
 from .metrics import Truth, detection
-from .replay import alter, replay
-from .scenario import Component, GuardConfig, Scenario
+from .scenario import Scenario
 
 SPACE: dict[str, tuple[float, float, bool]] = {  # lowest, highest, on a logarithmic scale
     "history.kp": (0.01, 2.0, False),
@@ -115,14 +117,14 @@ def with_values(warden: Warden, values: Mapping[str, float]) -> Warden:
 
 
 def to_tune(scenario: Scenario) -> Scenario:
-    """The scenario with the guard to search over: its own where that has a PID watch, else the preset pid-made.
+    """The scenario with the guard to search over: its own where that has a PID watch, else the preset pid_made.
 
     Excludes for good, as PID-MADE does, whatever the policy given.
     """
     require_optuna()
     if not scenario.attackers():
         raise ConfigError("tune needs attackers to find; add an [[attacks]] table to the scenario")
-    guard = scenario.guard if _pid_watches(scenario.guard.build()) else GuardConfig(preset="pid-made")
+    guard = scenario.guard if _pid_watches(scenario.guard.build()) else GuardConfig(preset="pid_made")
     return scenario.model_copy(update={"guard": guard.model_copy(update={"policy": Component(name="quarantine")})})
 
 

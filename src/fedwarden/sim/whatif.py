@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..core.config import override, parse
 from ..core.errors import ConfigError
 from ..core.types import RoundRecord
+from ..guard.config import GuardConfig, alter
+from ..guard.replay import find_sources, replay
+from ..guard.warden import Warden
 from ..store.ledger import Run
-from ..warden import Warden
+from .metrics import detection
 from .recorded import SIMULATORS, naming_plugins, recorded_scenario
-from .replay import alter, find_sources, replay
-from .scenario import GuardConfig
 
 
 def recorded_guard(run: Run) -> Warden:
@@ -45,3 +47,24 @@ def decide_again(
     other = parse(GuardConfig, override({"preset": preset}, of_preset)).build() if preset else recorded
     warden = alter(other.include(seen), [s for s in settings if s not in of_preset])
     return warden, replay(records, warden, find_sources(recorded.watches, warden.watches))
+
+
+@dataclass(frozen=True)
+class Change:
+    """When a client was excluded in the recorded run, and when in the replay; None = never."""
+
+    client: str
+    recorded: int | None
+    replayed: int | None
+    unseen_from: int | None
+    """The first round of which nothing is known, because the recorded run no longer asked this client."""
+
+
+def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) -> list[Change]:
+    """Every client of the run, in order of appearance, before and after."""
+    before, after = (detection(records, {}).first_excluded for records in (recorded, replayed))
+    seen = {c: r.round for r in recorded for c in r.client_ids}
+    last = recorded[-1].round if recorded else 0
+    return [
+        Change(c, before.get(c), after.get(c), t + 1 if c in before and t < last else None) for c, t in seen.items()
+    ]

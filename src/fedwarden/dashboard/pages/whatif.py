@@ -15,9 +15,9 @@ from dash.exceptions import PreventUpdate
 from ...core.errors import FedwardenError
 from ...core.registry import lookup, names, parameters, summary
 from ...core.words import printable
+from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
-from ...sim.replay import Change, compare, spell_guard
-from ...sim.whatif import decide_again
+from ...sim.whatif import Change, compare, decide_again
 from ...store.digest import distinct_notes, note_kind
 from ..layout import address, aria, card, empty, field, heading, page, table
 from ..routes import Page, query, read, search

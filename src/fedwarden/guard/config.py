@@ -1,0 +1,146 @@
+"""The [guard] table of a run's description: a warden from plain values, and plain values from a warden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from ..core.config import Component, Part, Strict, override, parse
+from ..core.errors import ConfigError, nearest
+from ..core.registry import describe, make
+from .judge import Combine, Watch
+
+if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a warden loads torch
+    from .warden import Warden
+
+PER_WATCH = ("history", "rule", "start_round")
+HOW = ("combine", "remeasure", "share_copies", "quorum", "margin", "shorten")  # a guard judges
+
+
+class WatchConfig(Strict):
+    """One watch: signal, history, rule."""
+
+    signal: Part
+    history: Part = Component(name="raw")
+    rule: Part = Component(name="gesd")
+    start_round: int = Field(2, ge=1)
+    name: str = ""
+    fleeting: bool = False
+
+    def build(self) -> Watch:
+        parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
+        return Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
+
+
+class AdmissionConfig(Strict):
+    """The limits of what is let in; what is not given is the preset's. No limit: ``inf``, or a share of 1."""
+
+    count_ratio: float | None = Field(None, ge=1)
+    max_share: float | None = Field(None, gt=0, le=1)
+    norm_ratio: float | None = Field(None, gt=1)
+    buffers: Literal["median", "mean"] | None = None
+    shares: dict[str, Annotated[float, Field(gt=0, le=1)]] | None = None
+
+
+class GuardConfig(Strict):
+    """A preset with its options, or watches of one's own; what is given here replaces the preset's."""
+
+    preset: str = "auto"
+    options: dict[str, Any] = Field(default_factory=dict)
+    watches: tuple[WatchConfig, ...] | None = None
+    policy: Part | None = None
+    aggregator: Part | None = None
+    combine: Combine | None = None
+    remeasure: bool | None = None
+    share_copies: bool | None = None
+    quorum: int | None = Field(None, ge=1)
+    margin: float | None = None
+    shorten: float | None = Field(None, gt=0)
+    admission: AdmissionConfig = AdmissionConfig()
+
+    def build(self, known: frozenset[str] | None = None) -> Warden:
+        base: Warden = make("preset", self.preset, **self.options)
+        return type(base)(
+            watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
+            policy=base.policy if self.policy is None else self.policy.make("policy"),
+            aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
+            admission=replace(base.admission, known=known, **self.admission.model_dump(exclude_none=True)),
+            **{key: getattr(base.guard if getattr(self, key) is None else self, key) for key in HOW},
+        )
+
+
+def spell(part: Any) -> str:
+    """A component in a few words.
+
+    >>> spell(Watch("centroid_distance", rule={"name": "k_sigma", "k": 3.0}).rule)
+    'k_sigma(k=3.0)'
+    """
+    options = ", ".join(f"{k}={v}" for k, v in _table(part).items() if k != "name" and v is not None)
+    name = str(_table(part)["name"])
+    return f"{name}({options})" if options else name
+
+
+def spell_guard(warden: Warden) -> str:
+    """A guard in a few words.
+
+    >>> from fedwarden import Warden
+    >>> spell_guard(Warden([Watch("centroid_distance", rule="k_sigma", name="far")]))
+    'far: centroid_distance(centre=mean) > raw > k_sigma(k=2.33); observe'
+    """
+    watches = [f"{w.name}: {spell(w.signal)} > {spell(w.history)} > {spell(w.rule)}" for w in warden.watches]
+    return "; ".join([*watches, spell(warden.policy)])
+
+
+def guard_table(warden: Warden) -> dict[str, Any]:
+    """The ``[guard]`` table that describes a warden in full."""
+    limits = warden.admission
+    return {
+        "policy": _table(warden.policy),
+        "aggregator": _table(warden.aggregator),
+        "admission": {
+            "count_ratio": limits.count_ratio or math.inf,
+            "max_share": limits.max_share or 1.0,
+            "norm_ratio": limits.norm_ratio or math.inf,
+            "buffers": limits.buffers,
+            "shares": dict(limits.shares),
+        },
+        **{key: getattr(warden.guard, key) for key in HOW},
+        "shorten": warden.guard.shorten or math.inf,
+        "watches": [
+            {
+                "name": w.name,
+                "signal": _table(w.signal),
+                "history": _table(w.history),
+                "rule": _table(w.rule),
+                "start_round": w.start_round,
+                "fleeting": w.fleeting,
+            }
+            for w in warden.watches
+        ],
+    }
+
+
+def alter(warden: Warden, settings: Sequence[str]) -> Warden:
+    """A fresh warden with other settings ``a.b=c``; those of a history, rule or start_round go to every watch.
+
+    >>> from fedwarden import Warden
+    >>> alter(Warden([Watch("centroid_distance")]), ["rule=k_sigma", "rule.k=3.0"]).watches[0].rule
+    KSigma(k=3.0)
+    """
+    spread = []
+    for setting in settings:
+        head = setting.partition("=")[0].split(".")[0].strip()
+        known = {*PER_WATCH, *GuardConfig.model_fields} - {"preset", "options"}  # a warden is past those
+        if head not in known:
+            raise ConfigError(f"a guard has no setting {head!r}; {nearest(head, known)}")
+        each = head in PER_WATCH
+        spread += [f"watches.{i}.{setting}" for i in range(len(warden.watches))] if each else [setting]
+    return parse(GuardConfig, override(guard_table(warden), spread)).build()
+
+
+def _table(part: Any) -> dict[str, Any]:
+    return {key: value for key, value in describe(part).items() if key != "kind"}

@@ -1,0 +1,137 @@
+"""The heart of the product: what becomes of a cohort, as one pure function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..aggregators.clipping import shrink
+from ..core.linalg import copy_leaders, squared_distances
+from ..core.stats import Mask, Scores, scatter
+from ..core.types import Cohort, Reading, Rejection, RoundRecord
+from .admission import buffer_notes, enter
+from .judge import Guard, Judgement, Leaders, Memory, Watch, judge, judgement_notes, one_vote
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What becomes of a cohort, for whoever combines it.
+
+    ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
+    are believed; what follows is about its rows. ``weights`` in [0, 1] say who takes part, ``factors`` by how much a
+    row is to be shortened. ``buffers`` is what most agree on in the columns that are not measured; it is empty where
+    each row keeps its own.
+    """
+
+    came: Cohort
+    index: tuple[int, ...]
+    cohort: Cohort
+    weights: Scores
+    factors: Scores
+    buffers: Tensor
+    judgement: Judgement
+    excluded: tuple[str, ...]
+    rejected: tuple[Rejection, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def kept(self) -> Mask:
+        """Who is combined."""
+        return np.asarray(self.weights > 0)
+
+    @property
+    def unsuspected(self) -> Mask:
+        """Of all that came, who was let in and is neither flagged nor doubted."""
+        fine = ~(self.judgement.flagged | self.judgement.doubted)
+        return self.wide(fine, False)
+
+    def wide(self, values: NDArray[Any], fill: float = 0.0) -> NDArray[Any]:
+        """Values of the clients that were let in, over all that came."""
+        return scatter(values, self.index, len(self.came), fill)
+
+    def record(self, weights: Scores | None = None, notes: Sequence[str] = ()) -> RoundRecord:
+        """The round in plain numbers over all that came; ``weights`` are those that the model was made with."""
+        return RoundRecord(
+            round=self.came.round,
+            client_ids=self.came.client_ids,
+            num_examples=self.came.num_examples,
+            weights=self.wide(self.weights if weights is None else weights),
+            watches=self.judgement.wide(self.index, len(self.came)),
+            flagged=self.wide(self.judgement.flagged, False),
+            excluded=self.excluded,
+            rejected=self.rejected,
+            notes=(*self.notes, *notes),
+        )
+
+
+def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
+    """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made."""
+    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded)
+    refused = [*rejected, *refused]
+    if not len(inside):
+        notes.append(f"no usable reply ({len(refused)} rejected); the model is kept")
+        nobody = Judgement((), np.zeros(0, bool), np.zeros(0, bool), np.zeros(0))
+        none = np.zeros(0)
+        return memory, Decision(
+            cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), tuple(refused), tuple(notes)
+        )
+    leaders = _leaders(guard, inside)
+    memory, judgement = judge(
+        guard, memory, inside.round, inside.client_ids, leaders,
+        lambda trusted: measure(guard.watches, replace(inside, trusted=trusted)),
+    )  # fmt: skip
+    notes += judgement_notes(guard, memory, judgement, inside.client_ids, leaders)
+    weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
+    kept = weights > 0
+    counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
+    if not kept.any():
+        notes.append(f"all {len(inside)} clients are excluded; the model is kept")
+    buffers = torch.zeros(0)
+    if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
+        buffers, far = inside.updates.agreed(kept)
+        notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
+    factors = shortening(inside.updates.lengths(), inside.trusted, guard.shorten)
+    return memory, Decision(
+        cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
+        tuple(memory.excluded), tuple(refused), tuple(notes),
+    )  # fmt: skip
+
+
+def shortening(lengths: Scores, standing: Mask, ratio: float | None) -> Scores:
+    """The factors that bring updates down to some times the median length of the clients in good standing.
+
+        f_i = min(1, ratio * lower median over those j of ||x_j|| / ||x_i||)
+
+    Whoever is left out of the round counts here: with tiny updates a minority could otherwise shorten all to nothing.
+
+    >>> shortening(np.array([1.0, 2.0, 8.0]), np.ones(3, bool), ratio=2.0).tolist()
+    [1.0, 1.0, 0.5]
+    """
+    if ratio is None or math.isinf(ratio) or not standing.any():
+        return np.ones(len(lengths))
+    limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
+    return shrink(lengths, limit)
+
+
+def measure(watches: Sequence[Watch], cohort: Cohort) -> list[Scores | Reading]:
+    """Every watch's signal; one that several watches share is measured once."""
+    values: list[Scores | Reading] = []
+    for i, watch in enumerate(watches):
+        same = next((j for j in range(i) if watches[j].signal == watch.signal), None)
+        values.append(watch.signal(cohort) if same is None else values[same])
+    return values
+
+
+def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
+    """Of whom each client sends a copy, if anybody asks; clients in good standing lead."""
+    if not guard.share_copies:
+        return np.arange(len(cohort))
+    updates = cohort.updates
+    return copy_leaders(squared_distances(updates.gram()), updates.lengths(), cohort.trusted)

@@ -1,0 +1,306 @@
+"""How a round is judged from its measurements: watches, policy, and what is remembered of each client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.protocols import Findings, History, Policy, Rule, Signal
+from ..core.registry import component, describe, make
+from ..core.stats import Mask, Scores, robust_z, scatter
+from ..core.types import Reading, WatchRecord
+from ..core.words import count, listed
+from .limits import Admission
+
+Combine = Literal["any", "all", "vote"]
+Leaders = NDArray[np.int_]
+"""Of whom each client sends a copy: the position of another client, or its own."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
+
+    Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
+    warden is equipped with one that has what it needs. Who a ``fleeting`` watch flags is left out of the round and
+    no longer, whatever the policy does with those whom the others flag.
+    """
+
+    signal: Signal
+    history: History = field(default_factory=lambda: make("history", "raw"))
+    rule: Rule = field(default_factory=lambda: make("rule", "gesd"))
+    start_round: int = 2
+    name: str = ""
+    optional: bool = False
+    fleeting: bool = False
+
+    def __init__(
+        self,
+        signal: Any,
+        history: Any = "raw",
+        rule: Any = "gesd",
+        start_round: int = 2,
+        name: str = "",
+        optional: bool = False,
+        fleeting: bool = False,
+    ) -> None:
+        parts = {"signal": signal, "history": history, "rule": rule}
+        made = {kind: component(kind, part) for kind, part in parts.items()}
+        name = name or describe(made["signal"])["name"]
+        self.__dict__.update(made, start_round=start_round, name=name, optional=optional, fleeting=fleeting)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How a round is judged; frozen.
+
+    ``remeasure`` measures again without the clients just flagged, so that they do not pull the centre. With
+    ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
+    different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
+    the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
+    seen would be excluded: those flagged are left out of the round. Updates longer than ``shorten`` times the median
+    one are shortened to that.
+    """
+
+    watches: tuple[Watch, ...]
+    policy: Policy
+    admission: Admission = field(default_factory=Admission)
+    combine: Combine = "any"
+    remeasure: bool = False
+    share_copies: bool = False
+    quorum: int = 1
+    margin: float = -math.inf
+    shorten: float | None = None
+
+    def blank(self) -> Memory:
+        """What a guard remembers before the first round."""
+        histories = tuple(w.history.init() for w in self.watches)
+        return Memory(histories, (0,) * len(histories), self.policy.init())
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a guard remembers between rounds: plain numbers by client id.
+
+    ``tests`` counts the rounds in which each watch has judged; ``known`` are all clients that were ever seen, where
+    that matters.
+    """
+
+    histories: tuple[Mapping[str, Any], ...]
+    tests: tuple[int, ...]
+    excluded: Mapping[str, int]
+    known: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What the watches and the policy make of one round's measurements.
+
+    Of those ``flagged``, the ``spared`` are left out of this round alone, because too few are beyond question; so are
+    the ``doubted``.
+    """
+
+    watches: tuple[WatchRecord, ...]
+    flagged: Mask
+    doubted: Mask
+    severity: Scores
+    weights: Scores = field(default_factory=lambda: np.zeros(0))
+    spared: Mask = field(default_factory=lambda: np.zeros(0, bool))
+
+    def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
+        """The watches' records over all n clients that answered; NaN for those that were not judged."""
+        return tuple(
+            replace(
+                w,
+                signal=scatter(w.signal, index, n, np.nan),
+                scores=scatter(w.scores, index, n, np.nan),
+                flagged=scatter(w.flagged, index, n, False),
+                parts={name: scatter(part, index, n, np.nan) for name, part in w.parts.items()},
+            )
+            for w in self.watches
+        )
+
+
+def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
+    """Several watches' flags as one: any of them, all of them, or more than half.
+
+    >>> a, b, c = np.array([True, True]), np.array([True, False]), np.array([False, False])
+    >>> [combine_flags([a, b, c], how).tolist() for how in ("any", "all", "vote")]
+    [[True, True], [False, False], [True, False]]
+    """
+    votes = np.sum(flags, axis=0)
+    needed = {"any": 1, "all": len(flags), "vote": len(flags) // 2 + 1}[how]
+    return np.asarray(votes >= needed)
+
+
+def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask, float, str | None]:
+    """Whom a rule flags, its threshold and its warning.
+
+    The rule judges the clients in good standing, and its mask counts for them. The others are held against its
+    threshold. A score that is not a number cannot be compared, so its client is flagged.
+    """
+    sound = np.isfinite(scores)
+    verdict = rule(scores[trusted & sound], test)
+    flagged = scores > verdict.threshold
+    flagged[trusted & sound] = verdict.flagged
+    return flagged | ~sound, verdict.threshold, verdict.warning
+
+
+def look(
+    guard: Guard,
+    memory: Memory,
+    round: int,
+    client_ids: tuple[str, ...],
+    leaders: Leaders,
+    signals: Sequence[Reading],
+    trusted: Mask,
+    decides: bool,
+    before: Judgement,
+) -> tuple[Memory, Judgement]:
+    """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
+
+    A guard that does not decide, because there are too few to compare, remembers nothing of the round either.
+    """
+    histories, tests, records = [], [], []
+    severity = np.zeros(len(client_ids))
+    for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
+        state, scores = watch.history.step(past, client_ids, signal.values, trusted)
+        active = decides and round >= watch.start_round
+        above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
+        histories.append(state if decides else past)
+        tests.append(test + active)
+        words = str(getattr(watch.signal, "words", watch.name))
+        flagged = above[leaders] & active
+        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, warning, signal.parts, words))
+        severity = np.maximum(severity, robust_z(scores, reference=scores[trusted] if trusted.any() else scores))
+    lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if not w.fleeting]
+    fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.fleeting]
+    flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
+    doubted = (before.doubted | combine_flags(fleeting, "any") if fleeting else before.doubted) & ~flagged
+    records = [
+        replace(r, flagged=r.flagged & doubted) if w.fleeting else r
+        for r, w in zip(records, guard.watches, strict=True)
+    ]  # who is flagged for good is in no doubt
+    after = replace(memory, histories=tuple(histories), tests=tuple(tests))
+    return after, Judgement(tuple(records), flagged, doubted, severity)
+
+
+def conclude(
+    guard: Guard, before: Memory, after: Memory, client_ids: tuple[str, ...], found: Judgement, voters: Mask
+) -> tuple[Memory, Judgement]:
+    """Let the policy act on what was judged, unless the majority that it rests on is too slim.
+
+    A slim majority may be a minority that gathers around one honest client and so makes the others look odd: these are
+    left out of the round, and nothing of it is held against them later. In question are those flagged or doubted, and
+    who is half way to being flagged.
+    """
+    question = found.flagged | found.doubted
+    for watch, record in zip(guard.watches, found.watches, strict=True):
+        if not watch.fleeting:
+            question = question | (record.scores > max(record.threshold / 2, 0.0))
+    good = np.array([c not in before.excluded for c in client_ids], dtype=bool)
+    known = before.known | set(client_ids)
+    gone = len(before.excluded) + int((found.flagged & good).sum())
+    lead = int((voters & ~question).sum()) - int((voters & question).sum())
+    careful = guard.margin > -math.inf
+    slim = careful and (lead <= guard.margin or 2 * gone >= len(known))
+    spared = found.flagged & good & slim
+    findings = Findings(client_ids, found.flagged & ~spared, found.severity, found.doubted | spared)
+    excluded, weights = guard.policy.step(before.excluded, findings)
+    names = {client_ids[i] for i in np.flatnonzero(spared).tolist()}
+    histories = tuple(_restored(now, past, names) for now, past in zip(after.histories, before.histories, strict=True))
+    memory = replace(after, histories=histories, excluded=excluded, known=known if careful else before.known)
+    return memory, replace(found, weights=weights, spared=spared & (weights == 0))
+
+
+def judge(
+    guard: Guard,
+    memory: Memory,
+    round: int,
+    client_ids: tuple[str, ...],
+    leaders: Leaders,
+    measure: Callable[[Mask], Sequence[Scores | Reading]],
+) -> tuple[Memory, Judgement]:
+    """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
+
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
+    updates there, a replay what was recorded. A copy has the measurements of its leader and no part in what is normal.
+    Never takes half of the clients in good standing out of the reference: who is left must be a majority.
+    """
+    n = len(client_ids)
+    good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
+    voters = good & (leaders == np.arange(n))
+    decides = int(voters.sum()) >= guard.quorum
+    before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
+    while True:
+        trusted = voters & ~before.flagged
+        signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
+        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, before)
+        found = new[1].flagged & voters
+        if last is not None and 2 * found.sum() >= voters.sum():
+            break
+        last = new
+        if not guard.remeasure or (found == voters & ~trusted).all():
+            break
+        before = replace(new[1], flagged=new[1].flagged & good, doubted=new[1].doubted & good)
+    return conclude(guard, memory, last[0], client_ids, last[1], voters)
+
+
+def one_vote(weights: Scores, counts: Scores, leaders: Leaders) -> tuple[Scores, Scores]:
+    """Weights and counts in which the first of some copies that is not left out stands for all of them.
+
+    Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have
+    an honest client among them, whose update may count for all of them.
+
+    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]))
+    (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
+    """
+    weights, counts = weights.copy(), counts.copy()
+    for leader in np.unique(leaders):
+        alike = leaders == leader
+        group = np.flatnonzero(alike & (weights > 0))
+        if len(group) > 1 and 2 * alike.sum() <= len(leaders):
+            counts[group[0]] = counts[group].max()
+            weights[group[1:]] = 0.0
+    return weights, counts
+
+
+def judgement_notes(
+    guard: Guard, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
+) -> list[str]:
+    """What a judgement, and the memory after it, leave to be said of the round."""
+    notes = [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
+    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
+        words = [r.words for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
+        notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
+    if judgement.spared.any():
+        spared = listed([client_ids[i] for i in np.flatnonzero(judgement.spared).tolist()])
+        notes.append(f"{spared} would be excluded, but too few are beyond question: left out of this round alone")
+    for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
+        names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
+        so = "share one vote" if 2 * len(names) <= len(leaders) else "are judged as one"
+        notes.append(f"clients {listed(names)} sent the same update: they {so}")
+    voters = len(np.unique(leaders[[c not in memory.excluded for c in client_ids]]))
+    if guard.watches and voters < guard.quorum:
+        notes.append(
+            f"{count(voters, 'different update')} of clients in good standing: too few to decide on anybody; "
+            f"expected {guard.quorum}"
+        )
+    return notes
+
+
+def _restored(now: Mapping[str, Any], past: Mapping[str, Any], client_ids: set[str]) -> Mapping[str, Any]:
+    """A history in which these clients stand as they did before."""
+    kept = {c: value for c, value in now.items() if c not in client_ids}
+    return kept | {c: past[c] for c in client_ids if c in past} if client_ids else now
+
+
+def _of_leaders(signal: Scores | Reading, leaders: Leaders) -> Reading:
+    """A signal in which every copy has the values of its leader."""
+    values, parts = (signal.values, signal.parts) if isinstance(signal, Reading) else (signal, {})
+    return Reading(values[leaders], {name: part[leaders] for name, part in parts.items()})

@@ -1,0 +1,77 @@
+"""Ready-made wardens."""
+
+from __future__ import annotations
+
+import math
+
+from ..core.registry import register
+from .judge import Watch
+from .limits import Admission
+from .warden import Warden
+
+BELIEVED = Admission(count_ratio=10.0, max_share=None)  # counts weigh as in FedAvg, for what is as published
+
+
+@register("preset", "none")
+def none(weighted: bool = True) -> Warden:
+    """No guard: plain FedAvg behind admission."""
+    return Warden(aggregator={"name": "mean", "weighted": weighted}, admission=BELIEVED)
+
+
+@register("preset", "pid_made")
+def pid_made(
+    kp: float = 1.0, ki: float = 0.5, kd: float = 0.05, k: float = 2.33, start_round: int = 2, weighted: bool = True
+) -> Warden:
+    """PID-MADE as published: distance to the mean, PID over rounds, mean + k sigma, exclusion for good."""
+    history = {"name": "pid", "kp": kp, "ki": ki, "kd": kd}
+    watch = Watch("centroid_distance", history, {"name": "k_sigma", "k": k}, start_round)
+    return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted}, admission=BELIEVED)
+
+
+@register("preset", "auto")
+def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5) -> Warden:
+    """The default: no number of attackers and no tuning, from 4 clients on.
+
+    Five watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
+    beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
+    direction. Three keep a client out of the round alone: one that lies ten times farther out than the median, or twice
+    as far as is allowed, or leaps from its habits. No single round excludes anybody for good. Where the server holds a
+    probe, evidence of moved representations is gathered too. Updates longer than ``shorten`` times the median one are
+    shortened to that, and clients that send the same have one vote.
+    """
+    once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
+    distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
+    far, against = {"name": "excess", "alpha": alpha}, {"name": "excess", "alpha": alpha, "effect": 0.25}
+    let_in = {"name": "offset", "limit": 1.0}
+    watches = [
+        Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
+        Watch("direction", direction, gathered, start_round=1, name="direction"),
+        Watch("relative_distance", "raw", once, start_round=1, name="gross", fleeting=True),
+        Watch("relative_distance", far, let_in, start_round=1, name="far", fleeting=True),
+        Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
+        Watch(
+            {"name": "divergence", "relative": True}, distance, gathered, start_round=1, name="representations",
+            optional=True,
+        ),
+    ]  # fmt: skip
+    mean = {"name": "mean", "weighted": weighted}
+    return Warden(watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, shorten=shorten)
+
+
+@register("preset", "watch")
+def watch(limit: float = 6.0, weighted: bool = True) -> Warden:
+    """Report, and change nothing: robust z-scores of every signal that the server can measure, and their ensemble.
+
+    A client is flagged, in the record alone, above ``limit`` robust deviations in one signal, or where the ensemble,
+    averaged over rounds, stands out.
+    """
+    z = {"name": "offset", "limit": limit}
+    watches = [
+        Watch("divergence", "standard", z, start_round=1, optional=True),
+        Watch("relative_distance", "standard", z, start_round=1),
+        Watch("direction", "standard", z, start_round=1),
+        Watch("update_norm", "standard", z, start_round=1),
+        Watch("probe_loss", "standard", z, start_round=1, optional=True),
+        Watch("ensemble", "ewma", {"name": "offset", "limit": 2.5}, start_round=3),
+    ]
+    return Warden(watches, "observe", {"name": "mean", "weighted": weighted}, admission=BELIEVED)

@@ -1,0 +1,89 @@
+"""Decide again from recorded signals, without training: a what-if on what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import ConfigError
+from ..core.stats import Mask, Scores, scatter
+from ..core.types import RoundRecord
+from .config import spell
+from .judge import Watch, judge, judgement_notes
+from .warden import Warden
+
+
+def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
+    """The rounds as a fresh warden judges them, from recorded signals and by the function of the live guard.
+
+    The same configuration gives the same decisions; where it remeasures, nearly always, because only the last
+    measurement of a round is recorded and it is not measured again. ``sources`` names the recorded watch that each
+    watch reads, its own name by default. A client rejected in a round has no signal and stays out of that round.
+    Weights are the policy's, in [0, 1]; there are no metrics, because nothing is trained.
+    """
+    names = [w.name for w in warden.watches] if sources is None else list(sources)
+    memory, out = warden.memory, []
+    for record in records:
+        keep = np.flatnonzero(_measured(record))
+        if not len(keep):
+            out.append(replace(record, excluded=tuple(memory.excluded), metrics={}))
+            continue
+        clients = tuple(record.client_ids[i] for i in keep)
+        signals = [_signal(record, name)[keep] for name in names]
+        leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
+        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, lambda _, s=signals: s)  # type: ignore[misc]
+        n = len(record.client_ids)
+        out.append(
+            replace(
+                record,
+                weights=scatter(judgement.weights, keep, n, 0.0),
+                watches=judgement.wide(keep, n),
+                flagged=scatter(judgement.flagged, keep, n, False),
+                excluded=tuple(memory.excluded),
+                notes=tuple(judgement_notes(warden.guard, memory, judgement, clients, leaders)),
+                metrics={},
+            )
+        )
+    return out
+
+
+def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:
+    """Of whom each client sent a copy: a copy was recorded with all the values of the first."""
+    if not signals:
+        return np.zeros(0, int)
+    _, first, group = np.unique(np.array(signals).T, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(first[group.reshape(-1)], dtype=int)
+
+
+def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[str, ...]:
+    """For each wanted watch the recorded one that measured the same signal, of the same name where there are more."""
+    found = []
+    for watch in wanted:
+        same = [r.name for r in recorded if r.signal == watch.signal]
+        if not same:
+            known = ", ".join(dict.fromkeys(spell(r.signal) for r in recorded)) or "none"
+            raise ConfigError(
+                f"watch {watch.name!r} needs the signal {spell(watch.signal)}, which the run did not record; "
+                f"recorded: {known}"
+            )
+        found.append(watch.name if watch.name in same else same[0])
+    return tuple(found)
+
+
+def _measured(record: RoundRecord) -> Mask:
+    """The clients that have signals; where nothing was watched, those that were not rejected."""
+    if record.watches:
+        return np.asarray(~np.isnan([w.signal for w in record.watches]).any(axis=0))
+    rejected = {r.client_id for r in record.rejected}
+    return np.array([c not in rejected for c in record.client_ids], dtype=bool)
+
+
+def _signal(record: RoundRecord, name: str) -> Scores:
+    for watch in record.watches:
+        if watch.name == name:
+            return watch.signal
+    known = ", ".join(w.name for w in record.watches) or "none"
+    raise ConfigError(f"round {record.round} has no recorded signal of a watch {name!r}; recorded: {known}")

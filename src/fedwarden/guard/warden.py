@@ -1,0 +1,247 @@
+"""The warden: a guard, an aggregator, and all that they remember between rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core.errors import ConfigError
+from ..core.html import facts
+from ..core.protocols import Aggregator, Policy, equip
+from ..core.registry import component, describe, make
+from ..core.series import Series
+from ..core.trial import Trial
+from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server
+from .admission import Reply, admit
+from .decide import Decision, decide
+from .judge import Combine, Guard, Memory, Watch
+from .limits import Admission
+
+RECENT = 100  # rounds that a warden can show
+
+
+class Warden:
+    """Guards a federation: give it each round's cohort and apply the update it returns.
+
+    >>> from fedwarden import Updates
+    >>> rows = np.array([[0.0, 0.1], [0.1, 0.0], [0.1, 0.1], [0.2, 0.1], [9.0, 9.0]])
+    >>> watch = Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, start_round=1)
+    >>> warden = Warden([watch], policy="exclude")
+    >>> cohort = Cohort(1, tuple("abcde"), Updates.of(rows), np.full(5, 10.0))
+    >>> warden.step(cohort).weights.tolist()
+    [0.25, 0.25, 0.25, 0.25, 0.0]
+    """
+
+    def __init__(
+        self,
+        watches: Sequence[Watch] = (),
+        policy: Any = "observe",
+        aggregator: Any = "mean",
+        combine: Combine = "any",
+        admission: Admission | None = None,
+        remeasure: bool = False,
+        share_copies: bool = False,
+        quorum: int = 1,
+        shorten: float | None = None,
+        margin: float = -math.inf,
+    ) -> None:
+        """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
+        if combine not in ("any", "all", "vote"):
+            raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
+        names = [w.name for w in watches]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"every watch needs a name of its own; got {', '.join(names)}: set name")
+        self.waiting = tuple(w for w in watches if w.optional)
+        self.guard = Guard(
+            tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
+            remeasure, share_copies, quorum, margin, shorten,
+        )  # fmt: skip
+        self.aggregator: Aggregator = component("aggregator", aggregator)
+        self.trial: Trial | None = None
+        self.recent: tuple[RoundRecord, ...] = ()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all rounds."""
+        self.memory: Memory = self.guard.blank()
+        self.carried: Mapping[str, Any] = self.aggregator.init()
+
+    @classmethod
+    def preset(cls, name: str, **options: Any) -> Warden:
+        """A ready-made warden: ``auto``, ``pid-made``, or any other registered preset."""
+        warden = make("preset", name, **options)
+        assert isinstance(warden, cls)
+        return warden
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        return self.guard.watches
+
+    @property
+    def policy(self) -> Policy:
+        return self.guard.policy
+
+    @property
+    def admission(self) -> Admission:
+        return self.guard.admission
+
+    @admission.setter
+    def admission(self, limits: Admission) -> None:
+        self.guard = replace(self.guard, admission=limits)
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The clients that are excluded now."""
+        return tuple(self.memory.excluded)
+
+    def equip(self, server: Server) -> Warden:
+        """Give signals and aggregator what they need of the server, before the first round; returns this warden.
+
+        Optional watches for which the server has nothing go on waiting for one that has.
+        """
+        ready, left = [], []
+        for watch in self.waiting:
+            try:
+                ready.append(replace(watch, signal=equip(watch.signal, server), optional=False))
+            except ConfigError:
+                left.append(watch)
+        watches = [replace(w, signal=equip(w.signal, server)) for w in self.watches]
+        self.guard, self.waiting = replace(self.guard, watches=(*watches, *ready)), tuple(left)
+        self.aggregator = equip(self.aggregator, server)
+        self.trial = Trial.of(server)
+        self.reset()
+        return self
+
+    def include(self, names: Collection[str]) -> Warden:
+        """Take in the optional watches of these names without a server, to judge recorded signals; returns itself."""
+        known = tuple(replace(w, optional=False) for w in self.waiting if w.name in names)
+        self.guard, self.waiting = replace(self.guard, watches=(*self.watches, *known)), ()
+        self.reset()
+        return self
+
+    def asks(self, client_id: str) -> bool:
+        """Whether this client should be asked for an update in the next round."""
+        return self.policy.asks(str(client_id), self.memory.excluded)
+
+    def receive(
+        self,
+        replies: Sequence[Reply],
+        params: Sequence[torch.Tensor],
+        round: int,
+        measured: Sequence[tuple[int, int]] | None = None,
+    ) -> Outcome:
+        """One round from raw replies of whole models: what does not fit the global model is rejected first."""
+        cohort, rejected = admit(replies, params, round, measured)
+        return self.step(cohort, rejected)
+
+    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Outcome:
+        """One round: decide, then combine what is left."""
+        return self.combine(self.decide(cohort, rejected))
+
+    def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Decision:
+        """What becomes of a cohort; the warden remembers it, and combines nothing."""
+        self.memory, decision = decide(self.guard, self.memory, cohort, rejected)
+        return decision
+
+    def combine(self, decision: Decision) -> Outcome:
+        """The update that the aggregator makes of what was decided, if it makes a model that works."""
+        notes: list[str] = []
+        aggregate = self._aggregate(decision, notes)
+        weights = decision.weights if aggregate.weights is None else aggregate.weights
+        update = self._install(aggregate.update, decision.came.params, notes)
+        return Outcome(update, self.remember(decision.record(weights, notes)))
+
+    def remember(self, record: RoundRecord) -> RoundRecord:
+        """Keep a round to look at; returns it."""
+        if self.recent and record.round <= self.recent[-1].round:  # another run, or this one from an earlier state
+            self.recent = ()
+        self.recent = (*self.recent, record)[-RECENT:]
+        return record
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as plain numbers and tensors."""
+        m = self.memory
+        return {
+            "histories": [dict(h) for h in m.histories],
+            "tests": list(m.tests),
+            "excluded": dict(m.excluded),
+            "aggregator": dict(self.carried),
+            "known": sorted(m.known),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where another warden of the same configuration stood."""
+        if len(state["histories"]) != len(self.watches):
+            raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {len(state['histories'])}")
+        known = frozenset(state.get("known", ()))
+        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known)
+        self.carried = state["aggregator"]
+
+    def __repr__(self) -> str:
+        names = ", ".join(w.name for w in self.watches)
+        policy, aggregator = (describe(x)["name"] for x in (self.policy, self.aggregator))
+        return f"Warden(watches=[{names}], policy={policy!r}, aggregator={aggregator!r})"
+
+    @property
+    def series(self) -> Series:
+        """The last rounds that this warden judged, as arrays; they are for looking at and no part of its state."""
+        return Series.of(self.recent)
+
+    def plot(
+        self, watch: str | None = None, client: str | None = None, scale: str = "linear", dark: bool = False
+    ) -> Any:
+        """The last rounds as a Plotly figure: the scores of a watch, the first by default, or one client."""
+        return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
+
+    def _repr_html_(self) -> str:
+        waiting = ", ".join(f"{w.name} (waits for a server)" for w in self.waiting)
+        told = {
+            "watches": ", ".join(filter(None, [*(w.name for w in self.watches), waiting])) or "none",
+            "policy": describe(self.policy)["name"],
+            "aggregator": describe(self.aggregator)["name"],
+            "last round": self.recent[-1].round if self.recent else "none yet",
+            "excluded": ", ".join(self.excluded) or "nobody",
+        }
+        return facts(told, "Warden")
+
+    def _aggregate(self, decision: Decision, notes: list[str]) -> Aggregate:
+        cohort, kept = decision.cohort, decision.kept
+        nothing = Aggregate(_zeros(decision.came), np.zeros(len(cohort)))
+        if not kept.any():
+            return nothing
+        updates = cohort.updates
+        if (decision.factors < 1).any():
+            updates = updates.mixed(np.diag(decision.factors))
+        try:
+            self.carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
+        except ValueError as error:
+            notes.append(f"the aggregator could not combine {int(kept.sum())} updates ({error}); the model is kept")
+            return nothing
+        agreed = decision.buffers
+        for a, b in updates.buffers if len(agreed) else ():
+            made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
+        return made
+
+    def _install(self, update: torch.Tensor, params: torch.Tensor | None, notes: list[str]) -> torch.Tensor:
+        """The update, unless the model that it makes gives no numbers where the last one does."""
+        if self.trial is None or params is None:
+            return update
+        params = params.to(update)
+        floored = self.trial.floored(params, update)
+        if floored is not update:
+            notes.append("a variance of the new model was below 0; it is set to 0")
+        if fault := self.trial.fault(params + floored, params):
+            notes.append(fault)
+            return torch.zeros_like(update)
+        return floored
+
+
+def _zeros(cohort: Cohort) -> torch.Tensor:
+    updates = cohort.updates
+    return torch.zeros(updates.d, dtype=updates.dtype, device=updates.device)

@@ -1,0 +1,366 @@
+"""The presets: PID-MADE against the paper's formulas, and what ``auto`` promises, on cheap synthetic updates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedwarden as fw
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.layout import Layout
+
+D = 200
+
+
+def names_of(n):
+    return tuple(f"c{i:02d}" for i in range(n))
+
+
+def play(warden, n, rows, rounds=30, counts=None):
+    """Feed a warden with ``rows(t)`` of the clients it still asks for; the records of all rounds."""
+    ids, records = names_of(n), []
+    counts = np.full(n, 10.0) if counts is None else np.asarray(counts, dtype=float)
+    for t in range(1, rounds + 1):
+        keep = [i for i in range(n) if warden.asks(ids[i])]
+        cohort = fw.Cohort(t, tuple(ids[i] for i in keep), fw.Updates.of(rows(t)[keep]), counts[keep])
+        records.append(warden.step(cohort).record)
+    return records
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_none_is_fedavg(weighted, cohort_of):
+    x, counts = np.random.default_rng(0).normal(size=(4, 7)), [10, 20, 30, 40]
+    warden = fw.Warden.preset("none", weighted=weighted)
+    outcome = warden.step(cohort_of(x, counts=counts))
+    share = np.array(counts) / 100 if weighted else np.full(4, 0.25)
+    np.testing.assert_allclose(outcome.update, share @ x, atol=1e-12)
+    assert (warden.watches, outcome.record.excluded) == ((), ())
+
+
+def pid_made_by_hand(rounds, counts, kp, ki, kd, k, start, keep_sending):
+    """Eq. 1 to 3 of the paper, client by client; yields who sent, D, u, tau, who is excluded, and the update."""
+    n = len(counts)
+    past = {i: [] for i in range(n)}
+    excluded = set()
+    for t, x in enumerate(rounds, start=1):
+        sent = [i for i in range(n) if keep_sending or i not in excluded]
+        good = [i for i in sent if i not in excluded]
+        mu = sum(x[i] for i in good) / len(good)
+        distance, score = {}, {}
+        for i in sent:
+            distance[i] = math.sqrt(sum((x[i] - mu) ** 2))
+            score[i] = kp * distance[i]
+            if past[i]:
+                score[i] += ki * sum(past[i]) + kd * (distance[i] - past[i][-1])
+            past[i].append(distance[i])
+        mean = sum(score[i] for i in good) / len(good)
+        sigma = math.sqrt(sum((score[i] - mean) ** 2 for i in good) / len(good))
+        tau = mean + k * sigma
+        if t >= start:
+            excluded |= {i for i in good if score[i] > tau}
+        rest = [i for i in sent if i not in excluded]
+        update = sum(counts[i] * x[i] for i in rest) / sum(counts[i] for i in rest)
+        yield sent, distance, score, tau, set(excluded), update
+
+
+@pytest.mark.parametrize("keep_sending", [True, False])
+@pytest.mark.parametrize(
+    "options", [{}, {"k": 1.3, "start_round": 4}, {"kp": 0.7, "ki": 0.1, "kd": 0.9, "k": 1.6}], ids=["paper", "a", "b"]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_pid_made_is_the_papers_formulas(options, keep_sending, seed):
+    rng, n, d = np.random.default_rng(seed), 14, 9
+    rounds = [rng.normal(size=(n, d)) * rng.uniform(0.5, 2.0, size=(n, 1)) for _ in range(12)]
+    for x in rounds:
+        x[3] += 4.0
+    counts = rng.integers(50, 100, size=n).astype(float)
+    given = {"kp": 1.0, "ki": 0.5, "kd": 0.05, "k": 2.33, "start_round": 2, **options}  # the paper's
+    start = given.pop("start_round")
+    warden, ids, found = fw.Warden.preset("pid_made", **options), names_of(n), set()
+    by_hand = pid_made_by_hand(rounds, counts, start=start, keep_sending=keep_sending, **given)
+    for t, (sent, distance, score, tau, excluded, update) in enumerate(by_hand, start=1):
+        cohort = fw.Cohort(t, tuple(ids[i] for i in sent), fw.Updates.of(rounds[t - 1][sent]), counts[sent])
+        assert keep_sending or all(warden.asks(ids[i]) == (i in sent) for i in range(n))
+        outcome = warden.step(cohort)
+        (watch,) = outcome.record.watches
+        np.testing.assert_allclose(watch.signal, [distance[i] for i in sent], rtol=1e-9)
+        np.testing.assert_allclose(watch.scores, [score[i] for i in sent], rtol=1e-9)
+        assert watch.threshold == pytest.approx(tau, rel=1e-9)
+        assert set(outcome.record.excluded) == {ids[i] for i in excluded}
+        np.testing.assert_allclose(outcome.update, update, atol=1e-9)
+        found = excluded
+    assert 3 in found  # so that the loop above has excluded somebody
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 10, 50])
+def test_auto_leaves_honest_clients_alone(n):
+    for seed in range(8):
+        rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
+        play(warden, n, lambda t, rng=rng: rng.normal(size=(n, D)) + rng.normal(size=D))
+        assert warden.excluded == ()
+
+
+@pytest.mark.parametrize("n", [4, 10])
+def test_auto_allows_for_clients_that_differ(n):
+    """Each client's updates have a length of their own, log-normal: two thirds within 22 % of the typical one."""
+    wronged = 0
+    for seed in range(20):
+        rng, warden = np.random.default_rng(100 + seed), fw.Warden.preset("auto")
+        length = np.exp(0.2 * rng.normal(size=(n, 1)))
+        play(warden, n, lambda t, rng=rng, length=length: length * rng.normal(size=(n, D)))
+        wronged += bool(warden.excluded)
+    assert wronged <= 3  # alpha is 0.05 a run: four or more of 20 have a probability of 1.6 %
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one direction", "many"])
+@pytest.mark.parametrize(("n", "f"), [(4, 1), (5, 2), (10, 1), (10, 4), (50, 24)])
+def test_auto_finds_every_attacker_below_half(n, f, together):
+    """Shifted by three times the length of an honest update, that is sqrt(d)."""
+    for seed in range(3):
+        rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
+        direction = rng.normal(size=(1 if together else f, D))
+        shift = 3 * math.sqrt(D) * direction / np.linalg.norm(direction, axis=1, keepdims=True)
+
+        def rows(t, rng=rng, shift=shift):
+            x = rng.normal(size=(n, D))
+            x[:f] += shift
+            return x
+
+        records = play(warden, n, rows, rounds=12)
+        assert not records[0].excluded or f == len(records[0].excluded)
+        if n - f > f + 1:
+            assert sorted(warden.excluded) == list(names_of(n)[:f])
+        else:  # with one honest client more they would be the majority: left out of nearly every round, not for good
+            assert np.mean([r.weights[:f] == 0 for r in records[4:]]) > 0.8
+            assert all((r.weights[f:] > 0).all() for r in records)
+
+
+@pytest.mark.parametrize("n", [4, 5, 10, 50])
+@pytest.mark.parametrize("factor", [30.0, 1e4, 1e30])
+def test_auto_keeps_out_a_far_too_large_update_in_the_first_round(n, factor):
+    x = np.random.default_rng(n).normal(size=(n, D))
+    x[-1] *= factor
+    warden = fw.Warden.preset("auto")
+    outcome = warden.step(fw.Cohort(1, names_of(n), fw.Updates.of(x), np.full(n, 10.0)))
+    assert outcome.weights[-1] == 0
+    np.testing.assert_allclose(outcome.weights[:-1], 1 / (n - 1))
+    np.testing.assert_allclose(outcome.update, x[:-1].mean(axis=0), atol=1e-6)
+    told = {r.client_id for r in outcome.record.rejected} | {
+        c for c in names_of(n) if any(f"client {c} was left out" in note for note in outcome.record.notes)
+    }
+    assert told == {names_of(n)[-1]}
+    assert outcome.record.excluded == ()  # no single round excludes for good
+
+
+@pytest.mark.parametrize("claim", [2.0, 10.0, 1e9])
+def test_a_count_buys_no_more_than_the_documented_excuse(claim):
+    """Honest clients move as far as they have data, so that the slope is 1; the claimant's count is its own word."""
+    n = 12
+    rng, size = np.random.default_rng(0), np.linspace(1.0, 1.5, n)
+    x = rng.normal(size=(n, 2000)) * size[:, None]
+    counts = 100 * size
+
+    def signal(counts):
+        cohort = fw.Cohort(1, names_of(n), fw.Updates.of(x), counts)
+        return fw.Warden.preset("auto").step(cohort).record.watches[0].signal
+
+    plain = signal(np.full(n, 100.0))
+    counts[-1] = 100 * claim
+    excused = plain - signal(counts)
+    assert excused[-1] <= math.log(2) + 1e-9
+    assert excused[-1] > 0.1  # and it does buy something, or this would test nothing
+    assert np.abs(excused).max() <= math.log(2) + 1e-9
+
+
+@pytest.mark.parametrize("claim", [1.0, 2.0, 1e9])
+def test_an_attacker_is_found_whatever_count_it_claims(claim):
+    n, rng, warden = 10, np.random.default_rng(0), fw.Warden.preset("auto")
+    counts = np.linspace(100, 130, n)
+    counts[0] = 100 * claim
+
+    def rows(t):
+        x = rng.normal(size=(n, D)) * np.linspace(1.0, 1.3, n)[:, None]
+        x[0] *= 5
+        return x
+
+    records = play(warden, n, rows, rounds=12, counts=counts)
+    assert warden.excluded == ("c00",)
+    assert max(r.weights[0] for r in records if r.client_ids[0] == "c00") <= 1 / n + 0.01  # counts are clipped
+
+
+@pytest.mark.parametrize("factor", [6.0, 50.0])  # above 1.7 twice over; and far beyond ten
+def test_auto_needs_several_rounds(factor):
+    """Evidence grows by 1 a round at most and must exceed 2.5: round 3 is the first that can decide."""
+    rng, warden = np.random.default_rng(0), fw.Warden.preset("auto")
+
+    def rows(t):
+        x = rng.normal(size=(8, D))
+        x[0] *= factor
+        return x
+
+    records = play(warden, 8, rows, rounds=4)
+    assert [r.excluded for r in records] == [(), (), ("c00",), ("c00",)]
+
+
+@pytest.mark.parametrize("preset", ["none", "pid_made", "auto"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_or_two_clients_are_served(preset, n):
+    rng, warden = np.random.default_rng(0), fw.Warden.preset(preset)
+    for record in play(warden, n, lambda t: rng.normal(size=(n, 5)), rounds=3):
+        assert record.weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("preset", ["none", "pid_made", "auto"])
+def test_equal_updates_are_not_suspicious(preset):
+    warden = fw.Warden.preset(preset)
+    play(warden, 6, lambda t: np.ones((6, 5)), rounds=5)
+    assert warden.excluded == ()
+
+
+def test_options_of_a_preset():
+    warden = fw.Warden.preset("auto", alpha=0.01, weighted=False)
+    assert warden.watches[0].history.alpha == 0.01
+    assert not warden.aggregator.weighted
+    with pytest.raises(ConfigError, match="'auto' has no option 'alfa'; did you mean 'alpha'"):
+        fw.Warden.preset("auto", alfa=0.1)
+    with pytest.raises(ConfigError, match="no preset 'atuo'; did you mean 'auto'"):
+        fw.Warden.preset("atuo")
+
+
+def small_server(probe=True, labels=True):
+    """A network of one hidden layer, and samples of the server's own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    x = torch.randn(40, 6)
+    return fw.Server(model, x if probe else None, model(x).argmax(1) if labels else None)
+
+
+def small_round(server, t, n=8, on=(), scale=0.05):
+    """Honest clients move a little; those turned on have every hidden unit active, whatever they see."""
+    layout = Layout.of(server.model)
+    params = layout.flatten(server.model.state_dict())
+    torch.manual_seed(t)
+    rows = scale * (torch.randn(n, layout.d) + torch.randn(layout.d))
+    for i in on:
+        rows[i, 6 * 16 : 7 * 16] = 4.0
+    return fw.Cohort(t, names_of(n), fw.Updates.of(rows), np.full(n, 10.0), params)
+
+
+def watches_of(warden):
+    return [w.name for w in warden.watches]
+
+
+PLAIN = ["evidence", "direction", "gross", "far", "against"]
+
+
+def test_auto_watches_representations_where_the_server_has_a_probe():
+    bare, poor, full = (fw.Warden.preset("auto") for _ in range(3))
+    poor.equip(small_server(probe=False))
+    full.equip(small_server())
+    assert [watches_of(w) for w in (bare, poor, full)] == [PLAIN, PLAIN, [*PLAIN, "representations"]]
+    server = small_server()
+    for warden in (bare, poor, full):
+        record = warden.step(small_round(server, 1)).record
+        assert [w.name for w in record.watches] == watches_of(warden)
+    assert record.watches[-1].words == "its representations moved"
+    assert list(record.watches[-1].parts) != []
+
+
+def test_auto_without_a_probe_decides_as_if_there_were_no_such_watch():
+    """The same clients with and without a server that has nothing: bit for bit."""
+    rng = np.random.default_rng(0)
+    rounds = [rng.normal(size=(8, 50)) * np.where(np.arange(8) == 2, 6.0, 1.0)[:, None] for _ in range(5)]
+    bare, equipped = fw.Warden.preset("auto"), fw.Warden.preset("auto").equip(fw.Server())
+    for a, b in zip(*(play(w, 8, lambda t: rounds[t - 1], 5) for w in (bare, equipped)), strict=True):
+        np.testing.assert_array_equal(a.weights, b.weights)
+        assert a.excluded == b.excluded
+    assert bare.excluded == ("c02",)
+
+
+def test_auto_with_a_probe_gathers_evidence_of_moved_representations():
+    server = small_server()
+    warden = fw.Warden.preset("auto").equip(server)
+    for t in range(1, 7):
+        record = warden.step(small_round(server, t, on=[3])).record
+        moved = next(w for w in record.watches if w.name == "representations")
+        assert moved.signal.argmax() == 3
+    assert moved.flagged[3]
+    assert moved.flagged.sum() == 1
+    assert warden.excluded == ("c03",)
+
+
+def test_auto_with_a_probe_leaves_honest_clients_alone():
+    server = small_server()
+    warden = fw.Warden.preset("auto").equip(server)
+    for t in range(1, 16):
+        assert warden.step(small_round(server, t)).record.weights.min() > 0
+    assert warden.excluded == ()
+
+
+@pytest.mark.parametrize(
+    ("probe", "labels", "more"),
+    [(True, True, {"divergence", "probe_loss"}), (True, False, {"divergence"}), (False, False, set())],
+)
+def test_watch_measures_what_the_server_can(probe, labels, more):
+    server = small_server(probe, labels)
+    warden = fw.Warden.preset("watch").equip(server)
+    base = {"relative_distance", "direction", "update_norm", "ensemble"}
+    assert set(watches_of(warden)) == base | more
+    record = warden.step(small_round(server, 1)).record
+    parts = {w.name: set(w.parts) for w in record.watches}["ensemble"]
+    assert parts == {"relative_distance", "direction"} | ({"divergence"} if probe else set())
+    assert set(watches_of(fw.Warden.preset("watch"))) == base
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_watch_flags_and_never_changes_a_weight(weighted):
+    server, seen = small_server(), set()
+    warden = fw.Warden.preset("watch", weighted=weighted).equip(server)
+    for t in range(1, 8):
+        cohort = small_round(server, t, on=[3])
+        counts = np.linspace(10, 30, 8)
+        cohort = fw.Cohort(t, cohort.client_ids, cohort.updates, counts, cohort.params)
+        outcome = warden.step(cohort)
+        want = counts / counts.sum() if weighted else np.full(8, 1 / 8)
+        np.testing.assert_allclose(outcome.weights, want)
+        rows = torch.cat([block for _, _, block in cohort.updates.blocks()], dim=1)
+        np.testing.assert_allclose(outcome.update, want @ rows.double().numpy(), atol=1e-6)
+        seen |= {w.name for w in outcome.record.watches if w.flagged[3]}
+        assert warden.excluded == outcome.record.excluded == ()
+        assert all(warden.asks(c) for c in cohort.client_ids)
+    assert {"divergence", "relative_distance", "probe_loss", "ensemble"} <= seen
+
+
+def test_the_limit_of_watch_is_in_robust_deviations():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(9, 300))
+    x[4] *= 1.6
+    flags = {}
+    for limit in (2.0, 1e9):
+        record = play(fw.Warden.preset("watch", limit=limit), 9, lambda t: x, rounds=1)[0]
+        flags[limit] = {w.name: np.flatnonzero(w.flagged).tolist() for w in record.watches}
+        for w in record.watches:
+            if w.name != "ensemble":
+                np.testing.assert_allclose(w.scores, fw.robust_z(w.signal), rtol=1e-9)
+                assert w.threshold == limit
+    assert 4 in flags[2.0]["update_norm"]
+    assert not any(flags[1e9].values())
+
+
+def test_the_ensemble_speaks_from_the_third_round_and_is_averaged():
+    rng = np.random.default_rng(0)
+
+    def rows(t):
+        x = rng.normal(size=(9, 300))
+        x[4] *= 4
+        return x
+
+    records = play(fw.Warden.preset("watch"), 9, rows, rounds=4)
+    ensembles = [next(w for w in r.watches if w.name == "ensemble") for r in records]
+    assert [bool(w.flagged[4]) for w in ensembles] == [False, False, True, True]
+    assert all(w.threshold == pytest.approx(2.5 + np.median(w.scores)) for w in ensembles)
+    assert ensembles[1].scores[4] != ensembles[1].signal[4]

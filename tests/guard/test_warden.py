@@ -1,0 +1,547 @@
+"""The warden: decisions before aggregation, memory between rounds, and a record of everything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedwarden as fw
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.layout import Layout
+from fedwarden.guard.judge import Memory, Watch, combine_flags, judge
+from fedwarden.guard.limits import Admission
+from fedwarden.guard.warden import Warden
+
+ROBUST = {"name": "robust_z", "limit": 6.0}
+
+
+def honest(n, d=30, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def with_outliers(n=12, d=30, seed=0, outliers=(3,), strength=50.0):
+    x = honest(n, d, seed)
+    x[list(outliers)] += strength
+    return x
+
+
+ANY_SIZE = Admission(norm_ratio=None)
+
+
+def watch(rule=ROBUST, history="raw", start_round=1, name="", **options):
+    return Watch({"name": "centroid_distance", **options}, history, rule, start_round, name)
+
+
+def flagged(outcome):
+    return [c for c, f in zip(outcome.record.client_ids, outcome.record.flagged, strict=True) if f]
+
+
+def same(a, b):
+    """Two records, compared number for number; NaN equals NaN."""
+    a, b = asdict(a), asdict(b)
+    np.testing.assert_equal(a, b)
+
+
+@pytest.mark.parametrize("policy", ["exclude", "quarantine"])
+def test_who_is_flagged_in_a_round_is_not_in_the_update_of_that_round(policy, cohort_of):
+    x = with_outliers()
+    outcome = Warden([watch()], policy).step(cohort_of(x))
+    assert flagged(outcome) == ["d"]
+    np.testing.assert_allclose(outcome.update, np.delete(x, 3, axis=0).mean(axis=0), atol=1e-12)
+    assert outcome.weights[3] == 0
+    assert outcome.weights.sum() == pytest.approx(1.0)
+    assert outcome.record.excluded == (("d",) if policy == "quarantine" else ())
+
+
+def test_observe_reports_and_changes_nothing(cohort_of):
+    x = with_outliers()
+    outcome = Warden([watch()]).step(cohort_of(x))
+    assert flagged(outcome) == ["d"]
+    np.testing.assert_allclose(outcome.update, x.mean(axis=0), atol=1e-12)
+
+
+def test_down_weight_keeps_everybody(cohort_of):
+    outcome = Warden([watch()], "down_weight").step(cohort_of(with_outliers()))
+    assert 0 < outcome.weights[3] < 0.2 / 12
+    assert outcome.weights.sum() == pytest.approx(1.0)
+
+
+def test_nobody_is_flagged_before_the_start_round(cohort_of):
+    warden = Warden([watch(start_round=3)], "quarantine")
+    outcomes = [warden.step(cohort_of(with_outliers(), round=t)) for t in (1, 2, 3)]
+    assert [flagged(o) for o in outcomes] == [[], [], ["d"]]
+    assert all(np.isfinite(o.record.watches[0].scores).all() for o in outcomes)
+    assert warden.excluded == ("d",)
+
+
+def test_the_level_is_spent_only_by_tests_that_count(cohort_of):
+    warden = Warden([watch("gesd", start_round=3)])
+    for t in range(1, 6):
+        warden.step(cohort_of(honest(8, seed=t), round=t))
+    assert warden.memory.tests == (3,)
+
+
+def test_excluded_clients_do_not_pull_the_centre(cohort_of):
+    warden = Warden([watch()], {"name": "quarantine", "parole": 5})
+    x = with_outliers()
+    warden.step(cohort_of(x))
+    second = warden.step(cohort_of(x, round=2))
+    centre = np.delete(x, 3, axis=0).mean(axis=0)
+    np.testing.assert_allclose(second.record.watches[0].signal, np.linalg.norm(x - centre, axis=1))
+    assert second.weights[3] == 0
+
+
+def test_excluded_clients_do_not_move_the_threshold(cohort_of):
+    x = with_outliers()
+    warden = Warden([watch({"name": "k_sigma", "k": 2.33})], "quarantine")
+    warden.step(cohort_of(x))
+    assert warden.excluded == ("d",)
+    record = warden.step(cohort_of(x, round=2)).record.watches[0]
+    rest = np.delete(record.scores, 3)
+    assert record.threshold == pytest.approx(rest.mean() + 2.33 * rest.std())
+
+
+def test_quarantine_asks_no_more_and_parole_lets_back_in(cohort_of):
+    for_good = Warden([watch()], "quarantine")
+    for_good.step(cohort_of(with_outliers()))
+    assert [for_good.asks(c) for c in "cd"] == [True, False]
+    warden = Warden([watch()], {"name": "quarantine", "parole": 2})
+    warden.step(cohort_of(with_outliers()))
+    weights = [warden.step(cohort_of(honest(12, seed=t), round=t)).weights[3] for t in (2, 3, 4)]
+    assert [w > 0 for w in weights] == [False, True, True]
+    assert warden.asks("d")
+
+
+ALWAYS, NEVER = (lambda cohort: np.eye(len(cohort))[0] * 99.0), (lambda cohort: np.zeros(len(cohort)))
+
+
+@pytest.mark.parametrize(
+    ("combine", "signals", "caught"),
+    [
+        ("any", [ALWAYS, NEVER, NEVER], True),
+        ("any", [NEVER, NEVER], False),
+        ("all", [ALWAYS, ALWAYS], True),
+        ("all", [ALWAYS, ALWAYS, NEVER], False),
+        ("vote", [ALWAYS, ALWAYS, NEVER], True),
+        ("vote", [ALWAYS, NEVER], False),
+        ("vote", [ALWAYS, NEVER, NEVER], False),
+    ],
+)
+def test_watches_are_combined(combine, signals, caught, cohort_of):
+    watches = [Watch(s, rule=ROBUST, start_round=1, name=f"w{i}") for i, s in enumerate(signals)]
+    outcome = Warden(watches, "exclude", combine=combine).step(cohort_of(honest(6)))
+    assert flagged(outcome) == (["a"] if caught else [])
+    assert [w.name for w in outcome.record.watches] == [f"w{i}" for i in range(len(signals))]
+
+
+def test_combine_flags_of_every_pattern():
+    flags = [np.array([bool(i >> k & 1) for i in range(8)]) for k in range(3)]
+    votes = [bin(i).count("1") for i in range(8)]
+    assert combine_flags(flags, "any").tolist() == [v >= 1 for v in votes]
+    assert combine_flags(flags, "all").tolist() == [v == 3 for v in votes]
+    assert combine_flags(flags, "vote").tolist() == [v > 1.5 for v in votes]
+    with pytest.raises(ConfigError, match="combine is 'any', 'all' or 'vote'; got 'some'"):
+        Warden(combine="some")
+
+
+def test_without_watches_it_is_fedavg(cohort_of):
+    x, counts = honest(4), np.array([10.0, 20.0, 30.0, 40.0])
+    outcome = Warden(admission=Admission(count_ratio=None, max_share=None)).step(cohort_of(x, counts=counts))
+    np.testing.assert_allclose(outcome.update, counts / 100 @ x, atol=1e-12)
+    np.testing.assert_allclose(outcome.weights, counts / 100)
+    assert outcome.record.watches == ()
+
+
+def rounds(cohort_of, first, last, n=9):
+    """Cohorts in which clients come and go, one turns bad in round 3, and another is broken once."""
+    for t in range(first, last + 1):
+        x = honest(n, seed=t)
+        x[2] += 40.0 * (3 <= t <= 5)
+        x[5, 0] = np.nan if t == 4 else x[5, 0]
+        here = [i for i in range(n) if (i + t) % 5]
+        yield cohort_of(x[here], ids=[f"client {i}" for i in here], counts=[10 + i for i in here], round=t)
+
+
+@pytest.mark.parametrize("policy", fw.names("policy"))
+@pytest.mark.parametrize("history", fw.names("history"))
+def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_of):
+    def build():
+        return Warden(
+            [watch("gesd", history), watch(ROBUST, history, name="median", centre="median")],
+            {"name": "quarantine", "parole": 2} if policy == "quarantine" else policy,
+            remeasure=True,
+        )
+
+    whole, first, second = build(), build(), build()
+    want = [whole.step(c) for c in rounds(cohort_of, 1, 8)]
+    for cohort in rounds(cohort_of, 1, 4):
+        first.step(cohort)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    for a, b in zip(want[4:], (second.step(c) for c in rounds(cohort_of, 5, 8)), strict=True):
+        assert torch.equal(a.update, b.update)
+        same(a.record, b.record)
+    assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
+
+
+def test_a_state_of_another_configuration_is_refused():
+    with pytest.raises(ConfigError, match="this warden has 2 watches; the state has 1"):
+        Warden([watch(), watch(name="other")]).load_state_dict(Warden([watch()]).state_dict())
+
+
+def test_a_state_can_be_saved_whatever_integer_the_round_is(cohort_of):
+    warden = Warden([watch()])
+    warden.step(cohort_of(honest(5), round=np.int64(3)))
+    json.dumps(warden.state_dict())
+
+
+@pytest.mark.parametrize("policy", ["exclude", "quarantine"])
+def test_remeasure_finds_who_hides_beside_a_stronger_one(policy, cohort_of):
+    x = honest(12, d=1) * 0.1
+    x[0], x[1] = 1000.0, 5.0  # while the first pulls the mean, the second lies nearer to it than the honest
+    once = Warden([watch("gesd")], policy, admission=ANY_SIZE).step(cohort_of(x))
+    again = Warden([watch("gesd")], policy, admission=ANY_SIZE, remeasure=True).step(cohort_of(x))
+    assert flagged(once) == ["a"]
+    assert flagged(again) == ["a", "b"]
+    np.testing.assert_allclose(again.update, x[2:].mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(again.record.watches[0].signal, np.abs(x[:, 0] - x[2:].mean()))
+
+
+@pytest.mark.parametrize("rule", fw.names("rule"))
+@pytest.mark.parametrize("n", [3, 4, 5, 9])
+def test_remeasure_does_not_acquit_who_was_flagged(n, rule, cohort_of):
+    """Without the suspect fewer clients are left to judge by, but it lies as far out as before."""
+    x = honest(n) * 0.01
+    x[-1] += 9.0
+    once = Warden([watch(rule)], "exclude").step(cohort_of(x))
+    again = Warden([watch(rule)], "exclude", remeasure=True).step(cohort_of(x))
+    assert set(flagged(once)) <= set(flagged(again))
+
+
+def test_remeasure_never_takes_half_of_the_clients_out_of_the_centre(cohort_of):
+    """Each measurement flags the next farthest, until those left would be no majority."""
+    x = 10.0 ** np.arange(9)[:, None]
+    outcome = Warden([watch({"name": "k_sigma", "k": 1.0})], "exclude", remeasure=True).step(cohort_of(x))
+    assert 1 <= len(flagged(outcome)) <= 4
+
+
+def test_remeasure_counts_one_test_and_one_round(cohort_of):
+    warden = Warden([watch("gesd", "pid")], "exclude", remeasure=True)
+    warden.step(cohort_of(with_outliers()))
+    assert warden.memory.tests == (1,)
+    assert {memory[2] for memory in warden.memory.histories[0].values()} == {1}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rule", ["gesd", "robust_z", {"name": "k_sigma", "k": 2.33}])
+def test_an_attacker_with_huge_values_leaves_no_trace_in_the_update(rule, dtype, cohort_of):
+    x = honest(12, d=500).astype(dtype)
+    x[3] = 1e13
+    outcome = Warden([watch(rule)], "exclude", admission=ANY_SIZE).step(cohort_of(x))
+    assert flagged(outcome) == ["d"]
+    np.testing.assert_allclose(outcome.update, np.delete(x, 3, axis=0).mean(axis=0), atol=1e-6)
+
+
+def test_several_attackers_with_huge_values(cohort_of):
+    x = honest(15, d=500).astype(np.float32)
+    x[:6] = 1e13 * np.random.default_rng(1).normal(size=(6, 500))
+    outcome = Warden([watch("gesd")], "exclude", admission=ANY_SIZE, remeasure=True).step(cohort_of(x))
+    assert flagged(outcome) == list("abcdef")
+    np.testing.assert_allclose(outcome.update, x[6:].mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", fw.names("preset"))
+def test_no_preset_lets_an_absurdly_long_update_in(preset, cohort_of):
+    x = honest(12, d=500).astype(np.float32)
+    x[3] = 1e13
+    outcome = Warden.preset(preset).step(cohort_of(x))
+    assert [r.client_id for r in outcome.record.rejected] == ["d"]
+    assert "times as long as the median one; at most 1000 times is let in" in outcome.record.rejected[0].reason
+    np.testing.assert_allclose(outcome.update, np.delete(x, 3, axis=0).mean(axis=0), atol=1e-6)
+
+
+def test_the_record_is_aligned_with_the_cohort_as_it_came(cohort_of):
+    x = with_outliers(8, outliers=[5])
+    x[1, 4], x[6, 0] = np.nan, np.inf
+    counts = [10, 20, 0, 10, 10, 10, 10, 30]
+    believed = Admission(count_ratio=None, max_share=None)
+    outcome = Warden([watch()], "quarantine", admission=believed).step(cohort_of(x, counts=counts, round=7))
+    record, (seen,) = outcome.record, outcome.record.watches
+    kept = [0, 3, 4, 5, 7]
+    gone = [1, 2, 6]
+    assert (record.round, record.client_ids) == (7, tuple("abcdefgh"))
+    assert record.num_examples.tolist() == counts
+    assert sorted(r.client_id for r in record.rejected) == ["b", "c", "g"]
+    for values in (seen.signal, seen.scores):
+        assert np.isnan(values[gone]).all()
+        np.testing.assert_allclose(values[kept], np.linalg.norm(x[kept] - x[kept].mean(axis=0), axis=1))
+    assert np.flatnonzero(seen.flagged).tolist() == np.flatnonzero(record.flagged).tolist() == [5]
+    np.testing.assert_allclose(outcome.weights, np.array([10, 0, 0, 10, 10, 0, 0, 30]) / 60)
+    np.testing.assert_allclose(outcome.update, outcome.weights[[0, 3, 4, 7]] @ x[[0, 3, 4, 7]], atol=1e-12)
+
+
+def test_rejected_clients_are_not_remembered(cohort_of):
+    x = honest(5)
+    x[2] = np.nan
+    warden = Warden([watch(history="pid")])
+    warden.step(cohort_of(x))
+    assert sorted(warden.memory.histories[0]) == ["a", "b", "d", "e"]
+
+
+def test_when_everybody_is_excluded_the_model_is_kept(cohort_of):
+    everyone = lambda scores, test: fw.Verdict(np.ones(len(scores), bool), -1.0)  # noqa: E731
+    warden = Warden([watch(everyone)], "quarantine")
+    for t in (1, 2):
+        outcome = warden.step(cohort_of(honest(3), round=t))
+        assert not outcome.update.any()
+        assert not outcome.weights.any()
+        assert "all 3 clients are excluded; the model is kept" in outcome.record.notes
+
+
+def test_an_aggregator_that_cannot_combine_keeps_the_model_and_says_so(cohort_of):
+    class Picky:
+        def init(self):
+            return {"calls": 1}
+
+        def step(self, state, cohort, weights):
+            raise ValueError("picky needs n >= 7 clients; got n=3")
+
+    warden = Warden(aggregator=Picky())
+    outcome = warden.step(cohort_of(honest(3)))
+    assert not outcome.update.any()
+    assert any("picky needs n >= 7" in n and "the model is kept" in n for n in outcome.record.notes)
+    assert warden.state_dict()["aggregator"] == {"calls": 1}
+
+
+def test_where_an_aggregator_gives_no_weights_the_policys_are_recorded(cohort_of):
+    class Middle:
+        def init(self):
+            return {}
+
+        def step(self, state, cohort, weights):
+            return {"rounds": state.get("rounds", 0) + 1}, fw.Aggregate(torch.ones(cohort.updates.d))
+
+    warden = Warden([watch()], "exclude", Middle())
+    outcome = warden.step(cohort_of(with_outliers()))
+    assert outcome.weights.tolist() == [float(i != 3) for i in range(12)]
+    assert warden.state_dict()["aggregator"] == {"rounds": 1}
+
+
+def test_an_empty_round(cohort_of):
+    warden = Warden([watch(history="pid")], "quarantine")
+    warden.step(cohort_of(honest(5)))
+    before = warden.state_dict()
+    outcome = warden.step(fw.Cohort(2, (), fw.Updates.empty(30), np.zeros(0)))
+    assert outcome.update.tolist() == [0.0] * 30
+    assert outcome.record.notes == ("no usable reply (0 rejected); the model is kept",)
+    assert warden.state_dict() == before
+
+
+def test_warnings_of_a_rule_are_noted(cohort_of):
+    outcome = Warden([watch({"name": "k_sigma", "k": 2.33})]).step(cohort_of(with_outliers(outliers=[0, 1, 2])))
+    assert not flagged(outcome)
+    assert any(
+        n.startswith("centroid_distance: mean + 2.33 sigma can flag at most 1 of 12") for n in outcome.record.notes
+    )
+
+
+def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
+    """A replay gives ``decide`` what the ledger holds."""
+    watches = [watch("gesd", "pid")]
+    live = Warden(watches, "quarantine")
+    memory = live.memory
+    for t in (1, 2, 3):
+        record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
+        signals = [w.signal for w in record.watches]
+        alone = np.arange(len(record.client_ids))
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
+        assert replayed.flagged.tolist() == record.flagged.tolist()
+        assert replayed.watches[0].threshold == record.watches[0].threshold
+    assert isinstance(memory, Memory)
+    assert memory == live.memory
+
+
+def test_a_watch_is_built_from_names_tables_and_things():
+    built = Watch("centroid_distance", {"name": "pid", "ki": 0.1}, fw.GESD(0.2))
+    assert (built.history, built.rule, built.start_round, built.name) == (
+        fw.PID(ki=0.1),
+        fw.GESD(0.2),
+        2,
+        "centroid_distance",
+    )
+    assert Watch("centroid_distance", name="mine").name == "mine"
+    assert "centroid_distance" in repr(Warden([built], "exclude"))
+    with pytest.raises(ConfigError, match="did you mean 'centroid_distance'"):
+        Watch("centroid_distanse")
+
+
+def test_a_cohort_needs_one_of_each_per_client():
+    with pytest.raises(ValueError, match="got 2 ids, 3 rows, 3 counts"):
+        fw.Cohort(1, ("a", "b"), fw.Updates.of(np.zeros((3, 2))), np.ones(3))
+
+
+def test_no_client_owns_the_model_by_its_count(cohort_of):
+    x = honest(5)
+    warden = Warden(admission=fw.Admission(count_ratio=None, max_share=0.3))
+    outcome = warden.step(cohort_of(x, counts=[1e9, 10, 10, 10, 10]))
+    assert outcome.weights.max() <= 0.3 + 1e-9
+    assert outcome.weights.sum() == pytest.approx(1.0)
+
+
+def hungry(needs):
+    """A signal that takes something from the server, and says which server it has."""
+
+    @dataclass(frozen=True)
+    class Hungry:
+        server: fw.Server | None = field(default=None, compare=False)
+
+        def equip(self, server):
+            if getattr(server, needs) is None:
+                raise ConfigError(f"this signal needs {needs}")
+            return replace(self, server=server)
+
+        def __call__(self, cohort):
+            assert self.server is not None
+            return getattr(self.server, needs)[: len(cohort)].double().numpy()
+
+    return Hungry()
+
+
+PROBE = torch.tensor([0.0, 0.1, 0.0, 0.1, 0.0, 50.0])
+
+
+def calm_watch():
+    return Watch(NEVER, rule=ROBUST, start_round=1, name="calm")
+
+
+def optional_watch(needs="probe", name="fed"):
+    return Watch(hungry(needs), rule=ROBUST, start_round=1, name=name, optional=True)
+
+
+def test_an_optional_watch_waits_for_its_server(cohort_of):
+    warden = Warden([calm_watch(), optional_watch()], "exclude")
+    assert ([w.name for w in warden.watches], [w.name for w in warden.waiting]) == (["calm"], ["fed"])
+    outcome = warden.step(cohort_of(honest(6)))
+    assert [w.name for w in outcome.record.watches] == ["calm"]
+    assert flagged(outcome) == []
+    assert warden.equip(fw.Server(probe=PROBE)) is warden
+    assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "fed"], ())
+    assert not any(w.optional for w in warden.watches)
+    outcome = warden.step(cohort_of(honest(6)))
+    assert [w.name for w in outcome.record.watches] == ["calm", "fed"]
+    assert flagged(outcome) == ["f"]
+    assert outcome.weights[5] == 0
+
+
+def test_an_optional_watch_for_which_the_server_has_nothing_is_left_out(cohort_of):
+    both = Warden([optional_watch(), optional_watch("labels", "labelled")], "exclude").equip(fw.Server(probe=PROBE))
+    assert ([w.name for w in both.watches], [w.name for w in both.waiting]) == (["fed"], ["labelled"])
+    both.equip(fw.Server(probe=PROBE, labels=PROBE))
+    assert ([w.name for w in both.watches], both.waiting) == (["fed", "labelled"], ())
+    none = Warden([calm_watch(), optional_watch()], "exclude").equip(fw.Server())
+    assert flagged(none.step(cohort_of(honest(6)))) == []
+    assert [w.name for w in none.watches] == ["calm"]
+
+
+def test_a_watch_that_is_not_optional_must_have_what_it_needs():
+    needy = Warden([Watch(hungry("labels"), rule=ROBUST, name="labelled")])
+    with pytest.raises(ConfigError, match="this signal needs labels"):
+        needy.equip(fw.Server(probe=PROBE))
+    assert [w.name for w in needy.equip(fw.Server(labels=PROBE)).watches] == ["labelled"]
+
+
+def test_a_warden_is_equipped_before_its_first_round(cohort_of):
+    """What it remembered belongs to other watches, so that it begins again."""
+    warden = Warden([watch(history="pid"), optional_watch()], "quarantine")
+    warden.step(cohort_of(with_outliers(6)))
+    assert warden.excluded == ("d",)
+    warden.equip(fw.Server(probe=PROBE))
+    assert warden.excluded == ()
+    assert (len(warden.memory.histories), warden.memory.tests) == (2, (0, 0))
+
+
+def test_the_names_of_optional_watches_are_their_own_too():
+    with pytest.raises(ConfigError, match="every watch needs a name of its own; got same, same"):
+        Warden([watch(name="same"), optional_watch(name="same")])
+
+
+def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
+    warden = Warden([calm_watch(), optional_watch(), optional_watch("labels", "labelled")], "exclude")
+    assert warden.include(["labelled", "unknown"]) is warden
+    assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
+    assert len(warden.memory.histories) == 2
+    recorded = [np.zeros(6), PROBE.double().numpy()]
+    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
+    assert judged.flagged.tolist() == [False] * 5 + [True]
+
+
+def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watch(cohort_of):
+    def build():
+        return Warden([calm_watch(), optional_watch()], "quarantine")
+
+    live, replayed = build().equip(fw.Server(probe=PROBE)), build().include(["fed"])
+    record = live.step(cohort_of(honest(6))).record
+    memory, judged = judge(
+        replayed.guard, replayed.memory, 1, record.client_ids, np.arange(6),
+        lambda trusted: [w.signal for w in record.watches],
+    )  # fmt: skip
+    assert judged.flagged.tolist() == record.flagged.tolist()
+    assert tuple(memory.excluded) == record.excluded == ("f",)
+
+
+def test_a_warden_shows_the_rounds_it_judged(cohort_of):
+    warden = fw.Warden(
+        [fw.Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, name="far")], "quarantine"
+    )
+    assert "none yet" in warden._repr_html_()
+    assert "recorded" in warden.plot().layout.annotations[0].text
+    ids = ["a", "b", "c", "d", "<b>eve</b>"]
+    rows = np.random.default_rng(0).normal(size=(5, 3))
+    rows[4] += 99.0
+    for t in (1, 2, 3):
+        live = [i for i, c in enumerate(ids) if warden.asks(c)]
+        warden.step(cohort_of(rows[live], ids=[ids[i] for i in live], round=t))
+    assert warden.series.rounds.tolist() == [1, 2, 3]
+    assert "&lt;b&gt;eve&lt;/b&gt;" in warden._repr_html_()
+    assert "<b>" not in warden._repr_html_()
+    assert warden.plot().layout.title.text.startswith("far")
+    assert warden.plot(client="a").layout.title.text == "Client a"
+
+
+def test_what_a_warden_shows_is_bounded_and_no_part_of_its_state(cohort_of):
+    warden = fw.Warden()
+    for t in range(1, 131):
+        warden.step(cohort_of([[1.0], [2.0]], round=t))
+    assert len(warden.recent) == 100
+    other = fw.Warden()
+    other.load_state_dict(warden.state_dict())
+    assert not other.recent
+    warden.step(cohort_of([[1.0], [2.0]], round=1))  # another run
+    assert warden.series.rounds.tolist() == [1]
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "krum", "fltrust", "sign", "norm_clipping", "foolsgold", "median"])
+@pytest.mark.parametrize("buffers", ["median", "mean"])
+def test_statistics_that_nobody_measures_cannot_poison_the_model(buffers, aggregator):
+    """Honest weights and running variances far below zero: under a plain mean the model would give no numbers."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    layout = Layout.of(model)
+    params = layout.flatten(model.state_dict())
+    rows = params + 0.05 * torch.randn(8, layout.d, generator=torch.Generator().manual_seed(0))
+    variances = [
+        n.endswith("running_var") for n, size in zip(layout.names, layout.sizes, strict=True) for _ in range(size)
+    ]
+    rows[5, torch.tensor(variances)] = -60.0
+    warden = fw.Warden(aggregator=aggregator, admission=Admission(buffers=buffers))
+    warden.equip(fw.Server(root=lambda params, t: 0.05 * torch.ones_like(params)))
+    cohort = fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(rows, params, layout.measured), np.full(8, 10.0), params)
+    outcome = warden.step(cohort)
+    made = layout.unflatten(params + outcome.update)["1.running_var"]
+    if buffers == "median":
+        assert float(made.min()) > 0.5
+        assert any("client f" in note and "whose median counts" in note for note in outcome.record.notes)
+    elif aggregator == "mean":
+        assert float(made.max()) < 0
