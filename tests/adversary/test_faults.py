@@ -17,8 +17,8 @@ import torch
 
 from fedwarden.core.errors import FedwardenError
 from fedwarden.sim.federation import checkpoint, simulate
-from fedwarden.sim.pool import FRUITLESS
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.training.pool import FRUITLESS
 from fedwarden.store.ledger import Ledger, LedgerError
 
 SCENARIO = """

@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor, nn
 
 from .stats import Mask, Scores
-from .updates import Updates
+
+if TYPE_CHECKING:
+    from ..updates.updates import Updates
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,13 +20,13 @@ from flwr.simulation import run_simulation
 from torch import Tensor
 
 from ..core.errors import FedwardenError
-from ..sim.engine import one_thread
+from ..sim.data.world import Rows
 from ..sim.federation import Federation, OnRound, Result, simulate
-from ..sim.limits import processes
 from ..sim.scenario import Scenario, load_scenario
-from ..sim.world import Rows
+from ..sim.training.engine import one_thread
+from ..sim.training.limits import processes
 from .arrays import view
-from .records import spoken
+from .records import answered
 
 ENGINE = "flower-simulation"
 POLL = 0.02  # seconds between two looks for replies
@@ -98,7 +98,7 @@ class GridTrainer:
             for reply in self.grid.pull_messages(waiting):
                 node = asked[reply.metadata.reply_to_message_id]
                 try:
-                    spoken(reply)
+                    answered(reply)
                 except ValueError as error:
                     raise EngineError(f"a client of Flower's simulation engine {error}") from error
                 replies[node] = reply
