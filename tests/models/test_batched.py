@@ -115,7 +115,7 @@ def test_the_servers_model_is_as_it_was_even_after_an_error(stack):
 
     with evaluating(model):
         list(each_model(look, model, cohort(fw.Updates.of(models, params), params), stack))
-    with pytest.raises(KeyError), still(model):
+    with pytest.raises(KeyError), evaluating(model):
         list(each_model(fail, model, cohort(fw.Updates.of(models, params), params), stack))
     assert [m.training for m in model.modules()] == flags
     assert {name: p.data_ptr() for name, p in model.named_parameters()} == places

@@ -123,7 +123,7 @@ def _pack(kernels: ModuleType, units: Tensor) -> Tensor:
 
 def _squares_of_bits(kernels: ModuleType, words: Tensor, reference: Tensor, size: int) -> Tensor:
     found = np.empty((len(words), 2))
-    kernels.meet(words.numpy(), reference[0].numpy(), size, found)
+    kernels.gram_differences(words.numpy(), reference[0].numpy(), size, found)
     return torch.from_numpy(found)
 
 
