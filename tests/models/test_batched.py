@@ -220,8 +220,8 @@ def test_a_look_that_cannot_be_captured_is_taken_as_it_is():
     look_graph = forward.LookGraph()
     with evaluating(model):
         seen, plain = (
-            torch.cat([g[0] for g in each_model(look, model, cohort(updates, params), 1, r)])
-            for r in (look_graph, None)
+            torch.cat([g[0] for g in each_model(look, model, cohort(updates, params), 1, graph)])
+            for graph in (look_graph, None)
         )
     assert torch.equal(seen, plain)
     assert look_graph._refused

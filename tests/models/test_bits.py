@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from fedwarden.models.bits import meet, pack
+from fedwarden.models.bits import gram_differences, pack
 
 SIZES = [1, 63, 64, 65, 128, 129, 1000, 3000]
 
@@ -37,7 +37,7 @@ def test_squares_are_those_of_a_loop(size, n):
     units[1, -1] = units[1, 0]
     units[2] = units[0]
     words, out = packed(units), np.full((3, 2), np.nan)
-    meet(words, words[0], size, out)
+    gram_differences(words, words[0], size, out)
     a = [[1 - int(((x > 0) != (y > 0)).sum()) / size for x in model for y in model] for model in units]
     for c, entries in enumerate(a):
         want = sum((x - y) ** 2 for x, y in zip(entries, a[0], strict=True)), sum(x * x for x in entries)
