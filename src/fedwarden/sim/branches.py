@@ -120,7 +120,8 @@ def _stage(
         seen[client] = []
         auditors[client] = Auditor(
             federation.model, samples, labels, n=scenario.data.clients, remove_own=client in federation.clients,
-            sources=observing.sources, metrics=observing.metrics, per_layer=observing.per_layer, window=observing.window, alpha=observing.alpha,
+            sources=observing.sources, metrics=observing.metrics, per_layer=observing.per_layer,
+            window=observing.window, alpha=observing.alpha,
             record=seen[client].extend,
         )  # fmt: skip
         federation.observers[client] = partial(_read, auditors[client])
