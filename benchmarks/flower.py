@@ -31,11 +31,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedwarden.flower import Guarded
 from fedwarden.sim import on_flower
-from fedwarden.sim.data import folders
+from fedwarden.sim.data.sources import folders
 from fedwarden.sim.federation import Federation, simulate
-from fedwarden.sim.limits import cores
-from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.training.limits import cores
+from fedwarden.sim.training.pool import Pool
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from flower import test_strategy as grid

@@ -28,13 +28,13 @@ from torch import Tensor, nn
 
 import fedwarden as fw
 from fedwarden.core.registry import make
-from fedwarden.sim.data import Dataset, folders
-from fedwarden.sim.engine import Engine, choose_group
-from fedwarden.sim.limits import cores
+from fedwarden.sim.data.sources import Dataset, folders
 from fedwarden.sim.metrics import evaluate
 from fedwarden.sim.models import build_model
-from fedwarden.sim.pool import Pool
-from fedwarden.sim.trainer import LocalTraining
+from fedwarden.sim.training.engine import Engine, choose_group
+from fedwarden.sim.training.limits import cores
+from fedwarden.sim.training.pool import Pool
+from fedwarden.sim.training.trainer import LocalTraining
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from common import at_most, machine, say, seconds, show
 from torch.func import functional_call
 
 import fedwarden as fw
-from fedwarden.core.layout import Layout
 from fedwarden.core.registry import make
+from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
 
 BAR = 1.25

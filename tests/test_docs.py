@@ -35,7 +35,7 @@ import typer
 
 from fedwarden.cli import COMMANDS, main
 from fedwarden.core import registry
-from fedwarden.sim.planned import AuditConfig
+from fedwarden.sim.change_audit import AuditConfig
 from fedwarden.sim.scenario import load_scenario
 
 ROOT = Path(__file__).parents[1]

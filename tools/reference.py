@@ -16,7 +16,7 @@ import fedwarden
 from fedwarden.cli import COMMANDS
 from fedwarden.cli.listing import options
 from fedwarden.core.registry import FOLDERS, names, summary
-from fedwarden.sim.planned import AuditConfig
+from fedwarden.sim.change_audit import AuditConfig
 from fedwarden.sim.scenario import Scenario
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .aggregators.clipping import CenteredClipping, NormClipping
+    from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
     from .aggregators.flanders import Flanders
     from .aggregators.geometric import GeometricMedian
@@ -20,13 +21,11 @@ if TYPE_CHECKING:
     from .aggregators.trust import FLTrust
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
-    from .core.aggregation import aggregate
     from .core.errors import ConfigError, FedwardenError, MissingExtra
     from .core.protocols import Aggregator, History, Policy, Rule, Signal
     from .core.registry import names, register
     from .core.stats import robust_z
     from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, Verdict, WatchRecord
-    from .core.updates import Updates
     from .guard.admission import Reply
     from .guard.judge import Watch
     from .guard.limits import Admission
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from .signals.loss import ProbeLoss
     from .signals.relative import RelativeDistance
     from .store.record import RunRecord
+    from .updates.updates import Updates
 
 __version__ = "0.1.0"
 
@@ -75,7 +75,7 @@ _HOMES = {
     "aggregators.trust": ("FLTrust",),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),
-    "core.aggregation": ("aggregate",),
+    "aggregators.common": ("aggregate",),
     "core.errors": ("ConfigError", "FedwardenError", "MissingExtra"),
     "core.protocols": ("Aggregator", "History", "Policy", "Rule", "Signal"),
     "core.registry": ("names", "register"),
@@ -83,7 +83,7 @@ _HOMES = {
     "core.types": (
         "Aggregate", "Cohort", "Outcome", "Reading", "Rejection", "RoundRecord", "Server", "Verdict", "WatchRecord",
     ),
-    "core.updates": ("Updates",),
+    "updates.updates": ("Updates",),
     "guard.admission": ("Reply",),
     "guard.judge": ("Watch",),
     "guard.limits": ("Admission",),

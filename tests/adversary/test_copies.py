@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.core.linalg import copy_leaders
+from fedwarden.updates.gram import copy_leaders
 
 D = 400
 

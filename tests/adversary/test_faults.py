@@ -17,8 +17,8 @@ import torch
 
 from fedwarden.core.errors import FedwardenError
 from fedwarden.sim.federation import simulate
-from fedwarden.sim.pool import FRUITLESS
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.training.pool import FRUITLESS
 from fedwarden.store import checkpoint
 from fedwarden.store.ledger import Ledger, LedgerError
 

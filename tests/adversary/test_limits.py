@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-import fedwarden.sim.limits as limits
-import fedwarden.sim.pool as pool
-import fedwarden.sim.scratch as scratch
+import fedwarden.sim.training.limits as limits
+import fedwarden.sim.training.pool as pool
+import fedwarden.sim.training.scratch as scratch
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.models import build_model
-from fedwarden.sim.pool import run_task
+from fedwarden.sim.training.task import run_task
 
 TINY = """
 name = "tiny"

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import fedwarden.sim.pool as module
+import fedwarden.sim.training.pool as module
 from fedwarden.cli import ENDING, main
 from fedwarden.sim.federation import Federation
-from fedwarden.sim.limits import cores
-from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.training.limits import cores
+from fedwarden.sim.training.pool import Pool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROUNDS = 60

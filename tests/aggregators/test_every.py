@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.core import fused
-from fedwarden.core import updates as module
 from fedwarden.core.registry import make
 from fedwarden.store import checkpoint
+from fedwarden.updates import cpu as fused
+from fedwarden.updates import updates as module
 
 D = 3000
 ROOT = torch.from_numpy(np.random.default_rng(99).normal(0.4, 1.0, size=D + 30))

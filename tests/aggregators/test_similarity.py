@@ -8,7 +8,7 @@ import pytest
 import fedwarden as fw
 from fedwarden.aggregators.similarity import Clustered, FoolsGold, bipartition, foolsgold_weights
 from fedwarden.conformance import golden
-from fedwarden.core.linalg import cosines
+from fedwarden.updates.gram import cosines
 
 
 def test_weights_are_those_of_the_paper_for_any_history():

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedwarden.audit.information import Information, View, remove_own, representations
-from fedwarden.core.layout import Layout
+from fedwarden.audit.information import Information, Sighting, remove_own, representations
+from fedwarden.models.layout import Layout
 
 
 def small(seed=0):
@@ -194,7 +194,7 @@ def test_a_model_may_come_flat_or_as_a_state_dict_or_as_arrays():
 
 def test_nothing_but_what_a_client_sees_goes_in():
     assert list(inspect.signature(Information.step).parameters) == ["self", "past", "round", "params", "own", "share"]
-    assert set(View.__dataclass_fields__) == {"round", "target", "gradient", "layers", "logits"}
+    assert set(Sighting.__dataclass_fields__) == {"round", "target", "gradient", "layers", "logits"}
     model, x = small(), torch.randn(4, 4)
     rows = states(6)[:, : Layout.of(model).d].float()
     swapped = rows[[0, 2, 1]]  # the other two clients change places: the participant cannot tell

@@ -16,9 +16,9 @@ from fedwarden.conformance.attacks import images, subject
 from fedwarden.conformance.component import Component
 from fedwarden.core.registry import lookup, make, parameters
 from fedwarden.sim.adversary import Adversary, Round
+from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.sim.world import build_world
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text(encoding="utf-8")
 D = 50

@@ -23,8 +23,8 @@ from fedwarden.conformance.law import examine
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError, UnknownName
 from fedwarden.core.registry import exemptions, names, register
-from fedwarden.sim.data import Dataset
-from fedwarden.sim.partition import IID
+from fedwarden.sim.data.partition import IID
+from fedwarden.sim.data.sources import Dataset
 
 EVERY = [(kind, name) for kind in registry.FOLDERS for name in names(kind) if kind != "sink"]  # those: tests/sinks
 STALE = {("aggregator", "centered_clipping", "identical")}  # holds where the radius is as large as the updates

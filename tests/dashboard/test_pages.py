@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.core.series import Series
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.dashboard import routes
 from fedwarden.dashboard.layout import clients, percent
@@ -20,6 +19,7 @@ from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
 from fedwarden.dashboard.state import Workspace
 from fedwarden.experiments import audit as settings
 from fedwarden.experiments.study import results_file
+from fedwarden.store.series import Series
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
@@ -168,9 +168,9 @@ def test_a_what_if_that_cannot_be_is_a_message(shared):
 def test_the_same_what_if_is_decided_once(shared):
     view = Workspace(shared).view(1)
     whatif.verdict(view, ("rule=gesd",))
-    before = whatif.judge.cache_info().misses
+    before = whatif.judge_again.cache_info().misses
     whatif.verdict(view, ("rule=gesd",))
-    assert whatif.judge.cache_info().misses == before
+    assert whatif.judge_again.cache_info().misses == before
 
 
 @given(

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwarden.core.series import Series
 from fedwarden.dashboard import state
 from fedwarden.dashboard.state import Workspace
 from fedwarden.store.ledger import Ledger, LedgerError
+from fedwarden.store.series import Series
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from fedwarden.experiments.leakage import (
     sight_table,
     smallest_clients,
 )
+from fedwarden.sim.data.world import build_world
 from fedwarden.sim.scenario import AttackConfig, load_scenario
-from fedwarden.sim.world import build_world
 
 NAMES = list(branches(11, [1], [0.7, 0.9]))
 
@@ -138,7 +138,7 @@ def test_many_tries_every_severity_in_the_larger_federations_from_the_rounds_tha
     for cell, job in jobs:
         assert [b.split()[1] for b in job["branches"] if b.startswith("fresh ") and b != "fresh swap"] == tried
         twin = coarse[tuple(cell.values())]
-        assert (job["scenario"], job["gaze"], job["start"]) == (twin["scenario"], twin["gaze"], twin["start"])
+        assert (job["scenario"], job["observing"], job["start"]) == (twin["scenario"], twin["observing"], twin["start"])
         assert twin["branches"].items() <= job["branches"].items()
 
 

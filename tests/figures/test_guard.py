@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.series import Series, WatchSeries
 from fedwarden.figures import guard
 from fedwarden.figures.grids import pool_highest
 from fedwarden.figures.theme import VERMILION, template
+from fedwarden.store.series import Series, WatchSeries
 
 LIMIT = 7.0
 

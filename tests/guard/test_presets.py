@@ -11,7 +11,7 @@ from torch import nn
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.layout import Layout
+from fedwarden.models.layout import Layout
 
 D = 200
 

@@ -11,10 +11,10 @@ import torch
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.layout import Layout
 from fedwarden.guard.judge import Memory, Watch, combine_flags, judge
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
+from fedwarden.models.layout import Layout
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 

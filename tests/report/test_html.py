@@ -15,13 +15,13 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
-from fedwarden.core.series import Series
 from fedwarden.core.types import Observation, Rejection
 from fedwarden.report.html import page
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.digest import reasons
 from fedwarden.store.ledger import Ledger, Run
 from fedwarden.store.record import RunRecord
+from fedwarden.store.series import Series
 
 FITS = "return document.documentElement.scrollWidth <= innerWidth"
 DRAWN = "return [...document.querySelectorAll('figure')].every(f => f.querySelector('.main-svg'))"

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwarden.core.series import Series
 from fedwarden.core.types import Observation
 from fedwarden.report.summary import tell
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.digest import reasons
 from fedwarden.store.ledger import Run
 from fedwarden.store.record import RunRecord
+from fedwarden.store.series import Series
 
 RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {}, {}, 6)
 

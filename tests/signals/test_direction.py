@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedwarden.core.updates import Updates
 from fedwarden.signals.direction import MOST, Direction, Twins, agreement, closeness
+from fedwarden.updates.updates import Updates
 
 
 def cosine(a, b):

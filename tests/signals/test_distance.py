@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedwarden.core import updates as module
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.core.updates import Updates
 from fedwarden.signals.distance import (
     CentroidDistance,
     geometric_median_distance,
     mean_distance,
     median_distance,
 )
+from fedwarden.updates import updates as module
+from fedwarden.updates.updates import Updates
 
 
 def mean_of(x):

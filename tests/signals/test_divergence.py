@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.layout import Layout
 from fedwarden.core.registry import make
-from fedwarden.signals import affinity as module
+from fedwarden.models import affinity as module
+from fedwarden.models.layout import Layout
 from fedwarden.signals.divergence import Divergence, divergence, hierarchical, layer_similarity
 from fedwarden.sim.models import build_model
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import fedwarden as fw
-from fedwarden.core.layout import Layout
 from fedwarden.core.registry import component, make
+from fedwarden.models.layout import Layout
 from fedwarden.signals.ensemble import CAP, FLOOR, Ensemble, height
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.layout import Layout
+from fedwarden.models.layout import Layout
 from fedwarden.signals.loss import ProbeLoss, client_losses
 from fedwarden.sim.models import build_model
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.core.updates import Updates
 from fedwarden.signals.relative import RelativeDistance, core_distances, log_ratio, resistant_slope
+from fedwarden.updates.updates import Updates
 
 distances = st.lists(st.floats(0.01, 100), min_size=1, max_size=12)
 

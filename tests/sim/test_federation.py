@@ -19,12 +19,12 @@ import torch
 from fedwarden.aggregators.trust import FLTrust
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
+from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation, simulate, summarise
 from fedwarden.sim.metrics import detection, evaluate
-from fedwarden.sim.pool import Pool
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.sim.trainer import Shard, train_sequential
-from fedwarden.sim.world import build_world
+from fedwarden.sim.training.pool import Pool
+from fedwarden.sim.training.trainer import Shard, train_sequential
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.layout import Layout
 from fedwarden.core.registry import names
+from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
-from fedwarden.sim.stacked import Stacked
+from fedwarden.sim.training.stacked import Stacked
 
 SHAPES = {"mlp": (1, 8, 8), "census_mlp": (14,), "resnet18": (3, 8, 8), "audit_cnn": (1, 8, 9)}
 SMALL = {"resnet18": {"width": 2}, "mlp": {"hidden": [6]}}

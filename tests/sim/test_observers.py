@@ -7,10 +7,10 @@ from dataclasses import fields
 import pytest
 import torch
 
+from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.observers import Sight, own_samples
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.sim.world import build_world
 
 TABLE = {
     "rounds": 3,

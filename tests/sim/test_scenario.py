@@ -12,9 +12,9 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
 from fedwarden.rules.offset import Offset
+from fedwarden.sim.data.world import build_world
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import Scenario, load_scenario
-from fedwarden.sim.world import build_world
 
 WATCH = {"signal": "centroid_distance"}
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwarden.core.series import Series
 from fedwarden.core.types import Observation
 from fedwarden.store.digest import reasons
 from fedwarden.store.export import columns, write_csv, write_json, write_parquet
 from fedwarden.store.ledger import Run
 from fedwarden.store.record import RunRecord
+from fedwarden.store.series import Series
 
 RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {"torch": "2.13"}, {}, 6)
 

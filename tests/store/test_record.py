@@ -7,10 +7,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from fedwarden.core.series import Series
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.record import RunRecord
+from fedwarden.store.series import Series
 
 
 def record(

@@ -10,7 +10,7 @@ import reference
 import fedwarden
 from fedwarden.cli import COMMANDS
 from fedwarden.core.registry import FOLDERS, names
-from fedwarden.sim.planned import AuditConfig
+from fedwarden.sim.change_audit import AuditConfig
 from fedwarden.sim.scenario import DataConfig, GuardConfig, Scenario, TrainConfig
 
 

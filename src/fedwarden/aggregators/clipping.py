@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
+from ..updates.updates import Updates
 
 
 def norm_clipping(updates: Updates, shares: Scores, limit: float) -> Aggregate:

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.aggregation import among
-from ..core.order import middle
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
+from ..updates.ranks import middle
+from ..updates.updates import Updates
+from .common import among
 
 
 def median(updates: Updates) -> Aggregate:

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.aggregation import widen
 from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Scores, robust_z
 from ..core.types import Aggregate, Cohort
+from .common import widen
 
 Matrix = NDArray[np.float64]
 

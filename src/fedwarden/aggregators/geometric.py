@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core import linalg
-from ..core.aggregation import widen
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
+from ..updates import gram as linalg
+from ..updates.updates import Updates
+from .common import widen
 
 
 def geometric_median(updates: Updates, shares: Scores) -> Aggregate:

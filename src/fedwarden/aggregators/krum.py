@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.aggregation import among
-from ..core.linalg import squared_distances
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
+from ..updates.gram import squared_distances
+from ..updates.updates import Updates
+from .common import among
 
 
 def krum_scores(squares: NDArray[np.float64], neighbours: int) -> Scores:

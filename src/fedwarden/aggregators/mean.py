@@ -11,7 +11,7 @@ import numpy as np
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
+from ..updates.updates import Updates
 
 
 def mean(updates: Updates, weights: Scores) -> Aggregate:

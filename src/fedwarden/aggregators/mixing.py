@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.aggregation import widen
-from ..core.linalg import squared_distances
 from ..core.protocols import Aggregator, equip
 from ..core.registry import component, register
 from ..core.seeds import numpy_rng
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort, Server
+from ..updates.gram import squared_distances
+from .common import widen
 
 
 def neighbour_matrix(squares: NDArray[np.float64], f: int) -> NDArray[np.float64]:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from ..core.aggregation import widen
-from ..core.linalg import cosines
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
+from ..updates.gram import cosines
+from ..updates.updates import Updates
+from .common import widen
 
 
 def foolsgold_weights(similarity: NDArray[np.float64]) -> Scores:

@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort, Server
-from ..core.updates import Updates
+from ..updates.updates import Updates
 
 
 def fltrust(updates: Updates, root: Tensor) -> Aggregate:

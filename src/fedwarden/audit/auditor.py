@@ -18,7 +18,7 @@ from ..core.html import table
 from ..core.stats import Scores, spent_level
 from ..core.types import Observation
 from . import outputs
-from .information import Information, Params, View
+from .information import Information, Params, Sighting
 from .metrics import cmd, cosine, procrustes
 from .outputs import Matrix
 from .trend import departure
@@ -94,7 +94,7 @@ class Auditor:
             raise ConfigError(f"the own share of the average lies in [0, 1); got {own}")
         self.information = Information(model, probe, own, layers if "representations" in self.sources else ())
         self.per_layer, self.window, self.alpha, self.record = per_layer, window, alpha, record
-        self.view: View | None = None
+        self.view: Sighting | None = None
         self.series: dict[str, list[float]] = {}
         self.tests: dict[str, int] = {}
         self.changes: dict[str, list[list[float]]] = {}
@@ -162,7 +162,7 @@ class Auditor:
         self.tests = dict(state["tests"])
         self.changes = {key: [list(change) for change in past] for key, past in state["changes"].items()}
 
-    def _measure(self, before: View | None, now: View) -> Iterator[tuple[str, str, str, float]]:
+    def _measure(self, before: Sighting | None, now: Sighting) -> Iterator[tuple[str, str, str, float]]:
         """Source, metric, layer and value of all that is one number a round."""
         if self.labels is not None and "evaluation" in self.sources:
             logits = answers(now)
@@ -197,7 +197,7 @@ class Auditor:
                 for layer in b:
                     yield source, metric, layer, METRICS[metric](a[layer], b[layer])
 
-    def _answers(self, view: View) -> Iterator[tuple[str, Scores]]:
+    def _answers(self, view: Sighting) -> Iterator[tuple[str, Scores]]:
         """The mean answers by class."""
         logits = answers(view)
         yield "mean_logits", outputs.mean_logits(logits)
@@ -238,7 +238,7 @@ class Auditor:
         return p <= spent_level(self.alpha, self.tests[key])
 
 
-def answers(view: View) -> Matrix:
+def answers(view: Sighting) -> Matrix:
     """The logits of a view as (N, classes)."""
     logits = view.logits
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core.forward import at_home, still
-from ..core.layout import Layout
+from ..models.batched import at_home, evaluating
+from ..models.layout import Layout
 
 Params: TypeAlias = Tensor | Mapping[str, Tensor] | Sequence[Any]
 """A model: a flat vector, a state dict, or a list of arrays in the order of the state dict."""
@@ -27,7 +27,7 @@ BLOCK = 1 << 20  # entries of a float64 block
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class Sighting:
     """What is known after one round; gradients and what precedes the first round are None.
 
     ``target`` is the model of the others (d,), ``gradient`` its step since the last round, ``layers`` its
@@ -101,7 +101,7 @@ def representations(
 
     hooks = [modules[name].register_forward_hook(lambda _, __, output, name=name: keep(name, output)) for name in only]
     try:
-        with still(model):
+        with evaluating(model):
             outputs = functional_call(model, dict(state), (probe,))
     finally:
         for hook in hooks:
@@ -127,8 +127,8 @@ class Information:
         return Layout.of(self.model)
 
     def step(
-        self, past: View | None, round: int, params: Params, own: Params | None = None, share: float | None = None
-    ) -> View:
+        self, past: Sighting | None, round: int, params: Params, own: Params | None = None, share: float | None = None
+    ) -> Sighting:
         """The view after a round from the global model at its end and the model one sent in it, None if none.
 
         ``share`` is the own part of this round's average, where it is not always the same.
@@ -140,10 +140,10 @@ class Information:
             target = remove_own(target, self.flat(own), self.share if share is None else share)
         return self.look(round, target, None if past is None else target - past.target)
 
-    def look(self, round: int, target: Tensor, gradient: Tensor | None) -> View:
+    def look(self, round: int, target: Tensor, gradient: Tensor | None) -> Sighting:
         """The view of a target model: its representations and outputs are those on the probe."""
         logits, layers = representations(self.model, self.layout.unflatten(target), self.probe, self.layers)
-        return View(round, target, gradient, layers, logits)
+        return Sighting(round, target, gradient, layers, logits)
 
     def parameters(self, flat: Tensor) -> dict[str, Tensor]:
         """The parts of a flat model that are trained, by name; buffers are left out."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..sim.planned import CHANGE, FRESH, PARTIAL, STILL, Answer, Plan, Source, answer, as_table, load_plan
+from ..sim.change_audit import CHANGE, FRESH, PARTIAL, STILL, Answer, AuditPlan, Source, answer, as_table, load_plan
 from .common import AsJson, Settings, emit, err, hint, out, percent, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -123,7 +123,7 @@ def _auroc(source: Source, null: str) -> str:
     return "{} ({} to {})".format(*(f"{x:.2f}".removeprefix("0") for x in (found.auroc, found.low, found.high)))
 
 
-def _follow(plan: Plan, quiet: bool) -> Answer:
+def _follow(plan: AuditPlan, quiet: bool) -> Answer:
     """Rehearse with a progress bar."""
     total = plan.audit.seeds
     with progress(quiet) as bar:

@@ -14,9 +14,9 @@ from ..core.errors import ConfigError, nearest
 from ..experiments import adversary, defences
 from ..experiments.pictures import drawing
 from ..experiments.study import Cell, Table, collect, results, results_file
-from ..sim import limits
 from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
+from ..sim.training import limits
 from ..store.ledger import home
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
 from .demo import SCENARIO

@@ -16,7 +16,7 @@ from ..experiments.audits import AUDITS
 from ..experiments.guard import STUDIES
 from ..experiments.pictures import drawing
 from ..experiments.study import Sheet, collect, results, results_file, write_csv
-from ..sim import limits
+from ..sim.training import limits
 from ..store.ledger import home
 from .common import out, progress
 

@@ -12,8 +12,8 @@ import torch
 
 from ..core.stats import Scores
 from ..core.types import Aggregate, Cohort
-from ..core.updates import Updates
 from ..guard.warden import Warden
+from ..updates.updates import Updates
 from . import laws as on_rows
 from .component import Component
 from .golden import Array

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..core.errors import FedwardenError
-from ..sim.data import Dataset
+from ..sim.data.sources import Dataset
 from .component import Component
 from .law import CannotTell, laws, line, require
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..sim.data import Dataset
-from ..sim.partition import Partition, Rows
+from ..sim.data.partition import Partition, Rows
+from ..sim.data.sources import Dataset
 from .component import Component
 from .law import laws, require
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from ..core.types import Cohort, Outcome
-from ..core.updates import Updates
 from ..guard.warden import Warden
+from ..updates.updates import Updates
 from .component import Component
 from .law import laws, require
 

@@ -10,7 +10,7 @@ import torch
 
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading
-from ..core.updates import Updates
+from ..updates.updates import Updates
 from .component import Component
 from .golden import Array
 from .law import Broken, laws, require, same

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..core.aggregation import combine
+from ..aggregators.common import combine
 from ..core.registry import make
 from ..core.types import Cohort
-from ..core.updates import Updates
 from ..guard.warden import Warden
+from ..updates.updates import Updates
 from . import golden
 from .golden import Array
 from .law import Broken

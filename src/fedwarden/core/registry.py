@@ -29,10 +29,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 FOLDERS = {
     "aggregator": "fedwarden.aggregators",
     "attack": "fedwarden.attacks",
-    "dataset": "fedwarden.sim.data",
+    "dataset": "fedwarden.sim.data.sources",
     "history": "fedwarden.history",
     "model": "fedwarden.sim.models",
-    "partition": "fedwarden.sim.partition",
+    "partition": "fedwarden.sim.data.partition",
     "policy": "fedwarden.policies",
     "preset": "fedwarden.guard.presets",
     "rule": "fedwarden.rules",

@@ -15,7 +15,7 @@ from .stats import Mask, Scores
 if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
     from torch import Tensor, nn
 
-    from .updates import Updates
+    from ..updates.updates import Updates
 
 
 @dataclass(frozen=True, eq=False)

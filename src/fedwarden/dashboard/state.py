@@ -13,11 +13,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
-from ..core.series import Series
 from ..core.types import Observation, RoundRecord
 from ..experiments.study import results, results_file
 from ..store.digest import brief
 from ..store.ledger import Ledger, LedgerError, Run
+from ..store.series import Series
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ KEPT = 24  # values, of which a run of 1,000 clients and 500 rounds takes some 1
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class RunView:
     """A run as far as it was read, with the names of all its watches."""
 
     run: Run
@@ -69,7 +69,7 @@ class Workspace:
         """The watch that flagged most clients of a run so far."""
         return self._read(("loudest", number), lambda ledger, _: ledger.loudest(number))
 
-    def view(self, number: int, watch: str | None = None) -> View:
+    def view(self, number: int, watch: str | None = None) -> RunView:
         """A run with one of its watches, the loudest where it has none of that name; with all where none is given."""
         with self._lock:
             if watch is not None and ("view", number, None) not in self._kept:
@@ -135,18 +135,18 @@ def _find(ledger: Ledger, number: int) -> Run:
     return found
 
 
-def _grow(ledger: Ledger, number: int, watch: str | None, old: View | None) -> View:
+def _grow(ledger: Ledger, number: int, watch: str | None, old: RunView | None) -> RunView:
     """The view with the rounds that were committed since."""
     run = _find(ledger, number)
     if old is None or old.run.created != run.created:
-        old = View(run, (), (), Series.of(()))
+        old = RunView(run, (), (), Series.of(()))
     last = old.records[-1].round if old.records else 0
     new = ledger.records(number, last, None if watch is None else [watch])
     watches = old.watches or ledger.watches(number)
     if not new:  # the same object where nothing changed, as what is made of it is kept by it
         return old if (run, watches) == (old.run, old.watches) else replace(old, run=run, watches=watches)
     series = old.series.then(new) if old.records else Series.of(new)
-    return View(run, watches, (*old.records, *new), series)
+    return RunView(run, watches, (*old.records, *new), series)
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:

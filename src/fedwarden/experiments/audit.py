@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from ..core.config import parse
-from ..sim.planned import FRESH as FRESH
-from ..sim.planned import STILL as STILL
-from ..sim.rehearsal import Branch, Gaze, Measures, rehearse
+from ..sim.branches import Branch, Measures, ObserverSettings, rehearse
+from ..sim.change_audit import FRESH as FRESH
+from ..sim.change_audit import STILL as STILL
 from ..sim.scenario import AttackConfig, load_scenario
 from .study import Cell, Table
 
@@ -108,7 +108,7 @@ def branches(start: int, clients: Sequence[int], severities: Sequence[float], pa
 
 def centralised(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
     """One model trained in one place and watched from outside, to the last round; 80-20."""
-    gaze = Gaze((OUTSIDER,), setting.probe)
+    observing = ObserverSettings((OUTSIDER,), setting.probe)
     return [
         (
             {"n": 1, "m": 1, "seed": seed},
@@ -116,7 +116,7 @@ def centralised(seeds: Sequence[int], device: str, setting: Setting) -> list[tup
                 "scenario": setting.scenario(1, 1, seed, device, setting.rounds),
                 "start": setting.start,
                 "branches": branches(setting.start, [0], [0.8]),
-                "gaze": gaze,
+                "observing": observing,
             },
         )
         for seed in seeds
@@ -139,7 +139,7 @@ def federated(
                 "scenario": setting.scenario(n, m, seed, device),
                 "start": setting.start,
                 "branches": branches(setting.start, range(n - m, n), severities or setting.severities),
-                "gaze": Gaze(("0",), setting.probe, per_layer=per_layer),
+                "observing": ObserverSettings(("0",), setting.probe, per_layer=per_layer),
             }
             cells.append(({"n": n, "m": m, "seed": seed}, job))
     return cells
@@ -162,7 +162,7 @@ def run(job: Table, measures: Measures | None = None) -> dict[str, Any]:
     """Play one cell and return its readings as plain numbers."""
     torch.set_num_threads(1)
     changes = {name: [parse(AttackConfig, a) for a in attacks] for name, attacks in job["branches"].items()}
-    before, found = rehearse(load_scenario(job["scenario"]), job["start"], changes, job["gaze"], measures, TESTS)
+    before, found = rehearse(load_scenario(job["scenario"]), job["start"], changes, job["observing"], measures, TESTS)
     return {"before": _plain(before), "branches": {name: _plain(branch) for name, branch in found.items()}}
 
 

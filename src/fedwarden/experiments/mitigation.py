@@ -22,7 +22,7 @@ from ..audit.verdict import auroc as separation
 from ..audit.verdict import leakage
 from ..core.generators import torch_rng
 from ..core.stats import Scores
-from ..sim.rehearsal import Gaze, Measures
+from ..sim.branches import Measures, ObserverSettings
 from .audit import FRESH, STILL, Setting, branches, ratio, run
 from .leakage import auroc, departure, name
 from .pictures import curves
@@ -96,7 +96,7 @@ def cells(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cel
                 "scenario": setting.scenario(n, 1, seed, device, setting.rounds),
                 "start": setting.start,
                 "branches": changes,
-                "gaze": Gaze(("0",), setting.probe),
+                "observing": ObserverSettings(("0",), setting.probe),
                 "measure": (kind, value, n, seed),
             }
             found.append(({"kind": kind, "value": value, "seed": seed}, job))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.series import Grid, WatchSeries
 from ..core.stats import robust_z
+from ..store.series import Grid, WatchSeries
 
 
 def to_limit(watch: WatchSeries) -> Grid:

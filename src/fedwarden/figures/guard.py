@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import ConfigError, nearest
-from ..core.series import Grid, Series, WatchSeries
 from ..core.words import listed
+from ..store.series import Grid, Series, WatchSeries
 from .grids import by_round, finite, pool_all, pool_highest, ranges, robust_rows, top
 from .grids import to_limit as to_limit
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from ..core.stats import Scores
 from ..core.types import Cohort, Rejection
-from ..core.updates import Updates
 from ..core.words import listed, short
 from ..guard.admission import count_fault
 from ..guard.decide import Decision
 from ..guard.limits import Admission
+from ..updates.updates import Updates
 from .arrays import Unfit, cast
-from .records import Converted, Form, Template, arrays_of, form, metrics_of, number, odd_ones, spoken
+from .records import Converted, Form, Template, answered, arrays_of, form, metrics_of, number, odd_ones
 
 Name = Callable[[int], str]
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def open_letters(
 
 def read_letter(client: str, message: Message, template: Template | None, key: str) -> Letter:
     """A reply in the form of the model, or :class:`Unfit`."""
-    spoken(message)
+    answered(message)
     count = number(metrics_of(message).get(key))
     if fault := count_fault(count):
         raise Unfit(fault)

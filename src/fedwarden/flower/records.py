@@ -129,7 +129,7 @@ def arrays_of(message: Message) -> tuple[str, ArrayRecord]:
     return found[0]
 
 
-def spoken(message: Message) -> None:
+def answered(message: Message) -> None:
     """Raise :class:`Unfit` where a message carries an error or nothing."""
     if message.has_error():
         raise Unfit(f"failed: {short(message.error.reason or '') or f'error {message.error.code}'}")

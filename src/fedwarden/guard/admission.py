@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.stats import Scores
 from ..core.types import Cohort, Rejection
-from ..core.updates import LARGEST, Updates
+from ..updates.updates import LARGEST, Updates
 from .limits import Admission
 
 MANY = 10.0  # times the median count from which on a claim is worth a word

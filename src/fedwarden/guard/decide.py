@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..aggregators.clipping import shrink
-from ..core.linalg import copy_leaders, squared_distances
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
+from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
 from .judge import Guard, Judgement, Leaders, Memory, Watch, judge, judgement_notes, one_vote
 

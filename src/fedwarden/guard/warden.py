@@ -15,9 +15,9 @@ from ..core.errors import ConfigError
 from ..core.html import facts
 from ..core.protocols import Aggregator, Policy, equip
 from ..core.registry import component, describe, make
-from ..core.series import Series
-from ..core.trial import Trial
 from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server
+from ..models.trial import Trial
+from ..store.series import Series
 from .admission import Reply, admit
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch

@@ -14,7 +14,7 @@ from ..core.registry import register
 from ..core.stats import Mask, Scores
 
 
-class Memory(NamedTuple):
+class Gathered(NamedTuple):
     """What is remembered of a client: its evidence, the mean of its values, and over how many rounds."""
 
     evidence: float = 0.0
@@ -22,7 +22,7 @@ class Memory(NamedTuple):
     rounds: int = 0
 
 
-BLANK = Memory()
+BLANK = Gathered()
 LEAP = 5.0  # times the usual wobble that a leap is
 LEAP_FROM = 3  # rounds after which a client has a habit
 RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
@@ -106,7 +106,7 @@ class Evidence:
         means = update_means(means, rounds, values)
         reference = means if trusted is None or not trusted.any() else means[trusted]
         scores = gather(evidence, values / allowance(reference, self.alpha, self.effect), self.forget)
-        now = map(Memory._make, zip(scores.tolist(), means.tolist(), (rounds + 1).tolist(), strict=True))
+        now = map(Gathered._make, zip(scores.tolist(), means.tolist(), (rounds + 1).tolist(), strict=True))
         return {**state, **dict(zip(client_ids, now, strict=True))}, scores
 
 

@@ -12,7 +12,7 @@ from ..core.registry import register
 from ..core.stats import Mask, Scores
 
 
-class Memory(NamedTuple):
+class PidMemory(NamedTuple):
     """What is remembered of a client: the sum of its values, the last one, and over how many rounds."""
 
     total: float = 0.0
@@ -66,10 +66,11 @@ class PID:
     def step(
         self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
     ) -> tuple[Mapping[str, Any], Scores]:
-        past = [Memory(*state.get(c, ())) for c in client_ids]
+        past = [PidMemory(*state.get(c, ())) for c in client_ids]
         totals, lasts, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T
         scores = pid(values, totals, lasts, rounds, self.kp, self.ki, self.kd, self.integral)
         now = {
-            c: Memory(m.total + v, v, m.rounds + 1) for c, m, v in zip(client_ids, past, values.tolist(), strict=True)
+            c: PidMemory(m.total + v, v, m.rounds + 1)
+            for c, m, v in zip(client_ids, past, values.tolist(), strict=True)
         }
         return {**state, **now}, scores

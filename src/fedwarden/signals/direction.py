@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.linalg import cosines, squared_distances
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
+from ..updates.gram import cosines, squared_distances
 
 MOST = math.log(1e6)  # the largest ratio told apart; equal updates have none
 

@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..core.linalg import distances_to, geometric_median
-from ..core.order import median
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
-from ..core.updates import Updates
+from ..updates.gram import distances_to, geometric_median
+from ..updates.ranks import median
+from ..updates.updates import Updates
 
 
 def mean_distance(updates: Updates, trusted: Mask, shares: Scores) -> Scores:

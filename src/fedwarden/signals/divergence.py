@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..core.chain import Chain
 from ..core.errors import ConfigError
-from ..core.forward import Reel, at_home, at_once, each_model, still
-from ..core.layout import Layout
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
-from .affinity import Method, affinity, squares
-from .units import Layer, Listener, find_layers
+from ..models.activations import Layer, Listener, find_layers
+from ..models.affinity import Method, affinity, squares
+from ..models.batched import LookGraph, at_home, at_once, each_model, evaluating
+from ..models.layout import Layout
+from ..models.sequential import Chain
 
 Kind = Literal["absolute", "relative", "cosine"]
 
@@ -79,7 +79,7 @@ def log_ratio(values: Scores, trusted: Mask) -> Scores:
 def model_affinities(model: nn.Module, probe: Tensor) -> list[Tensor]:
     """The affinities (N, N) of the samples in every layer of rectified units of a model."""
     layers, samples = find_layers(model, probe), at_home(probe, model)
-    with still(model), Listener(model, samples, layers, affinity) as listener:
+    with evaluating(model), Listener(model, samples, layers, affinity) as listener:
         return [a.cpu() for a in listener.run()[0]]
 
 
@@ -112,24 +112,24 @@ def client_deltas(
     probe: Tensor,
     layers: Sequence[Layer],
     kind: Kind = "absolute",
-    reel: Reel | None = None,
+    look_graph: LookGraph | None = None,
     chain: Chain | None = None,
 ) -> NDArray[np.float64]:
     """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers.
 
-    A reel, kept from round to round, spares a GPU the launches; a chain of the model spares a CPU the modules.
+    A look_graph, kept from round to round, spares a GPU the launches; a chain of the model spares a CPU the modules.
     """
     samples, sizes = at_home(probe, model), [layer.size for layer in layers if layer.axis is not None]
-    reel = reel if samples.is_cuda else None
+    look_graph = look_graph if samples.is_cuda else None
     chain = chain if chain and chain.unheard and not samples.is_cuda else None
-    samples = reel.samples(samples) if reel else samples
+    samples = look_graph.samples(samples) if look_graph else samples
     entries = len(samples) * sum(sizes)
-    stack = 1 if reel or chain else at_once(model, entries)
+    stack = 1 if look_graph or chain else at_once(model, entries)
     method = Method.best(samples.device, entries, "stacked" if chain else "under vmap" if stack > 1 else "alone")
     looks = (
         chain.each(cohort, samples, method.hold)
         if chain
-        else _looks(cohort, model, samples, layers, method.hold, stack, reel)
+        else _looks(cohort, model, samples, layers, method.hold, stack, look_graph)
     )
     finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
     for outputs, *held in looks:
@@ -151,7 +151,7 @@ def _looks(
     layers: Sequence[Layer],
     hold: Callable[[Tensor], Tensor],
     stack: int,
-    reel: Reel | None,
+    look_graph: LookGraph | None,
 ) -> Iterator[list[Tensor]]:
     """The sum of the outputs and what is held of each layer, of groups of models; the global one comes first."""
 
@@ -160,8 +160,8 @@ def _looks(
         total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
         return [total, *held]
 
-    with still(model), Listener(model, samples, layers, hold) as listener:
-        yield from each_model(look, model, cohort, stack, reel)
+    with evaluating(model), Listener(model, samples, layers, hold) as listener:
+        yield from each_model(look, model, cohort, stack, look_graph)
 
 
 @register("signal", "divergence")
@@ -206,13 +206,13 @@ class Divergence:
 
     def _deltas(self, cohort: Cohort) -> NDArray[np.float64]:
         """Remembered with the updates: a second look at a round, of this signal or one like it, runs no model again."""
-        known, key = cohort.updates.memo, (client_deltas, self.server, cohort.params, self.probe, self.affinity)
-        if key not in known:
+
+        def make() -> NDArray[np.float64]:
             model, samples = self._held(cohort.params)
             layers, chain = self._found
-            known[key] = client_deltas(cohort, model, samples, layers, self.affinity, self._reel, chain)
-        found: NDArray[np.float64] = known[key]
-        return found
+            return client_deltas(cohort, model, samples, layers, self.affinity, self._look_graph, chain)
+
+        return cohort.updates.once((client_deltas, self.server, cohort.params, self.probe, self.affinity), make)
 
     @cached_property
     def _found(self) -> tuple[tuple[Layer, ...], Chain | None]:
@@ -221,8 +221,8 @@ class Divergence:
         return find_layers(model, samples), Chain.of(model, samples)
 
     @cached_property
-    def _reel(self) -> Reel:
-        return Reel()
+    def _look_graph(self) -> LookGraph:
+        return LookGraph()
 
     def _held(self, params: Tensor | None = None) -> tuple[nn.Module, Tensor]:
         """The server's model and samples; samples that are made of a model, by default of that one as it stands."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import ConfigError
-from ..core.forward import at_home, at_once, each_model, still
 from ..core.registry import register
 from ..core.stats import Scores
 from ..core.types import Cohort, Server
+from ..models.batched import at_home, at_once, each_model, evaluating
 
 
 def client_losses(cohort: Cohort, model: nn.Module, probe: Tensor, labels: Tensor) -> NDArray[np.float64]:
@@ -26,7 +26,7 @@ def client_losses(cohort: Cohort, model: nn.Module, probe: Tensor, labels: Tenso
     def look() -> list[Tensor]:
         return [F.cross_entropy(model(samples).float(), wanted)]
 
-    with still(model):
+    with evaluating(model):
         found = [losses for (losses,) in each_model(look, model, cohort, at_once(model, samples.numel()))]
     return np.asarray(torch.cat(found).cpu().double().numpy(), dtype=np.float64)
 

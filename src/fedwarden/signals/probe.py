@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ..core.forward import at_home, still
+from ..models.batched import at_home, evaluating
 
 Kind = Literal["noise", "optimised"]
 
@@ -63,7 +63,7 @@ def _per_channel(values: float | Sequence[float], shape: Sequence[int]) -> Tenso
 
 
 def _towards_classes(model: nn.Module, x: Tensor, spread: Tensor) -> Tensor:
-    with still(model), torch.enable_grad():
+    with evaluating(model), torch.enable_grad():
         for _ in range(STEPS):
             x = x.detach().requires_grad_()
             scores = model(x)

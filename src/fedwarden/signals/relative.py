@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.linalg import distances_to
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
+from ..updates.gram import distances_to
 
 
 def resistant_slope(x: Scores, y: Scores) -> float:

@@ -19,24 +19,24 @@ from ..core.errors import ConfigError
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask
 from ..core.types import Cohort, RoundRecord, Server
-from ..core.updates import Updates
 from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
 from ..store.recorder import Recorder
+from ..updates.updates import Updates
 from .adversary import Adversary, Round
-from .data import Dataset
-from .engine import Engine, choose_group, one_thread
-from .limits import processes
+from .data.probes import foreign_probe
+from .data.sources import Dataset
+from .data.world import Rows, World, build_world
 from .metrics import Detection, Truth, detection, evaluate, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
-from .pool import Pool
-from .probes import foreign_probe
 from .scenario import Scenario
-from .trainer import LocalTraining
-from .world import Rows, World, build_world
+from .training.engine import Engine, choose_group, one_thread
+from .training.limits import processes
+from .training.pool import Pool
+from .training.trainer import LocalTraining
 
 OnRound = Callable[[RoundRecord], None]
 

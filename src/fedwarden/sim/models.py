@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.errors import ConfigError, nearest
 from ..core.registry import lookup, parameters, register
 from ..core.seeds import seed_of
-from .limits import check_memory
+from .training.limits import check_memory
 
 Shape = tuple[int, ...]
 COPIES = 4

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from ..core.seeds import numpy_rng
-from .world import World
+from .data.world import World
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from ..core.errors import FedwardenError
 from ..flower.arrays import view
-from ..flower.records import spoken
-from .engine import one_thread
+from ..flower.records import answered
+from .data.world import Rows
 from .federation import Federation, OnRound, Result, simulate
-from .limits import processes
 from .recorded import ON_FLOWER
 from .scenario import Scenario, load_scenario
-from .world import Rows
+from .training.engine import one_thread
+from .training.limits import processes
 
 POLL = 0.02  # seconds between two looks for replies
 
@@ -98,7 +98,7 @@ class GridTrainer:
             for reply in self.grid.pull_messages(waiting):
                 node = asked[reply.metadata.reply_to_message_id]
                 try:
-                    spoken(reply)
+                    answered(reply)
                 except ValueError as error:
                     raise EngineError(f"a client of Flower's simulation engine {error}") from error
                 replies[node] = reply

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.explain import explain
-from ..core.series import Series
 from ..core.types import RoundRecord
+from .explain import explain
 from .ledger import Ledger, Run
+from .series import Series
 
 
 @dataclass(frozen=True)

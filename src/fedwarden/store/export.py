@@ -7,51 +7,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import require
-from ..core.series import Series
-
-if TYPE_CHECKING:
-    from .record import RunRecord
+from .record import RunRecord
+from .series import columns
 
 FORMATS = ("csv", "parquet", "json")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def columns(series: Series) -> dict[str, NDArray[Any]]:
-    """The long table by column: one row per round, client that replied, and watch; one without a watch if none is set.
-
-    >>> from fedwarden.core.types import RoundRecord
-    >>> record = RoundRecord(1, ("a",), np.array([5.0]), np.array([1.0]), flagged=np.array([False]))
-    >>> {name: column.tolist() for name, column in columns(Series.of([record])).items() if name in ("client", "weight")}
-    {'client': ['a'], 'weight': [1.0]}
-    """
-    i, j = np.nonzero(~np.isnan(series.weights))
-    watches = list(series.watches.values())
-    nothing = np.full(len(i), np.nan)
-
-    def each(of_watch: list[NDArray[Any]], without: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate(of_watch) if watches else without
-
-    def again(values: NDArray[Any]) -> NDArray[Any]:
-        return np.tile(values, max(len(watches), 1))
-
-    return {
-        "round": again(series.rounds[i]),
-        "client": again(np.array(series.clients, dtype=object)[j]),
-        "watch": np.repeat(np.array([w.name for w in watches] or [""], dtype=object), len(i)),
-        "signal": each([w.signal[i, j] for w in watches], nothing),
-        "score": each([w.scores[i, j] for w in watches], nothing),
-        "threshold": each([w.threshold[i] for w in watches], nothing),
-        "flagged": each([w.flagged[i, j] for w in watches], series.flagged[i, j]),
-        "weight": again(series.weights[i, j]),
-        "examples": again(series.examples[i, j]),
-        "excluded": again(series.excluded[i, j]),
-    }
 
 
 def write_csv(record: RunRecord, file: IO[str]) -> None:

@@ -12,11 +12,10 @@ import numpy as np
 
 from ..core.errors import require
 from ..core.html import facts
-from ..core.series import Series
 from ..core.types import Observation
 from .digest import reasons
-from .export import columns
 from .ledger import Ledger, Run
+from .series import Series, columns
 
 
 @dataclass(frozen=True, eq=False)

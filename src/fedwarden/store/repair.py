@@ -16,13 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..core.series import Series
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
 from .connection import ERRORS, copy, log_of, made_by, strangers
 from .digest import reasons
 from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run, read_run
 from .record import RunRecord
+from .series import Series
 
 MOST = 20  # faults that SQLite lists
 PATIENCE = 600.0  # seconds that one look at a damaged ledger may take

@@ -9,14 +9,14 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
-from ...core.explain import explain
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
 from ...core.words import printable
 from ...figures import guard as figures
+from ...store.explain import explain
 from ..layout import GRAPH, aria, card, number, problem, table
 from ..routes import link, query, read
-from ..state import View, Workspace
+from ..state import RunView, Workspace
 
 REASONS = 5  # flagged rounds that are explained, the latest
 PARTS = 12  # layers that are listed, the most unusual
@@ -43,7 +43,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         return sheet(view, name, asked, bool(dark))
 
 
-def sheet(view: View, name: str, asked: Any, dark: bool) -> Any:
+def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     """Everything about a client."""
     rest = {k: v for k, v in query(asked).items() if k != "client"}
     drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="", margin_t=16)
@@ -58,7 +58,7 @@ def sheet(view: View, name: str, asked: Any, dark: bool) -> Any:
     return card(f"Client {name}", away, html.Div([left, right], className="halves"), id="client-card")
 
 
-def reasons(view: View, name: str) -> Any:
+def reasons(view: RunView, name: str) -> Any:
     """Why it was flagged, in words, the latest rounds first."""
     series = view.series
     column = series.clients.index(name)
@@ -72,7 +72,7 @@ def reasons(view: View, name: str) -> Any:
     return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), more and html.P(more, className="note")])
 
 
-def refused(view: View, name: str) -> Any:
+def refused(view: RunView, name: str) -> Any:
     """Replies that were not let in, each reason with its rounds."""
     grouped: dict[str, list[int]] = {}
     for t, client, reason in view.series.rejected:

@@ -8,11 +8,11 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from ...core.series import client_order
 from ...figures import guard as figures
+from ...store.series import client_order
 from ..layout import address, aria, clients, empty, field, graph, heading, move, page, percent, state, table
 from ..routes import Page, link, number, query, search
-from ..state import View, Workspace
+from ..state import RunView, Workspace
 
 ENDS = ("first", "second")
 
@@ -78,7 +78,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         return facts(workspace, first, second), drawn.update_layout(uirevision=str(numbers))
 
 
-def facts(workspace: Workspace, first: View, second: View) -> Any:
+def facts(workspace: Workspace, first: RunView, second: RunView) -> Any:
     """What both runs were and came to."""
     briefs = {row["run"]: row for row in workspace.briefs()}
     rows = [briefs[v.run.id] for v in (first, second)]

@@ -8,7 +8,6 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
-from ...core.series import Series
 from ...core.words import printable
 from ...figures import guard as figures
 from ...figures.theme import empty as nothing
@@ -16,9 +15,10 @@ from ...figures.theme import labels
 from ...report.summary import NAMED, tell
 from ...store.digest import reasons
 from ...store.record import RunRecord
+from ...store.series import Series
 from ..layout import address, aria, card, empty, field, graph, heading, move, number, page, state, table
 from ..routes import Page, link, query, read, search
-from ..state import View, Workspace
+from ..state import RunView, Workspace
 from . import client as details
 
 SCALES = ("linear", "log", "robust z")
@@ -149,7 +149,7 @@ def register(app: Dash, workspace: Workspace) -> None:
     details.register(app, workspace)
 
 
-def told(workspace: Workspace, view: View) -> Any:
+def told(workspace: Workspace, view: RunView) -> Any:
     """The run in words."""
     gone = dict(list(view.series.excluded_in.items())[:NAMED])
     records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
@@ -158,7 +158,7 @@ def told(workspace: Workspace, view: View) -> Any:
     return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others])]
 
 
-def ranking(view: View, watch: str, asked: dict[str, str]) -> Any:
+def ranking(view: RunView, watch: str, asked: dict[str, str]) -> Any:
     """The clients that come closest to the limit, or exceed it farthest."""
     rows = []
     for place in worst(view.series, watch):
@@ -217,7 +217,7 @@ def clicked_client(click: Any, series: Series) -> str | None:
         return None
 
 
-def _view(workspace: Workspace, version: Any, path: Any, watch: Any, dark: Any = False) -> View:
+def _view(workspace: Workspace, version: Any, path: Any, watch: Any, dark: Any = False) -> RunView:
     run = read(path).run
     if version is None or dark is None or run is None:
         raise PreventUpdate

@@ -21,7 +21,7 @@ from ...sim.whatif import Change, compare, decide_again
 from ...store.digest import distinct_notes, note_kind
 from ..layout import address, aria, card, empty, field, heading, page, table
 from ..routes import Page, query, read, search
-from ..state import View, Workspace
+from ..state import RunView, Workspace
 
 PARTS = {"rule": "Rule", "history": "History", "policy": "Policy"}
 AS_RECORDED = "as recorded"
@@ -106,13 +106,13 @@ def settings(kept: Mapping[str, str]) -> Settings:
     return tuple(f"{key}={value}" for key, value in kept.items())
 
 
-def verdict(view: View, chosen: Settings) -> Any:
+def verdict(view: RunView, chosen: Settings) -> Any:
     """What the other guard would have decided, in words and by client."""
     if not view.records:
         return empty("No round has been recorded yet.", "What another guard makes of them shows when there are some.")
     try:
         with JUDGING:
-            guard, changes, notes = judge(view, chosen)
+            guard, changes, notes = judge_again(view, chosen)
     except FedwardenError as error:
         return html.Div(str(error), className="problem", role="alert")
     different = [c for c in changes if c.recorded != c.replayed]
@@ -134,7 +134,7 @@ def verdict(view: View, chosen: Settings) -> Any:
 
 
 @lru_cache(maxsize=8)
-def judge(view: View, chosen: Settings) -> tuple[str, list[Change], dict[str, list[int]]]:
+def judge_again(view: RunView, chosen: Settings) -> tuple[str, list[Change], dict[str, list[int]]]:
     """The guard in words, the exclusions before and after, and its warnings."""
     warden, rounds = decide_again(view.run, view.records, chosen)
     warnings = distinct_notes(((r.round, w.warning) for r in rounds for w in r.watches if w.warning), note_kind)

@@ -1,0 +1,60 @@
+"""What aggregators share, and one call for one aggregation without a warden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ..core.protocols import Aggregator
+from ..core.registry import describe, make
+from ..core.stats import Scores, scatter
+from ..core.types import Aggregate, Cohort
+from ..updates.updates import Updates
+
+
+def among(updates: Updates, weights: Scores, rule: Callable[[Updates], Aggregate]) -> Aggregate:
+    """What a rule that counts every client once makes of the clients whose weight is not zero.
+
+    >>> rows = Updates.of(np.array([[1.0], [2.0], [9.0]]))
+    >>> among(rows, np.array([1.0, 0.5, 0.0]), lambda kept: Aggregate(kept.ranked_mean(0, 2))).update.tolist()
+    [1.5]
+    """
+    keep = np.flatnonzero(weights > 0)
+    return widen(rule(updates.select(keep)), keep, len(updates))
+
+
+def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
+    """The result over some of n clients with weights over all of them: 0 for those left out."""
+    if result.weights is None:
+        return result
+    return Aggregate(result.update, scatter(result.weights, keep, n, 0.0))
+
+
+def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
+    """Combine updates with a registered aggregator; rows with NaN or Inf are left out and get weight 0.
+
+    >>> aggregate("mean", np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 0.0]])).update.tolist()
+    [2.0, 3.0]
+    """
+    return combine(make("aggregator", name, **options), updates, num_examples)
+
+
+def combine(
+    aggregator: Aggregator, updates: Any, num_examples: ArrayLike | None = None, params: Tensor | None = None
+) -> Aggregate:
+    """The same with an aggregator that is there already; ``params`` is the model that the updates start from."""
+    rows = Updates.of(updates)
+    counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
+    cohort, ones = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts, params), np.ones(len(rows))
+    survey = rows.survey(spread=False)
+    finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
+    if finite is not None and not len(finite):
+        name = describe(aggregator)["name"]
+        raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
+    kept = cohort if finite is None else cohort.select(finite.tolist())
+    result = aggregator.step(aggregator.init(), kept, ones[: len(kept)])[1]
+    return result if finite is None else widen(result, finite, len(rows))

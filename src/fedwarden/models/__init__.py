@@ -1,0 +1,1 @@
+"""Running clients' models: on a probe, together or in turn."""

@@ -1,0 +1,126 @@
+"""Many models that are a plain sequence of linear layers and rectifiers, run on the same samples layer by layer.
+
+Most of a small model's time goes into getting to its layers. Here no module is entered for each model and no weight is
+copied: a client's matrices are multiplied where they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import torch
+from torch import Tensor, nn
+
+from ..core.types import Cohort
+from ..updates.updates import Updates
+from .batched import offset
+from .layout import Layout
+
+RECTIFIERS = {nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU}
+NOTHING = {nn.Identity, nn.Dropout}  # in evaluation
+TOGETHER = 16  # models at a time: what one layer gives of them stays in the caches
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The steps of a model: reshaping first, then linear layers and rectifiers."""
+
+    parts: tuple[nn.Module, ...]
+    steps: tuple[nn.Module, ...]
+    layout: Layout
+
+    @classmethod
+    def of(cls, model: nn.Module, samples: Tensor) -> Chain | None:
+        """None where the model is anything else, or takes samples of more than one axis."""
+        steps = [step for step in _steps(model) if type(step) not in NOTHING]
+        first = sum(1 for _ in takewhile(_flattens, steps))
+        linear = [step for step in steps if isinstance(step, nn.Linear)]
+        layout = Layout.of(model)
+        plain = (
+            type(model) is nn.Sequential
+            and all(type(step) in {nn.Linear, *RECTIFIERS} for step in steps[first:])
+            and [type(step) for step in steps[first : first + 1]] == [nn.Linear]
+            and (first > 0 or samples.ndim == 2)
+            and len(set(linear)) == len(linear)
+            and len(layout.names) == sum(1 + (step.bias is not None) for step in linear)
+            and set(layout.dtypes) == {torch.float32}
+        )
+        return cls(tuple(model.modules()), tuple(steps), layout) if plain else None
+
+    @property
+    def unheard(self) -> bool:
+        """Whether nobody listens to the model's parts as they run: here they do not."""
+        return not any(part._forward_hooks or part._forward_pre_hooks for part in self.parts)
+
+    def each(self, cohort: Cohort, samples: Tensor, see: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+        """Of groups of g models, the sums of outputs (g,) and what ``see`` makes of the inputs (g, N, k) of rectifiers.
+
+        The global model comes first, then the clients'.
+        """
+        base, shift = offset(self.layout, cohort, samples.device)
+        parts = [self._weights([base[None]], shift)]
+        for start in range(0, max(len(cohort), 1), TOGETHER):
+            group = range(start, min(start + TOGETHER, len(cohort)))
+            parts += [self._weights(sent, shift) for sent in _sent(cohort.updates, group)]
+            with torch.no_grad():
+                yield self._run(samples, parts, see)
+            parts = []
+
+    def _weights(self, sent: Sequence[Tensor], shift: Tensor | None) -> list[Tensor]:
+        """The matrices and biases (g, ...) of g models, of pieces (g, size); over the same memory where possible."""
+        sizes = list(self.layout.sizes)
+        if [piece.shape[1] for piece in sent] != sizes:
+            sent = (sent[0] if len(sent) == 1 else torch.cat([piece.float() for piece in sent], dim=1)).split(sizes, 1)
+        if shift is not None:
+            sent = [piece + part for piece, part in zip(sent, shift.split(sizes), strict=True)]
+        return [piece.float().reshape(-1, *shape) for piece, shape in zip(sent, self.layout.shapes, strict=True)]
+
+    def _run(self, samples: Tensor, parts: Sequence[Sequence[Tensor]], see: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        seen, x, k = list[Tensor](), samples, 0
+        for step in self.steps:
+            if isinstance(step, nn.Linear):
+                x = x if k else x.expand(sum(len(weights[0]) for weights in parts), *x.shape)
+                biased = step.bias is not None
+                x = _linear(x, [(weights[k], weights[k + 1] if biased else None) for weights in parts])
+                k += 1 + biased
+            else:
+                if k:
+                    seen.append(see(x))
+                x = step(x)
+        return [x.sum(dim=(1, 2)), *seen]
+
+
+def _linear(x: Tensor, parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor:
+    """x_i W_i^T + b_i of g models, whose matrices lie in several places: (g, N, in) -> (g, N, out)."""
+    out, start = x.new_empty(*x.shape[:2], parts[0][0].shape[1]), 0
+    for matrices, biases in parts:
+        stop = start + len(matrices)
+        if biases is None:
+            torch.bmm(x[start:stop], matrices.mT, out=out[start:stop])
+        else:
+            torch.baddbmm(biases[:, None], x[start:stop], matrices.mT, out=out[start:stop])
+        start = stop
+    return out
+
+
+def _sent(updates: Updates, group: range) -> Iterator[list[Tensor]]:
+    """What some clients sent, as pieces (g, size): of all of them at once where it came as one array."""
+    if updates.array is not None:
+        yield [updates.array[group.start : group.stop]]
+    else:
+        yield from ([piece[None] for piece in updates.sent(i)] for i in group)
+
+
+def _steps(module: nn.Module) -> Iterator[nn.Module]:
+    """What runs in a sequence, in order; a module that is in it twice runs twice."""
+    if type(module) is not nn.Sequential:
+        yield module
+    else:
+        for inner in module:
+            yield from _steps(inner)
+
+
+def _flattens(step: nn.Module) -> bool:
+    return isinstance(step, nn.Flatten) and (step.start_dim, step.end_dim) == (1, -1)

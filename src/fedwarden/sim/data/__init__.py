@@ -1,0 +1,1 @@
+"""Which data, and who holds it."""

@@ -1,0 +1,226 @@
+"""Data sets as tensors: features float32 in [0, 1] (images channels first), labels int64.
+
+Files are looked for in the folder of the configuration, then in ``FEDWARDEN_DATA``, then in ``../shared/data``; what
+is not there is downloaded through ``datasets`` where the public source is known and the network allows it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from ...core.errors import FedwardenError, MissingExtra
+from ...core.registry import register
+
+Array = NDArray[Any]
+
+
+class DataError(FedwardenError):
+    """A data set that is not there, or not as expected."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data."""
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: int
+    clients: tuple[NDArray[np.int64], ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.x_train.shape[1:])
+
+
+def folders(folder: str | None = None) -> list[Path]:
+    """Where data files are looked for, in order."""
+    places = [folder, os.environ.get("FEDWARDEN_DATA"), "../shared/data"]
+    return [Path(p).expanduser() for p in places if p]
+
+
+def find(
+    name: str,
+    folder: str | None,
+    download: Callable[[], dict[str, Array]] | None = None,
+    needs: Sequence[str] = ("x_train", "y_train", "x_test", "y_test"),
+) -> dict[str, Array]:
+    """The arrays of a .npz file, from the first data folder that has it, else from its public source."""
+    for place in folders(folder):
+        if (place / name).is_file():
+            try:
+                with np.load(place / name, allow_pickle=False) as file:
+                    arrays = {key: file[key] for key in file.files}
+            except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
+                raise DataError(f"{place / name} cannot be read as a .npz file of plain arrays: {error}") from error
+            if missing := [key for key in needs if key not in arrays]:
+                raise DataError(f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}")
+            return arrays
+    looked = ", ".join(str(p) for p in folders(folder))
+    if download is None:
+        raise DataError(f"no data file {name} in {looked}; put it there or point FEDWARDEN_DATA to its folder")
+    try:
+        return download()
+    except MissingExtra:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"no data file {name} in {looked}, and its download failed ({type(error).__name__}: {error}); "
+            "put the file there, point FEDWARDEN_DATA to its folder, or try again with a network"
+        ) from error
+
+
+def from_hub(path: str, config: str | None = None, image: str = "image") -> dict[str, Array]:
+    """Train and test images of a data set of the Hugging Face hub."""
+    if find_spec("datasets") is None:
+        raise MissingExtra(f"{path} must be downloaded; install it with: pip install 'fedwarden[data]'")
+    splits = import_module("datasets").load_dataset(path, config)
+    out: dict[str, Array] = {}
+    for split in ("train", "test"):
+        out[f"x_{split}"] = np.stack([np.asarray(i) for i in splits[split][image]])
+        out[f"y_{split}"] = np.asarray(splits[split]["label"]).reshape(-1)
+    return out
+
+
+def images(arrays: dict[str, Array], clients: list[Array] | None = None) -> Dataset:
+    """A data set from uint8 images, channels last or absent."""
+
+    def pixels(x: Array) -> Tensor:
+        x = x[..., None] if x.ndim == 3 else x
+        return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))).to(torch.float32) / 255
+
+    labels = [torch.from_numpy(arrays[k].reshape(-1).astype(np.int64)) for k in ("y_train", "y_test")]
+    classes = int(max(label.max() for label in labels)) + 1
+    given = None if clients is None else tuple(np.asarray(rows, dtype=np.int64) for rows in clients)
+    return Dataset(pixels(arrays["x_train"]), labels[0], pixels(arrays["x_test"]), labels[1], classes, given)
+
+
+def _ink_on_black(arrays: dict[str, Array]) -> dict[str, Array]:
+    """FEMNIST comes as black ink on white paper; inverted, most pixels are 0 and the small CNN learns faster."""
+    return {key: 255 - value if key.startswith("x_") else value for key, value in arrays.items()}
+
+
+def by_owner(owner: Array) -> list[Array]:
+    """Rows of each client from a column that names the client of each row."""
+    return [np.flatnonzero(owner == client) for client in np.unique(owner)]
+
+
+@register("dataset", "digits")
+def digits(folder: str | None = None) -> Dataset:
+    """scikit-learn's 1,797 real 8x8 digits, shipped inside the package: 1,437 to train, 360 to test."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = (x[order] / 16).astype(np.float32).reshape(-1, 1, 8, 8), y[order].astype(np.int64)
+    a, b, c, d = (torch.from_numpy(part) for part in (x[:1437], y[:1437], x[1437:], y[1437:]))
+    return Dataset(a, b, c, d, classes=10)
+
+
+@register("dataset", "mnist")
+def mnist(folder: str | None = None) -> Dataset:
+    """MNIST, 60,000 / 10,000, 28x28."""
+    return images(find("mnist.npz", folder, lambda: from_hub("ylecun/mnist")))
+
+
+@register("dataset", "fashion_mnist")
+def fashion_mnist(folder: str | None = None) -> Dataset:
+    """Fashion-MNIST, 60,000 / 10,000, 28x28."""
+    return images(find("fashion_mnist.npz", folder, lambda: from_hub("zalando-datasets/fashion_mnist")))
+
+
+@register("dataset", "cifar10")
+def cifar10(folder: str | None = None) -> Dataset:
+    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it."""
+    return images(find("cifar10_21k.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
+
+
+@register("dataset", "femnist_digits")
+def femnist_digits(folder: str | None = None) -> Dataset:
+    """FEMNIST digits in the 101 IID clients of the PID-MADE authors, 28x28, ink bright on black as in MNIST."""
+    arrays = find("femnist_digits_iid.npz", folder)
+    return images(_ink_on_black(arrays), by_owner(arrays["client_train"]))
+
+
+@register("dataset", "femnist_writers")
+def femnist_writers(folder: str | None = None) -> Dataset:
+    """FEMNIST, 62 classes, 12 real writers, strongly non-IID; ink bright on black as in MNIST."""
+    arrays = find("femnist62_writers.npz", folder)
+    return images(_ink_on_black(arrays), by_owner(arrays["writer_train"]))
+
+
+@register("dataset", "pneumoniamnist")
+def pneumoniamnist(folder: str | None = None) -> Dataset:
+    """PneumoniaMNIST, 4,708 / 624, in the 10 overlapping clients of the PID-MADE authors where that file is there."""
+    arrays = find("pneumoniamnist.npz", folder)
+    try:
+        rows = list(find("pneumoniamnist_clients.npz", folder, needs=("rows",))["rows"])
+    except DataError:
+        return images(arrays)
+    return images(arrays, rows)
+
+
+@register("dataset", "pathmnist")
+def pathmnist(folder: str | None = None) -> Dataset:
+    """PathMNIST sample, 8,000 / 2,000, 9 classes, 28x28 colour."""
+    return images(find("pathmnist_10k.npz", folder))
+
+
+@register("dataset", "bloodmnist")
+def bloodmnist(folder: str | None = None) -> Dataset:
+    """BloodMNIST, 8 classes, 28x28 colour, from the official bloodmnist.npz."""
+    arrays = find("bloodmnist.npz", folder, needs=())
+    official = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
+    return images({key: arrays[name] if name in arrays else arrays[key] for key, name in official.items()})
+
+
+@register("dataset", "its_stop_sign")
+def its_stop_sign(folder: str | None = None) -> Dataset:
+    """Stop signs against other traffic signs, the 12 clients of the PID-MADE authors, 64x64 colour."""
+    arrays = find("its_stop_sign.npz", folder)
+    return images(arrays, by_owner(arrays["client_train"]))
+
+
+@register("dataset", "adult")
+def adult(folder: str | None = None) -> Dataset:
+    """UCI Adult (Census income): numbers standardised by the training split, categories one-hot."""
+    path = next((p / "adult.csv.gz" for p in folders(folder) if (p / "adult.csv.gz").is_file()), None)
+    if path is None:
+        looked = ", ".join(str(p) for p in folders(folder))
+        raise DataError(f"no data file adult.csv.gz in {looked}; put it there or point FEDWARDEN_DATA to its folder")
+    with gzip.open(path, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    train = np.array([row["split"].startswith("train") for row in rows])
+    label = np.array([row["income"].strip().startswith(">50K") for row in rows], dtype=np.int64)
+    columns = []
+    for name in rows[0].keys() - {"split", "income"}:
+        columns.append((name, _column([row[name].strip() for row in rows], train)))
+    x = torch.from_numpy(np.concatenate([c for _, c in sorted(columns)], axis=1).astype(np.float32))
+    y = torch.from_numpy(label)
+    t = torch.from_numpy(train)
+    return Dataset(x[t], y[t], x[~t], y[~t], classes=2)
+
+
+def _column(values: list[str], train: Array) -> Array:
+    """One standardised number, or one-hot categories ("?" is a category of its own)."""
+    try:
+        number = np.array([float(v) for v in values])
+    except ValueError:
+        known = sorted(set(values))
+        return np.stack([np.array(values) == k for k in known], axis=1).astype(np.float64)
+    scale = number[train].std() or 1.0
+    return np.asarray((number - number[train].mean()) / scale)[:, None]

@@ -1,0 +1,194 @@
+"""The clients' data: divided, poisoned, and what is held back to evaluate on or goes to nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...attacks import DataAttack, Examples
+from ...core.errors import ConfigError
+from ...core.registry import make
+from ...core.seeds import numpy_rng
+from ..scenario import AttackConfig, Scenario
+from .sources import Dataset
+
+Rows = NDArray[np.int64]
+
+
+def undergone(orders: Sequence[Rows], strengths: Sequence[float]) -> Rows:
+    """Which attacks each sample undergoes: bit j is 1 for the first of ``orders[j]``, as many as its strength says.
+
+    >>> undergone([np.array([2, 0, 1]), np.array([1, 0, 2])], [1 / 3, 1.0]).tolist()
+    [2, 2, 3]
+    """
+    bits = np.zeros(len(orders[0]), dtype=np.int64)
+    for j, (order, strength) in enumerate(zip(orders, strengths, strict=True)):
+        bits[order[: round(strength * len(order))]] |= 1 << j
+    return bits
+
+
+@dataclass(frozen=True, eq=False)
+class Poisoned:
+    """One attacker's samples, clean and as its data attacks leave them; those of ``kept`` it trains on.
+
+    ``versions`` holds the rows after each set of attacks that some round asks for, by the set's bits. An attack takes
+    the samples in a fixed random order, so that a stronger one takes more and never others.
+    """
+
+    attacks: tuple[AttackConfig, ...]
+    orders: tuple[Rows, ...]
+    versions: Mapping[int, Rows]
+    kept: Rows
+    held: Rows
+
+    def strengths(self, t: int) -> tuple[float, ...]:
+        return tuple(attack.strength(t) for attack in self.attacks)
+
+    def rows(self, t: int) -> Rows:
+        """All its rows in round t."""
+        bits = undergone(self.orders, self.strengths(t))
+        out = self.versions[0].copy()
+        for which, rows in self.versions.items():
+            out[bits == which] = rows[bits == which]
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """All samples, clean and poisoned side by side, and who holds which rows of them in the first round.
+
+    ``reserve`` are rows that no client holds, in random order.
+    """
+
+    data: Dataset
+    x: Tensor
+    y: Tensor
+    rows: dict[str, Rows]
+    held_out: dict[str, Rows]
+    reserve: Rows
+    poisoned: dict[str, Poisoned]
+
+    def changed(self, t: int) -> dict[str, Rows]:
+        """The training rows in round t of the clients whose data is not that of the first round."""
+        return {c: p.rows(t)[p.kept] for c, p in self.poisoned.items() if p.strengths(t) != p.strengths(1)}
+
+    def held_in(self, t: int) -> dict[str, Rows]:
+        """The rows that each client holds back in round t."""
+        moved = {c: p.rows(t)[p.held] for c, p in self.poisoned.items() if p.strengths(t) != p.strengths(1)}
+        return {**self.held_out, **moved}
+
+
+def build_world(scenario: Scenario, data: Dataset | None = None) -> World:
+    """Load, divide, poison, and hold back the validation part of each client.
+
+    Clients may share rows, so an attacker gets copies of its own. ``data`` is the data set where it is loaded already.
+    """
+    c = scenario.data
+    if data is None:
+        data = load_data(scenario)
+    if c.limit is not None and c.limit < len(data.y_train):
+        data = restrict(data, np.sort(numpy_rng(scenario.seed, "limit").permutation(len(data.y_train))[: c.limit]))
+    reserve = numpy_rng(scenario.seed, "reserve").permutation(len(data.y_train))[: c.reserve]
+    attacks = _data_attacks(scenario, reserve)
+    xs, ys = [data.x_train], [data.y_train]
+
+    def place(samples: Examples) -> Rows:
+        start = sum(map(len, ys))
+        xs.append(samples.x)
+        ys.append(torch.from_numpy(samples.y))
+        return np.arange(start, start + len(samples.y))
+
+    rows, held_out, poisoned = {}, {}, {}
+    for i, part in enumerate(divide(data, reserve, scenario)):
+        if not len(part):
+            raise ConfigError(f"client {i} of {c.clients} has no data; use fewer clients or another partition")
+        order = numpy_rng(scenario.seed, "validation", 0, str(i)).permutation(len(part))
+        cut = round(c.validation * len(order))
+        kept, held = np.sort(order[cut:]), np.sort(order[:cut])
+        rows[str(i)], held_out[str(i)] = np.sort(part[kept]), np.sort(part[held])
+        if i in attacks:
+            orders, versions = _poison(str(i), part, attacks[i], data, scenario, place)
+            poisoned[str(i)] = p = Poisoned(tuple(a.config for a in attacks[i]), orders, versions, kept, held)
+            rows[str(i)], held_out[str(i)] = p.rows(1)[kept], p.rows(1)[held]
+    x, y = (xs[0], ys[0]) if len(xs) == 1 else (torch.cat(xs), torch.cat(ys))
+    return World(data, x, y, rows, held_out, reserve, poisoned)
+
+
+def load_data(scenario: Scenario) -> Dataset:
+    """The whole data set of a scenario."""
+    c = scenario.data
+    data: Dataset = make("dataset", c.dataset.name, **{"folder": c.folder, **c.dataset.options})
+    return data
+
+
+def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:
+    """Rows of the training data for each client, without the reserve."""
+    free = np.setdiff1d(np.arange(len(data.y_train)), reserve)
+    if not len(free):
+        raise ConfigError(f"data.reserve = {len(reserve)} leaves nothing of {len(data.y_train)} training samples")
+    partition, rng = scenario.data.partition.make("partition"), numpy_rng(scenario.seed, "partition")
+    if not len(reserve):
+        return [np.asarray(part, dtype=np.int64) for part in partition(data, scenario.data.clients, rng)]
+    return [free[part] for part in partition(restrict(data, free), scenario.data.clients, rng)]
+
+
+def restrict(data: Dataset, keep: Rows) -> Dataset:
+    """The data set with these rows of its training data alone."""
+    place = np.full(len(data.y_train), -1)
+    place[keep] = np.arange(len(keep))
+    given = None if data.clients is None else tuple(p[p >= 0] for p in (place[rows] for rows in data.clients))
+    return replace(data, x_train=data.x_train[keep], y_train=data.y_train[keep], clients=given)
+
+
+class Assault(NamedTuple):
+    """A data attack on one client: its place among the client's attacks, and its part of the reserve."""
+
+    config: AttackConfig
+    attack: DataAttack
+    number: int
+    reserve: Rows
+
+
+def _data_attacks(scenario: Scenario, reserve: Rows) -> dict[int, list[Assault]]:
+    """Each client's attacks on its data; the clients of one attack divide the reserve among them."""
+    found: dict[int, list[Assault]] = {}
+    seen: Counter[int] = Counter()
+    for config, members in zip(scenario.attacks, scenario.members(), strict=True):
+        attack = config.make("attack")
+        for client, share in zip(members, np.array_split(reserve, max(len(members), 1)), strict=False):
+            if isinstance(attack, DataAttack):
+                found.setdefault(client, []).append(Assault(config, attack, seen[client], share))
+            seen[client] += 1
+    return found
+
+
+def _poison(
+    client: str, part: Rows, assaults: Sequence[Assault], data: Dataset, scenario: Scenario,
+    place: Callable[[Examples], Rows],
+) -> tuple[tuple[Rows, ...], dict[int, Rows]]:  # fmt: skip
+    """The order in which each attack takes a client's samples, and the rows of every version that some round needs."""
+    seed, y_train = scenario.seed, data.y_train.numpy()
+    orders = tuple(numpy_rng(seed, "taken", a.number, client).permutation(len(part)) for a in assaults)
+    strengths = {tuple(a.config.strength(t) for a in assaults) for t in range(1, scenario.rounds + 1)}
+    versions = {0: part}
+    for which in sorted({bits for s in strengths for bits in np.unique(undergone(orders, s)).tolist()} - {0}):
+        samples = Examples(data.x_train[part], y_train[part])
+        for j, a in enumerate(assaults):
+            if which >> j & 1:
+                pool, rng = (
+                    Examples(data.x_train[a.reserve], y_train[a.reserve]),
+                    numpy_rng(seed, "attack", a.number, client),
+                )
+                try:
+                    samples = a.attack.poison(samples, pool, data.classes, rng)
+                except ValueError as error:
+                    raise ConfigError(f"attack {a.config.name!r} on client {client}: {error}") from error
+        versions[which] = place(samples)
+    return orders, versions

@@ -1,0 +1,1 @@
+"""Local training of the clients of a round, on one core or many, or on a GPU."""

@@ -1,0 +1,184 @@
+"""Trains groups of clients the fastest way this machine knows, always with the same result."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...models.layout import Layout
+from .cuda_graph import train_captured
+from .stacked import Stacked
+from .trainer import LocalTraining, Shard, train_sequential, train_stacked
+
+CANDIDATES = (1, 5, 10, 25)
+CALIBRATION_STEPS = 3
+STACKED_MARGIN = 0.9  # stacking must be at least this much cheaper than one client at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """A model, its training and the clients' data; ``group`` clients are trained at once (0: one after another)."""
+
+    model: nn.Module
+    training: LocalTraining
+    seed: int
+    x: Tensor
+    y: Tensor
+    rows: Mapping[str, NDArray[np.int64]]
+    group: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout.of(self.model)
+
+    @cached_property
+    def stacked(self) -> Stacked | None:
+        return Stacked.of(self.model)
+
+    def train(
+        self,
+        params: Tensor,
+        round: int,
+        client_ids: Sequence[str],
+        out: Tensor,
+        changed: Mapping[str, NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Train these clients together; row i of ``out`` becomes client i's model.
+
+        ``changed`` are the rows of clients that hold others in this round than at first, as many of them.
+        """
+        held = changed or {}
+        shards = [Shard(c, self.x, self.y, held.get(c, self.rows[c])) for c in client_ids]
+        if self.stacked is None or self.group == 0:
+            train_sequential(self.model, self.layout, params, shards, self.training, round, self.seed, out)
+        else:
+            train = train_captured if self.device.type == "cuda" else train_stacked
+            train(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
+
+    def groups(self, client_ids: Sequence[str]) -> list[list[int]]:
+        """Positions of the clients that are trained together: alike in size, and enough groups for every core.
+
+        The answer depends on the machine and not on how many workers a run has, so neither do its bits.
+        """
+        if self.device.type == "cuda" and self.group:
+            return [list(range(len(client_ids)))]
+        size = max(1, min(self.group, -(-len(client_ids) // (os.cpu_count() or 1))))
+        order = sorted(range(len(client_ids)), key=lambda i: -len(self.rows[client_ids[i]]))
+        return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread in this block: on small models more of them stall more than they help."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def calibrate(engine: Engine, cache: Path | None) -> int:
+    """The group size with the lowest cost per client, from a few steps of each; 0 where stacking does not pay.
+
+    Kept in a file per user, so that runs on one machine are grouped alike and give the same bits.
+    """
+    if engine.stacked is None:
+        return 0
+    key = _fingerprint(engine)
+    known = _read(cache)
+    if key not in known:
+        with one_thread():  # as the workers train
+            known[key] = _measure(engine)
+        _write(cache, known)
+    return int(known[key])
+
+
+def choose_group(engine: Engine, trainer: Literal["auto", "sequential", "stacked"], group: int | None) -> int:
+    """The group size that a configuration asks for; calibrated where it leaves that open."""
+    if trainer == "sequential" or engine.stacked is None:
+        return 0
+    if group is not None:
+        return group
+    if engine.device.type == "cuda":
+        return 1
+    return max(calibrate(engine, cache_file()), 1 if trainer == "stacked" else 0)
+
+
+def cache_file() -> Path | None:
+    """Where calibrations are kept: $FEDWARDEN_CACHE, else the user's cache folder; None where there is neither."""
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return Path(os.environ.get("FEDWARDEN_CACHE") or Path(home) / "fedwarden") / "calibration.json"
+
+
+def _measure(engine: Engine) -> int:
+    ids = sorted(engine.rows, key=lambda c: -len(engine.rows[c]))
+    params = engine.layout.flatten(engine.model.state_dict())
+    saved = params.clone()
+    few = {c: engine.rows[c][: CALIBRATION_STEPS * engine.training.batch_size] for c in ids}
+    costs: dict[int, float] = {}
+    for group in (0, *CANDIDATES):
+        clients = [ids[i % len(ids)] for i in range(max(group, 1))]
+        trial = Engine(engine.model, _one_epoch(engine.training), engine.seed, engine.x, engine.y, few, group)
+        out = torch.empty(len(clients), engine.layout.d)
+        times = []
+        for _ in range(3):
+            start = time.process_time()  # of this thread's work alone: a busy machine must not decide
+            trial.train(params, 0, clients, out)
+            times.append(time.process_time() - start)
+        costs[group] = min(times[1:]) / len(clients)
+    engine.model.load_state_dict(engine.layout.unflatten(saved))
+    best = min(CANDIDATES, key=lambda g: costs[g])
+    return best if costs[best] < STACKED_MARGIN * costs[0] else 0
+
+
+def _one_epoch(training: LocalTraining) -> LocalTraining:
+    return LocalTraining(**{**training.__dict__, "epochs": 1})
+
+
+def _fingerprint(engine: Engine) -> str:
+    training = engine.training
+    return json.dumps(
+        [
+            platform.node(), platform.processor(), os.cpu_count(), torch.__version__, str(engine.model),
+            list(engine.x.shape[1:]), training.batch_size, training.optimizer,
+        ]
+    )  # fmt: skip
+
+
+def _read(path: Path | None) -> dict[str, int]:
+    try:
+        found = {} if path is None else json.loads(path.read_text())
+        return {str(k): int(v) for k, v in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):  # no file yet, or not one of ours: measure again
+        return {}
+
+
+def _write(path: Path | None, known: Mapping[str, int]) -> None:
+    """Add to the file; a folder that cannot be written to only means measuring again."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({**_read(path), **known}, indent=1))
+        draft.replace(path)
+    except OSError:
+        return

@@ -1,0 +1,199 @@
+"""Local training of the clients of a round.
+
+``sequential`` trains any ``nn.Module``, one client after another: the reference. ``stacked`` trains a group of clients
+of one sequential model at once and gives the same result within float tolerance: every client takes its own batches
+in its own order, exactly as many steps as its data asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from ...core.generators import torch_rng
+from ...core.seeds import numpy_rng
+from ...models.layout import Layout
+from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: optimiser, epochs, batches, and the FedProx pull towards the global model."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    epochs: int = 1
+    batch_size: int = 32
+    proximal: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """One client's training data in one round."""
+
+    client_id: str
+    x: Tensor
+    y: Tensor
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def batches(rows: NDArray[np.int64], batch_size: int, epochs: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """The rows of each step: every epoch a fresh order, its last batch as small as it comes."""
+    steps = []
+    for _ in range(epochs):
+        order = rng.permutation(rows)
+        steps += [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    return steps
+
+
+def plan(shard: Shard, training: LocalTraining, round: int, seed: int) -> list[NDArray[np.int64]]:
+    """A client's batches of one round."""
+    rng = numpy_rng(seed, "batches", round, shard.client_id)
+    return batches(shard.rows, training.batch_size, training.epochs, rng)
+
+
+class StackedOptimizer:
+    """SGD or Adam over stacked parameters through torch's fused kernels; clients that have finished are left out."""
+
+    def __init__(self, training: LocalTraining, weights: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
+        self.training, self.origin = training, origin
+        adaptive = training.optimizer == "adam"
+        self.plain = not (adaptive or training.momentum or training.weight_decay or training.proximal)
+        self.first = [torch.zeros_like(w) for w in weights] if adaptive or training.momentum else []
+        self.second = [torch.zeros_like(w) for w in weights] if adaptive else []
+        self.taken = [torch.zeros((), dtype=torch.float32, device=w.device) for w in weights]
+
+    def reset(self) -> None:
+        """Back to no step taken, in the same memory."""
+        for tensor in (*self.first, *self.second, *self.taken):
+            tensor.zero_()
+
+    def step(self, weights: Sequence[Tensor], factors: Sequence[Factors]) -> None:
+        """One step of the clients these weights belong to, the first of the group."""
+        t, p, grads = self.training, list(weights), list[Tensor]()
+        for weight, bias, (left, right) in zip(p[::2], p[1::2], factors, strict=True):
+            if self.plain:  # the gradient goes into the weights as it is formed
+                weight.flatten(2).baddbmm_(left, right.mT, alpha=-t.lr)
+                bias.sub_(left.sum(dim=2), alpha=t.lr)
+            else:
+                grads += [torch.bmm(left, right.mT).reshape(weight.shape), left.sum(dim=2)]
+        if self.plain:
+            return
+        if t.proximal:
+            grads = [g.add_(w - o, alpha=t.proximal) for g, w, o in zip(grads, p, self.origin, strict=True)]
+        first, second = ([m[: len(p[0])] for m in moments] for moments in (self.first, self.second))
+        if t.optimizer == "adam":
+            adam(
+                p, grads, first, second, [], self.taken, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=t.lr,
+                weight_decay=t.weight_decay, eps=1e-8, maximize=False,
+            )  # fmt: skip
+        else:
+            buffers: list[Tensor | None] = [*first] if first else [None] * len(p)
+            sgd(
+                p, grads, buffers, fused=True, weight_decay=t.weight_decay, momentum=t.momentum, lr=t.lr,
+                dampening=0.0, nesterov=False, maximize=False,
+            )  # fmt: skip
+
+
+def train_sequential(
+    model: nn.Module, layout: Layout, params: Tensor, shards: Sequence[Shard], training: LocalTraining, round: int,
+    seed: int, out: Tensor,
+) -> None:  # fmt: skip
+    """Train each client in turn from the flat global parameters; row i of ``out`` becomes client i's model."""
+    device = params.device
+    for shard, row in zip(shards, out, strict=True):
+        model.load_state_dict(layout.unflatten(params))
+        model.train()
+        weights = [p for p in model.parameters() if p.requires_grad]
+        start = [p.detach().clone() for p in weights] if training.proximal else []
+        optimizer = _optimizer(training, weights)
+        steps = plan(shard, training, round, seed)
+        with seeded_dropout(model, training.batch_size, torch_rng(seed, "dropout", round, shard.client_id)):
+            for step in steps:
+                index = torch.from_numpy(step)
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(shard.x[index].to(device)), shard.y[index].to(device))
+                loss.backward()
+                for p, origin in zip(weights, start, strict=False):
+                    if p.grad is not None:
+                        p.grad.add_(p.detach() - origin, alpha=training.proximal)
+                optimizer.step()
+        row.copy_(layout.flatten(model.state_dict()))
+
+
+@torch.inference_mode()  # every call is a little cheaper
+def train_stacked(
+    stacked: Stacked, layout: Layout, params: Tensor, shards: Sequence[Shard], training: LocalTraining, round: int,
+    seed: int, out: Tensor,
+) -> None:  # fmt: skip
+    """Train a group of clients at once; row i of ``out`` becomes client i's model."""
+    plans = [plan(s, training, round, seed) for s in shards]
+    order = sorted(range(len(shards)), key=lambda i: -len(plans[i]))  # those with most steps first, finished ones last
+    index, importance = schedule([plans[i] for i in order], training.batch_size)
+    noise = Noise([torch_rng(seed, "dropout", round, shards[i].client_id) for i in order])
+    x, device = shards[0].x, params.device
+    labels, importance = shards[0].y[index].to(device), importance.to(device)
+    origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
+    weights = [part.repeat(len(shards), *[1] * part.ndim) for part in origin]
+    optimizer = StackedOptimizer(training, weights, origin)
+    batch = x.new_empty(len(shards), training.batch_size, *x.shape[1:])
+    for t, (rows, label, share) in enumerate(zip(index, labels, importance, strict=True)):
+        active = sum(len(p) > t for p in plans)
+        current, features = [w[:active] for w in weights], batch[:active]
+        torch.index_select(x, 0, rows[:active].flatten(), out=features.flatten(0, 1))
+        logits, back = stacked(features.to(device).movedim(1, -1), current, noise)
+        optimizer.step(current, back(loss_gradient(logits, label[:active], share[:active])))
+    for position, i in enumerate(order):
+        torch.cat([w[position].flatten() for w in weights], out=out[i])
+
+
+@contextmanager
+def seeded_dropout(model: nn.Module, batch_size: int, generator: torch.Generator) -> Iterator[None]:
+    """Let the model's dropout layers draw from this generator, a full batch at a time; put back afterwards."""
+
+    def draw(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        x = inputs[0]
+        draws = torch.rand(batch_size, x[0].numel(), generator=generator)[: len(x)]
+        mask = keep_mask(draws, float(module.p))  # type: ignore[arg-type]
+        return x * mask.reshape(x.shape).to(x.device)
+
+    layers = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.p > 0]
+    handles = [m.register_forward_hook(draw) for m in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def schedule(plans: Sequence[list[NDArray[np.int64]]], batch_size: int) -> tuple[Tensor, Tensor]:
+    """Row indices (steps, clients, batch) and the weight of each sample in its client's loss; padding weighs 0."""
+    steps = max(map(len, plans), default=0)
+    index = np.zeros((steps, len(plans), batch_size), dtype=np.int64)
+    weight = np.zeros((steps, len(plans), batch_size), dtype=np.float32)
+    for c, steps_of in enumerate(plans):
+        for t, rows in enumerate(steps_of):
+            index[t, c, : len(rows)] = rows
+            weight[t, c, : len(rows)] = 1.0 / len(rows)
+    return torch.from_numpy(index), torch.from_numpy(weight)
+
+
+def _optimizer(training: LocalTraining, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam(weights, lr=training.lr, weight_decay=training.weight_decay)
+    return torch.optim.SGD(weights, lr=training.lr, momentum=training.momentum, weight_decay=training.weight_decay)

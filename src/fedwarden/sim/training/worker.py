@@ -1,0 +1,35 @@
+"""A worker process: builds the model, maps the data, and trains the groups that it is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from queue import SimpleQueue
+from typing import Any, TextIO
+
+import torch
+
+from ..models import build_model
+from .engine import Engine
+from .scratch import views
+from .task import Task, run_task
+from .trainer import LocalTraining
+
+
+def main(job: Mapping[str, Any], scratch: int, lines: SimpleQueue[bytes], answers: TextIO) -> None:
+    """Answer every line; the thread that reads them ends this process."""
+    torch.set_num_threads(1)
+    for module in job["imports"]:
+        import_module(module)
+    arrays = views(scratch, job["arrays"])
+    flat, rows, start = arrays["rows"].numpy(), {}, 0
+    for client, size in job["clients"].items():
+        rows[client] = flat[start : start + size]
+        start += size
+    model, training = build_model(**job["model"], seed=0), LocalTraining(**job["training"])
+    engine = Engine(model, training, job["seed"], arrays["x"], arrays["y"], rows, job["group"])
+    print("ready", file=answers, flush=True)
+    while True:
+        run_task(engine, arrays["params"], Task(**json.loads(lines.get())), arrays["out"])
+        print("done", file=answers, flush=True)

@@ -1,0 +1,1 @@
+"""The rows of a round: n clients times d parameters, read once."""

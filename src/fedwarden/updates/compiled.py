@@ -1,0 +1,374 @@
+"""Fused CPU kernels for float32 rows: one read of memory for what torch would read three times.
+
+Needs numba. :mod:`fedwarden.updates.updates` holds the same sums in torch, which is the reference, the fallback and the
+path on a GPU. Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes
+finite numbers: a NaN or an overflow must show in the sums. Rows are taken twenty or four at a time, since the cost of
+these loops is in loading and storing what the rows share.
+
+A kernel that threads share takes a :class:`~fedwarden.core.rows.Plan` and ``turn``, a counter: each thread calls it
+once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to that
+group's own place in ``parts``, so that sums do not depend on who took it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, njit
+
+from .intrinsics import floats, take
+
+WIDTH = 512  # columns at a time where every row meets every other
+LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
+SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+NONE = (np.float32(0), np.float32(0), np.float32(0), np.float32(0))
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _at(address, a, m):
+    """Entries [a, a + m) of the float32 buffer at an address."""
+    return carray(floats(address + np.uint64(4 * a)), (m,))
+
+
+@njit(nogil=True)  # a cached generator cannot be called by another kernel
+def _spans(plan, turn, width):
+    """The next columns of the groups that this thread takes, up to ``width`` of one segment at a time.
+
+    Yields (group, segment, first column, number of columns).
+    """
+    group = take(turn)
+    while group < plan.last:
+        start, stop = max(group * plan.width, plan.start[0]), min((group + 1) * plan.width, plan.start[-1])
+        segment = 0
+        while plan.start[segment + 1] <= start:
+            segment += 1
+        while start < stop:
+            end = min(stop, plan.start[segment + 1])
+            while start < end:
+                yield group - plan.first, segment, start, min(width, end - start)
+                start += width
+            start = end
+            segment += 1
+        group = take(turn)
+
+
+@njit(nogil=True, inline="always")
+def _width(n):
+    """How many columns of n rows are looked at at a time."""
+    return max(512, min(8192, LOOK_SIZE // max(n, 1) // 64 * 64))
+
+
+@njit(nogil=True, inline="always")
+def _padded(rows, index):
+    """The rows in the index, the last one again up to a multiple of four."""
+    size = (len(index) + 3) // 4 * 4
+    out = np.zeros((len(rows), size), np.uint64)
+    for segment in range(len(rows)):
+        for k in range(size):
+            out[segment, k] = rows[segment, index[min(k, len(index) - 1)]]
+    return out
+
+
+@njit(nogil=True, inline="always")
+def _weights(values, index):
+    """Their weights, 0 for a row that is there again."""
+    out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
+    for k in range(len(index)):
+        out[k] = np.float32(values[index[k]])
+    return out
+
+
+@njit(nogil=True, inline="always")
+def _four(x, i):
+    return x[i], x[i + 1], x[i + 2], x[i + 3]
+
+
+@njit(nogil=True, inline="always")
+def _four_rows(rows, i, a, m):
+    return _at(rows[i], a, m), _at(rows[i + 1], a, m), _at(rows[i + 2], a, m), _at(rows[i + 3], a, m)
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _entries(rows, j, origin):
+    """Entry j of four rows, less the origin."""
+    return rows[0][j] - origin, rows[1][j] - origin, rows[2][j] - origin, rows[3][j] - origin
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _mixed(x, weights):
+    """The weighted sum of four entries."""
+    return (weights[0] * x[0] + weights[1] * x[1]) + (weights[2] * x[2] + weights[3] * x[3])
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _squared(x, centre, sums):
+    """Four sums of squares with those of four entries about a centre added."""
+    a, b, c, d = x[0] - centre, x[1] - centre, x[2] - centre, x[3] - centre
+    return sums[0] + a * a, sums[1] + b * b, sums[2] + c * c, sums[3] + d * d
+
+
+@njit(nogil=True, inline="always")
+def _put(sums, i, four):
+    for k in range(4):
+        sums[i + k] += four[k]
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _sums_of_four(rows, origin, i, a, m, weights, add, out, sq_norms):
+    """The weighted sum of four rows, put or added to out, and their squared norms, from one look at each."""
+    x, w, s, zero = _four_rows(rows, i, a, m), _four(weights, i), NONE, np.float32(0)
+    for j in range(m):
+        e = _entries(x, j, origin[j])
+        out[j] = (out[j] if add else zero) + _mixed(e, w)
+        s = _squared(e, zero, s)
+    _put(sq_norms, i, s)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _twin_sums_of_four(rows, origin, i, a, m, weights, others, out, other, sq_norms):
+    """The same with a second sum that has weights of its own."""
+    x, w, v, s, zero = _four_rows(rows, i, a, m), _four(weights, i), _four(others, i), NONE, np.float32(0)
+    for j in range(m):
+        e = _entries(x, j, origin[j])
+        out[j] += _mixed(e, w)
+        other[j] += _mixed(e, v)
+        s = _squared(e, zero, s)
+    _put(sq_norms, i, s)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _sums_of_twenty(rows, origin, i, a, m, weights, add, out, sq_norms):
+    """The same of twenty rows: the sum is loaded and stored once for all, and more of memory is read at once."""
+    x0, x1 = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m)
+    x2, x3, x4 = _four_rows(rows, i + 8, a, m), _four_rows(rows, i + 12, a, m), _four_rows(rows, i + 16, a, m)
+    w0, w1, w2 = _four(weights, i), _four(weights, i + 4), _four(weights, i + 8)
+    w3, w4, zero = _four(weights, i + 12), _four(weights, i + 16), np.float32(0)
+    s0, s1, s2, s3, s4 = NONE, NONE, NONE, NONE, NONE
+    for j in range(m):
+        o, before = origin[j], out[j] if add else zero
+        e0, e1, e2 = _entries(x0, j, o), _entries(x1, j, o), _entries(x2, j, o)
+        e3, e4 = _entries(x3, j, o), _entries(x4, j, o)
+        half, rest = _mixed(e0, w0) + _mixed(e1, w1), _mixed(e2, w2) + _mixed(e3, w3)
+        out[j] = before + ((half + rest) + _mixed(e4, w4))
+        s0, s1, s2 = _squared(e0, zero, s0), _squared(e1, zero, s1), _squared(e2, zero, s2)
+        s3, s4 = _squared(e3, zero, s3), _squared(e4, zero, s4)
+    for k, sums in enumerate((s0, s1, s2, s3, s4)):
+        _put(sq_norms, i + 4 * k, sums)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _distances(rows, origin, a, m, centre, sq_distances):
+    """The squared distances of the rows to a centre."""
+    sq_distances[:] = 0
+    for i in range(0, len(rows), 4):
+        x, s = _four_rows(rows, i, a, m), NONE
+        for j in range(m):
+            s = _squared(_entries(x, j, origin[j]), centre[j], s)
+        _put(sq_distances, i, s)
+
+
+@njit(nogil=True, inline="always")
+def _spread(part, index, sq_norms, measured):
+    """Add squared norms to those of the rows in the index, and to their lengths where the columns are measured."""
+    for k in range(len(index)):
+        part[0, index[k]] += sq_norms[k]
+        if measured:
+            part[1, index[k]] += sq_norms[k]
+
+
+@njit(nogil=True, inline="always")
+def _split(centre, shares):
+    """The rows that count in one of the sums, the others, and whether both sums are the same."""
+    used, rest = np.empty(len(centre), np.int64), np.empty(len(centre), np.int64)
+    counted, equal = 0, True
+    for i in range(len(centre)):
+        if centre[i] != 0 or shares[i] != 0:
+            used[counted] = i
+            counted += 1
+        else:
+            rest[i - counted] = i
+        equal = equal and centre[i] == shares[i]
+    return used[:counted], rest[: len(centre) - counted], equal
+
+
+@njit(nogil=True, cache=True)
+def survey(plan, turn, centre, shares, spread, total, parts):
+    """The sums of :meth:`Updates.survey`: ``total``, and in ``parts`` squared norms, lengths and distances.
+
+    Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
+    not finite spoils only its own norm.
+    """
+    used, rest, equal = _split(centre, shares)
+    every, width, twin = np.arange(len(centre)), _width(len(centre)), spread and not equal
+    mixed, others, rows = _padded(plan.rows, used), _padded(plan.rows, rest), _padded(plan.rows, every)
+    c, s = _weights(centre, used), _weights(shares, used)
+    norms, distances = np.zeros(len(c)), np.zeros(rows.shape[1])
+    mean, zero = np.zeros(width, np.float32), np.zeros(width, np.float32)
+    for group, segment, start, m in _spans(plan, turn, width):
+        base, a, out = plan.base[segment], start - plan.start[segment], total[start : start + m]
+        origin, measured, i = _at(base, a, m) if base != 0 else zero[:m], plan.measured[segment], 0
+        norms[:] = 0
+        if twin or len(c) == 0:
+            out[:], mean[:] = 0, 0
+        while not twin and i + 20 <= len(c):
+            _sums_of_twenty(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
+            i += 20
+        while not twin and i < len(c):
+            _sums_of_four(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
+            i += 4
+        while i < len(c):
+            _twin_sums_of_four(mixed[segment], origin, i, a, m, s, c, out, mean, norms)
+            i += 4
+        _spread(parts[group], used, norms, measured)
+        if len(rest) > 0:
+            _distances(others[segment], origin, a, m, zero, distances)
+            _spread(parts[group], rest, distances, measured)
+        if spread and measured:
+            _distances(rows[segment], origin, a, m, mean if twin else out, distances)
+            for k in range(len(every)):
+                parts[group, 2, k] += distances[k]
+
+
+@njit(nogil=True, cache=True)
+def weighted_sum(plan, turn, weights, scale, out, parts):
+    """out = scale * out + sum_i weights[i] * (row_i - base); scale 0 does not read out. There are no parts."""
+    every, width = np.arange(len(weights)), _width(len(weights))
+    rows, w, zero = _padded(plan.rows, every), _weights(weights, every), np.zeros(width, np.float32)
+    norms = np.zeros(len(w))  # they cost little, and another kernel would have to be compiled
+    for _, segment, start, m in _spans(plan, turn, width):
+        base, a, total, i = plan.base[segment], start - plan.start[segment], out[start : start + m], 0
+        origin = _at(base, a, m) if base != 0 else zero[:m]
+        if scale != 0 and scale != 1:
+            for j in range(m):
+                total[j] *= scale
+        while i + 20 <= len(w):
+            _sums_of_twenty(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
+            i += 20
+        while i < len(w):
+            _sums_of_four(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
+            i += 4
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _products(tile, i, k, m, out):
+    """Add the 16 inner products of rows i to i+3 with rows k to k+3 over m columns."""
+    a, b, c, d = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
+    e, f, g, h = tile[k], tile[k + 1], tile[k + 2], tile[k + 3]
+    zero = np.float32(0)
+    ae, af, ag, ah, be, bf, bg, bh = zero, zero, zero, zero, zero, zero, zero, zero
+    ce, cf, cg, ch, de, df, dg, dh = zero, zero, zero, zero, zero, zero, zero, zero
+    for j in range(m):
+        p, q, r, s = a[j], b[j], c[j], d[j]
+        t, u, v, w = e[j], f[j], g[j], h[j]
+        ae += p * t
+        af += p * u
+        ag += p * v
+        ah += p * w
+        be += q * t
+        bf += q * u
+        bg += q * v
+        bh += q * w
+        ce += r * t
+        cf += r * u
+        cg += r * v
+        ch += r * w
+        de += s * t
+        df += s * u
+        dg += s * v
+        dh += s * w
+    for x, row in enumerate(((ae, af, ag, ah), (be, bf, bg, bh), (ce, cf, cg, ch), (de, df, dg, dh))):
+        out[i + x, k] += row[0]
+        out[i + x, k + 1] += row[1]
+        out[i + x, k + 2] += row[2]
+        out[i + x, k + 3] += row[3]
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def gram(plan, turn, origin, parts):
+    """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
+
+    A part has a row for each client, one for the base (zero where there is none), and zeros up to a multiple of four;
+    of its two equal halves only the blocks on and above the diagonal are filled.
+    """
+    n, size = plan.rows.shape[1], parts.shape[1]
+    tile, zero = np.zeros((size, WIDTH), np.float32), np.zeros(WIDTH, np.float32)
+    for group, segment, start, m in _spans(plan, turn, WIDTH):
+        if not plan.measured[segment]:
+            continue
+        rows, base, a = plan.rows[segment], plan.base[segment], start - plan.start[segment]
+        centre = _at(rows[origin], a, m)
+        for i in range(n + 1):
+            x = _at(rows[i], a, m) if i < n else (_at(base, a, m) if base != 0 else zero)
+            row = tile[i]
+            for j in range(m):
+                row[j] = x[j] - centre[j]
+        for i in range(0, size, 4):
+            for k in range(i, size, 4):
+                _products(tile, i, k, m, parts[group])
+
+
+@njit(nogil=True, cache=True)
+def _sort(rows, base, a, m, pairs, tile):
+    """Copy m columns from a into the tile and put each in order by compare and exchange."""
+    for i in range(len(rows)):
+        x, row = _at(rows[i], a, m), tile[i]
+        if base != 0:
+            origin = _at(base, a, m)
+            for j in range(m):
+                row[j] = x[j] - origin[j]
+        else:
+            for j in range(m):
+                row[j] = x[j]
+    for c in range(len(pairs)):
+        low, high = tile[pairs[c, 0]], tile[pairs[c, 1]]
+        for j in range(m):
+            x, y = low[j], high[j]
+            low[j] = x if x < y else y
+            high[j] = y if x < y else x
+
+
+@njit(nogil=True, cache=True)
+def ranked_mean(plan, turn, pairs, low, high, out, parts):
+    """The mean of the values of rank low to high - 1 of each column. There are no parts."""
+    n, share = plan.rows.shape[1], np.float32(1 / (high - low))
+    width = max(64, SORT_SIZE // n // 64 * 64)
+    tile = np.empty((n, width), np.float32)
+    for _, segment, start, m in _spans(plan, turn, width):
+        _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
+        total = out[start : start + m]
+        total[:] = 0
+        for r in range(low, high):
+            row = tile[r]
+            for j in range(m):
+                total[j] += row[j]
+        for j in range(m):
+            total[j] *= share
+
+
+@njit(nogil=True, cache=True)
+def nearest_mean(plan, turn, pairs, keep, out, parts):
+    """The mean of the ``keep`` values closest to the median of each column. There are no parts."""
+    n, share = plan.rows.shape[1], np.float32(1 / keep)
+    width = max(64, SORT_SIZE // n // 64 * 64)
+    tile = np.empty((n, width), np.float32)
+    best, first = np.empty(width, np.float32), np.empty(width, np.int32)
+    lower, upper = tile[(n - 1) // 2], tile[n // 2]
+    for _, segment, start, m in _spans(plan, turn, width):
+        _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
+        total = out[start : start + m]
+        best[:] = np.inf
+        for s in range(n - keep + 1):  # the closest values lie side by side: find where they start
+            left, right = tile[s], tile[s + keep - 1]
+            for j in range(m):
+                middle = (lower[j] + upper[j]) / np.float32(2)
+                far = max(middle - left[j], right[j] - middle)
+                if far < best[j]:
+                    best[j], first[j] = far, s
+        total[:] = 0
+        for r in range(n):
+            row = tile[r]
+            for j in range(m):
+                inside = first[j] <= r and r < first[j] + keep
+                total[j] += row[j] if inside else np.float32(0)
+        for j in range(m):
+            total[j] *= share

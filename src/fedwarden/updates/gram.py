@@ -1,0 +1,116 @@
+"""Geometry of the rows from their (n, n) Gram matrix, so that its cost does not grow with d."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.stats import Mask, Scores
+
+ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
+SPREAD = 5.0  # times nearer than clients usually are
+
+
+def distances_to(gram: NDArray[np.float64], weights: Scores) -> Scores:
+    """Distance of every row to a combination of the rows, from inner products alone.
+
+        ||x_i - sum_j a_j x_j||^2 = G_ii - 2 (G a)_i + a' G a
+
+    ``gram`` is that of centred rows and ``weights`` sum to 1.
+
+    >>> distances_to(np.diag([1.0, 1.0]), np.array([1.0, 0.0])).round(6).tolist()
+    [0.0, 1.414214]
+    """
+    product = gram @ weights
+    squares = np.diag(gram) - 2 * product + weights @ product
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)), dtype=np.float64)
+
+
+def geometric_median(
+    gram: NDArray[np.float64], shares: Scores, smoothing: float = 1e-6, tolerance: float = 1e-10, steps: int = 1000
+) -> Scores:
+    """Weights a of the rows whose combination minimises the shares-weighted sum of distances.
+
+        z = argmin_z sum_i s_i ||x_i - z||;   a_i <- s_i / max(nu, ||x_i - z||), normalised
+
+    Pillutla et al., Robust Aggregation for Federated Learning, arXiv 1912.13445, algorithm 2 (smoothed Weiszfeld).
+    Differs from the paper: run to convergence, on the Gram matrix; nu is relative to the median distance.
+
+    >>> square = np.array([[0., 0.], [0., 2.], [2., 0.], [2., 2.]]) - 1
+    >>> geometric_median(square @ square.T, np.full(4, .25)).round(6).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    weights = shares / shares.sum()
+    for _ in range(steps):
+        distances = distances_to(gram, weights)
+        floor = smoothing * float(np.median(distances))
+        if floor == 0.0:
+            floor = smoothing * float(distances.max())
+        if floor == 0.0:
+            return np.asarray(weights, dtype=np.float64)
+        new = shares / np.maximum(distances, floor)
+        new = new / new.sum()
+        moved = float(np.abs(new - weights).sum())
+        weights = new
+        if moved < tolerance:
+            break
+    return np.asarray(weights, dtype=np.float64)
+
+
+def squared_distances(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Squared distances between the rows, from their inner products about any point.
+
+        ||x_i - x_j||^2 = G_ii + G_jj - 2 G_ij
+
+    >>> squared_distances(np.diag([1.0, 4.0])).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    squares = np.diag(gram)[:, None] + np.diag(gram)[None, :] - 2 * gram
+    return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)
+
+
+def copy_leaders(squares: NDArray[np.float64], lengths: Scores, first: Mask) -> NDArray[np.int_]:
+    """For every row the row that it is a copy of, which is itself for most.
+
+        copies: ||x_i - x_j|| <= 0.02 min(||x_i||, ||x_j||)  and  <= m / 5,
+        m = median over i of the upper median over j != i of ||x_i - x_j||
+
+    Rows are taken in their order, those marked ``first`` before the others; one that is no copy of an earlier one leads
+    those that are copies of it. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are
+    alike: more than that agree of themselves, and are no copies. So may be a bare majority, which must therefore be
+    alike to 0.001.
+
+    >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 2.0], [6.0, 1.0], [6.0, 1.0]])
+    >>> squares = ((points[:, None] - points) ** 2).sum(axis=2)
+    >>> copy_leaders(squares, np.linalg.norm(points, axis=1), np.array([True, True, True, False, True])).tolist()
+    [0, 1, 2, 4, 4]
+    """
+    n = len(squares)
+    leaders = np.arange(n)
+    if n < 2:
+        return leaders
+    others = squares[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+    apart = np.median(np.quantile(others, 0.5, axis=1, method="higher"))
+    relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
+    near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
+    near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)
+    near &= 2 * near.sum(axis=1, keepdims=True) <= n + 1
+    free = np.ones(n, bool)
+    for i in np.argsort(~first, kind="stable"):
+        if free[i]:
+            leaders[near[i] & free] = i
+            leaders[i] = i
+            free &= leaders != i
+    return leaders
+
+
+def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosines of the angles between the rows, from their inner products; 0 with a row of length 0.
+
+    >>> cosines(np.array([[4.0, 2.0], [2.0, 1.0]])).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    lengths = np.sqrt(np.maximum(np.diag(products), 0.0))
+    scale = np.outer(lengths, lengths)
+    safe = np.where(scale > 0, scale, 1.0)
+    return np.asarray(np.where(scale > 0, np.clip(products / safe, -1.0, 1.0), 0.0), dtype=np.float64)

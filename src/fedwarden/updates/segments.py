@@ -1,0 +1,182 @@
+"""Whatever holds the numbers of some clients, as 1-D tensors over the same memory."""
+
+from __future__ import annotations
+
+import mmap
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of columns of all clients: one 1-D buffer each, or one (n, stop - start) array."""
+
+    start: int
+    stop: int
+    given: tuple[Tensor, ...] | Tensor
+    measured: bool
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def stack(self) -> Tensor | None:
+        """All rows as one array where they came as one."""
+        return self.given if isinstance(self.given, Tensor) else None
+
+    @cached_property
+    def rows(self) -> tuple[Tensor, ...]:
+        return self.given.unbind(0) if isinstance(self.given, Tensor) else self.given
+
+    @property
+    def in_place(self) -> bool:
+        """Whether kernels for contiguous float32 can read the rows where they lie."""
+        if isinstance(self.given, Tensor):
+            return self.given.dtype == torch.float32 and (self.given.stride(1) == 1 or self.stop - self.start == 1)
+        return all(row.dtype == torch.float32 and row.is_contiguous() for row in self.given)
+
+    @property
+    def addresses(self) -> NDArray[np.uint64]:
+        """Where the rows lie in memory."""
+        if isinstance(self.given, Tensor):
+            step = self.given.stride(0) * self.given.element_size()
+            return np.uint64(self.given.data_ptr()) + np.arange(len(self.given), dtype=np.uint64) * np.uint64(step)
+        return np.array([row.data_ptr() for row in self.given], dtype=np.uint64)
+
+
+class Plan(NamedTuple):
+    """Where kernels find the columns, and how these are shared out: in groups of so many, one thread's at a time."""
+
+    rows: NDArray[np.uint64]
+    """(segments, n): the address of each client's buffer."""
+    base: NDArray[np.uint64]
+    """(segments,): the address of what is subtracted there, 0 for nothing."""
+    measured: NDArray[np.bool_]
+    """(segments,): whether the columns enter distances."""
+    start: NDArray[np.int64]
+    """(segments + 1,): the columns at which the segments start, and where the last one ends."""
+    width: int
+    """Columns of a group, counted from column 0."""
+    first: int
+    """The first group."""
+    last: int
+    """The group after the last."""
+
+
+class Rows(Protocol):
+    """What a back end knows of the updates: where the rows lie, and how to read those that it cannot read in place."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def segments(self) -> tuple[Segment, ...]: ...
+    @property
+    def maps(self) -> tuple[mmap.mmap, ...]: ...
+
+    def plan(self, width: int) -> Plan | None: ...
+
+    def block(self, segment: Segment, start: int, stop: int) -> Tensor: ...
+
+
+def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:
+    """All columns of the segments in groups of ``width``.
+
+    >>> layers = Segment(8, 12, torch.zeros(2, 4), True), Segment(12, 20, torch.zeros(2, 8), False)
+    >>> found = plan(layers, None, width=5)
+    >>> found.start.tolist(), found.first, found.last
+    ([8, 12, 20], 1, 4)
+    """
+    none = np.zeros(len(segments), np.uint64)
+    start = np.array([*(segment.start for segment in segments), segments[-1].stop], dtype=np.int64)
+    return Plan(
+        rows=np.array([segment.addresses for segment in segments]),
+        base=none if base is None else (base.data_ptr() + 4 * start[:-1]).astype(np.uint64),
+        measured=np.array([segment.measured for segment in segments]),
+        start=start,
+        width=width,
+        first=segments[0].start // width,
+        last=-(-segments[-1].stop // width),
+    )
+
+
+def pieces(segments: Sequence[Segment], width: int, maps: Sequence[mmap.mmap]) -> Iterator[tuple[Segment, int, int]]:
+    """Column ranges in order; memory-mapped pages are given back once enough of them have been read."""
+    held = 0
+    for segment in segments:
+        for start in range(segment.start, segment.stop, width):
+            stop = min(start + width, segment.stop)
+            yield segment, start, stop
+            held += stop - start
+            if held >= most_columns(len(segment)):
+                give_back(maps)
+                held = 0
+
+
+def most_columns(n: int) -> int:
+    """How many columns of n memory-mapped rows may be read before their pages are given back."""
+    return RELEASE_BYTES // (4 * max(n, 1))
+
+
+def give_back(maps: Sequence[mmap.mmap]) -> None:
+    for pages in maps if hasattr(mmap, "MADV_DONTNEED") else ():
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def ranges(d: int, measured: Sequence[tuple[int, int]] | None, integer: bool) -> list[tuple[int, int, bool]]:
+    """Cut [0, d) into runs that are measured or not."""
+    if measured is None:
+        return [(0, d, not integer)]
+    cuts, at = [], 0
+    for a, b in sorted(measured):
+        if not at <= a <= b <= d:
+            raise ValueError(f"measured ranges must be disjoint and inside [0, {d}); got ({a}, {b})")
+        cuts += [(at, a, False), (a, b, True)]
+        at = b
+    return [(a, b, m) for a, b, m in [*cuts, (at, d, False)] if b > a]
+
+
+def shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -> list[tuple[int, int]] | None:
+    """The part of the measured ranges inside one layer, counted from its start."""
+    if measured is None:
+        return None
+    inside = [(max(a - start, 0), min(b - start, size)) for a, b in measured]
+    return [(a, b) for a, b in inside if a < b]
+
+
+def layers(client: Any, maps: dict[int, mmap.mmap]) -> list[Tensor]:
+    """One client's layers as 1-D tensors over its own buffers."""
+    whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
+    found = [tensor(layer, maps) for layer in ([client] if whole else client)]
+    return [layer if layer.ndim == 1 else layer.reshape(-1) for layer in found]  # a view costs a microsecond
+
+
+def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
+    """A tensor over the same memory; the memory map behind it, if any, is added to ``maps``."""
+    if isinstance(array, Tensor):
+        if array.is_complex():
+            raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
+        return array.detach() if array.requires_grad else array
+    array = np.asanyarray(array)
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        raise ValueError(f"updates must be real numbers; got dtype {array.dtype}")
+    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))  # torch reads neither in place
+    pages = getattr(array, "_mmap", None)
+    if pages is not None and array.mode != "c":  # giving back private pages would lose what was written to them
+        maps[id(pages)] = pages
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
+        tensor: Tensor = torch.as_tensor(np.asarray(array))
+        return tensor

@@ -1,0 +1,488 @@
+"""The updates of one round as a fold over column blocks: n clients, d parameters, never an n x d copy.
+
+Rows stay in the buffers they arrived in: one stacked tensor, a list of layers per client, or memory-mapped files.
+Every statistic reads them once, block by block, and what several stages need (norms, distances to the mean, the
+weighted sum, the Gram matrix) is read once and kept.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.stats import Mask, Scores
+from . import cpu as fused
+from .ranks import far_off, median, nearest_mean, ranked_mean
+from .segments import Plan, Segment, layers, pieces, plan, ranges, shifted, tensor
+
+BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
+KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
+LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
+ARRAYS = (np.ndarray, Tensor)
+T = TypeVar("T")
+FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
+CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one read of the updates tells: everything that PID-MADE with a mean centroid needs.
+
+    ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
+    ``sq_distances`` over the measured ones.
+    """
+
+    sq_norms: Scores
+    sq_lengths: Scores
+    sq_distances: Scores
+    total: Tensor
+    shares: Scores
+
+    @property
+    def finite(self) -> Mask:
+        """Rows without NaN or Inf whose norm is at most ``LARGEST``, so that no later sum of squares overflows."""
+        return np.asarray(self.sq_norms <= LARGEST**2)
+
+    @property
+    def all_finite(self) -> bool:
+        return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
+
+
+class Updates:
+    """The rows of n clients, read as blocks (n, b) of one floating type.
+
+    It is that of ``base``, the global model; without one, float64 where every client sent float64, else float32. No
+    single client decides it.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        base: Tensor | None = None,
+        maps: Sequence[mmap.mmap] = (),
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if not segments:
+            raise ValueError("updates need at least one layer; got none")
+        self.segments = tuple(segments)
+        self.n = len(segments[0])
+        self.d = segments[-1].stop
+        given = [t for s in segments for t in ((s.given,) if isinstance(s.given, Tensor) else s.given)]
+        self.device = given[0].device if given else torch.device("cpu")
+        types = {t.dtype for t in given if t.dtype.is_floating_point} if base is None else {base.dtype}
+        self.dtype = dtype or (torch.float64 if types == {torch.float64} else torch.float32)
+        if base is not None and base.numel() != self.d:
+            raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
+        self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
+        self._suited = self.dtype == torch.float32 and self.device.type == "cpu"
+        self.maps = tuple(maps)
+        self._survey: tuple[bytes, Survey] | None = None
+        self._sq_lengths: Scores | None = None
+        self._gram: NDArray[np.float64] | None = None
+        self._plans: dict[int, Plan | None] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        base: Tensor | None = None,
+        measured: Sequence[tuple[int, int]] | None = None,
+    ) -> Updates:
+        """Wrap an (n, d) tensor or array, a list of clients (each a flat array or a list of layer arrays), or Updates.
+
+        ``base`` is subtracted from every row as it is read: give the round's global parameters when the rows are
+        whole models. ``measured`` lists the column ranges that enter distances; by default all but integer layers.
+        """
+        if isinstance(rows, Updates):
+            return rows
+        maps: dict[int, mmap.mmap] = {}
+        if isinstance(rows, ARRAYS):
+            if rows.ndim != 2:
+                raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
+            stack = tensor(rows, maps)
+            n, d = stack.shape
+            if not n:
+                return cls.empty(d)
+            runs = ranges(d, measured, not stack.dtype.is_floating_point)
+            segments = [Segment(a, b, stack if b - a == d else stack[:, a:b], m) for a, b, m in runs]
+            return cls(segments, base, list(maps.values()))
+        clients = [layers(client, maps) for client in rows]
+        if not clients:
+            raise ValueError("updates need at least one client; use Updates.empty(d) for none")
+        shapes = [tuple(layer.numel() for layer in client) for client in clients]
+        if len(set(shapes)) > 1:
+            odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
+            raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
+        if measured is not None:
+            ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
+        segments, start = [], 0
+        for layer in zip(*clients, strict=True):
+            integer, size = any(not row.dtype.is_floating_point for row in layer), layer[0].numel()
+            for a, b, m in ranges(size, shifted(measured, start, size), integer):
+                part = layer if b - a == size else tuple(row[a:b] for row in layer)
+                segments.append(Segment(start + a, start + b, part, m))
+            start += size
+        return cls(segments, base, list(maps.values()))
+
+    @classmethod
+    def open(cls, paths: Sequence[str | os.PathLike[str]], base: Tensor | None = None) -> Updates:
+        """Wrap one .npy file per client, read through memory maps and never held in memory as a whole."""
+        rows = []
+        for path in paths:
+            if not Path(path).is_file():
+                raise FileNotFoundError(f"no update file at {path}; expected one .npy file per client")
+            rows.append(np.load(path, mmap_mode="r", allow_pickle=False))
+        return cls.of(rows, base)
+
+    @classmethod
+    def empty(cls, d: int) -> Updates:
+        """No clients of d parameters each: a round in which nobody answered."""
+        return cls([Segment(0, d, torch.empty(0, d), True)])
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        return f"Updates(n={self.n}, d={self.d}, dtype={self.dtype}, device={self.device})"
+
+    def select(self, index: Sequence[int] | NDArray[np.int_]) -> Updates:
+        """The same columns of fewer clients; shares the buffers."""
+        keep = [int(i) for i in index]
+        if keep == list(range(self.n)):
+            return self
+        if not keep:
+            return Updates.empty(self.d)
+        fewer = self._only(keep)
+        fewer._sq_lengths = None if self._sq_lengths is None else self._sq_lengths[keep]
+        fewer._gram = None if self._gram is None else self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
+        return fewer
+
+    def agreed(self, reference: Mask) -> tuple[Tensor, Scores]:
+        """The median of the reference rows in the columns that are not measured, and each row's share far off from it.
+
+        Nothing else looks at those columns, and a client could send any variance in them: only a majority moves a
+        median.
+        """
+        loose = [self.block(s, s.start, s.stop) for s in self.segments if not s.measured]
+        if not loose or not reference.any():
+            return torch.empty(0, dtype=self.dtype, device=self.device), np.zeros(self.n)
+        block = torch.cat(loose, dim=1)
+        usual = block[torch.from_numpy(reference).to(self.device)]
+        far = far_off(block, usual, FAR_OFF).double().mean(dim=1)
+        return median(usual), np.asarray(far.cpu().numpy(), dtype=np.float64)
+
+    def mixed(self, matrix: NDArray[np.float64]) -> Updates:
+        """Rows that are combinations of these rows, one per row of the matrix, formed block by block as they are read.
+
+        y_i = sum_j matrix_ij x_j
+        """
+        return Mixed(self, matrix)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is costly to make of these rows: made when it is first asked for, and kept with them."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
+
+    def blocks(self, measured_only: bool = False) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield (start, stop, block) with block (n, stop - start); a block is only valid until the next one."""
+        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
+            if segment.measured or not measured_only:
+                yield start, stop, self.block(segment, start, stop)
+
+    def types(self) -> list[set[torch.dtype]]:
+        """The floating types in which each row arrived."""
+        floating = [s for s in self.segments if not isinstance(s.given, Tensor)]
+        shared = {s.given.dtype for s in self.segments if isinstance(s.given, Tensor)}
+        rows = [shared | {s.rows[i].dtype for s in floating} for i in range(self.n)]
+        return [{dtype for dtype in row if dtype.is_floating_point} for row in rows]
+
+    def sent(self, i: int) -> list[Tensor]:
+        """Row i as it arrived, the base not taken off: in one piece where the rows are one array, else by segment."""
+        return [segment.rows[i] for segment in self.segments] if self.array is None else [self.array[i]]
+
+    @cached_property
+    def array(self) -> Tensor | None:
+        """The (n, d) array as it arrived, the base not taken off, where the rows came as one."""
+        first = self.segments[0].stack
+        if first is None:
+            return None
+        step = first.stride(1) * first.element_size()
+        places = [None if s.stack is None else s.stack.data_ptr() - s.start * step for s in self.segments]
+        whole = set(places) == {first.data_ptr() - self.segments[0].start * step}  # rather than replaced in part
+        return first.as_strided((self.n, self.d), first.stride()) if whole else None
+
+    def survey(self, trusted: Mask | None = None, shares: Scores | None = None, spread: bool = True) -> Survey:
+        """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.
+
+            mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
+
+        By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
+        which saves a second look at each block. The last survey is kept.
+        """
+        centre = _even(self.n) if trusted is None else _mean_of(np.asarray(trusted, bool))
+        share = centre if shares is None else np.asarray(shares, np.float64)
+        key = bytes([spread]) + centre.tobytes() + share.tobytes()
+        if self._survey is None or self._survey[0] != key:
+            self._survey = None  # frees its sum before the next one is made
+            fold = fused.survey if self._compiled() else Updates._survey_blocks
+            self._survey = key, Survey(*fold(self, centre, share, spread), share)
+            self._sq_lengths = self._survey[1].sq_lengths
+        return self._survey[1]
+
+    def distances(self, centre: Callable[[Tensor], Tensor]) -> Scores:
+        """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
+        squares = torch.zeros(self.n, dtype=torch.float64, device=self.device)
+        for _, _, block in self.blocks(measured_only=True):
+            squares += _squares(block - centre(block))
+        return np.asarray(squares.sqrt().cpu().numpy(), dtype=np.float64)
+
+    @property
+    def measured(self) -> list[tuple[int, int]]:
+        """The column ranges that enter distances."""
+        return [(s.start, s.stop) for s in self.segments if s.measured]
+
+    @property
+    def buffers(self) -> list[tuple[int, int]]:
+        """The column ranges that do not."""
+        return [(s.start, s.stop) for s in self.segments if not s.measured]
+
+    def lengths(self) -> Scores:
+        """The norm of every row over the measured columns."""
+        squares = self.survey(spread=False).sq_lengths if self._sq_lengths is None else self._sq_lengths
+        return np.asarray(np.sqrt(squares), dtype=np.float64)
+
+    def columns(
+        self, reduce: Callable[[Tensor], Tensor], unmeasured: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """What a function (n, b) -> (b,) makes of each block of columns, as one (d,) tensor.
+
+        Columns that are not measured (counters and running statistics) get a function of their own where one is given.
+        """
+        out = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
+            function = reduce if segment.measured or unmeasured is None else unmeasured
+            out[start:stop] = function(self.block(segment, start, stop))
+        return out
+
+    def sample(self, columns: NDArray[np.int64]) -> Tensor:
+        """The (n, k) entries of the rows in k columns, which are given in ascending order."""
+        parts = [torch.empty(self.n, 0, dtype=self.dtype, device=self.device)]
+        for segment in self.segments:
+            inside = columns[(columns >= segment.start) & (columns < segment.stop)]
+            parts += [self.block(segment, int(c), int(c) + 1) for c in inside]
+        return torch.cat(parts, dim=1)
+
+    def ranked_mean(self, low: int, high: int) -> Tensor:
+        """In each column, the mean of the values of rank low to high - 1, counted from 0."""
+        if self._compiled():
+            return fused.ranked_mean(self, low, high)
+        return self.columns(lambda block: ranked_mean(block, low, high))
+
+    def nearest_mean(self, keep: int) -> Tensor:
+        """In each column, the mean of the ``keep`` values closest to the median."""
+        if self._compiled():
+            return fused.nearest_mean(self, keep)
+        return self.columns(lambda block: nearest_mean(block, keep))
+
+    def dots(self, vector: Tensor) -> Scores:
+        """The inner product of every row with a (d,) vector over the measured columns."""
+        v = vector.detach().reshape(-1).to(self.device, self.dtype)
+        total = torch.zeros(self.n, dtype=torch.float64, device=self.device)
+        for start, stop, block in self.blocks(measured_only=True):
+            total += (block @ v[start:stop]).double()
+        return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+    def gram(self) -> NDArray[np.float64]:
+        """The (n, n) inner products of the rows about one of them, accumulated in float64; kept.
+
+        About a row of median norm, the differences of clients that nearly agree stay exact, and a huge row spoils no
+        product but its own: squared distances are G_ii + G_jj - 2 G_ij.
+        """
+        return self._products()[: self.n, : self.n]
+
+    def inner_products(self) -> NDArray[np.float64]:
+        """The (n, n) inner products x_i . x_j, from the same read as :meth:`gram`."""
+        g = self._products()
+        n = self.n
+        return np.asarray(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n], dtype=np.float64)
+
+    def weighted_sum(self, weights: Scores) -> Tensor:
+        """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
+
+        When a survey has read the same sum but for a few rows, only those rows are read again, unless they are so
+        large that taking them out would cost the digits of the rest. That survey's sum becomes the result, and the
+        survey is used up: no second vector of size d is made.
+        """
+        w = np.asarray(weights, np.float64)
+        if w.shape != (self.n,):
+            raise ValueError(f"one weight per client; got {w.shape} for n={self.n}")
+        survey = self._survey[1] if self._survey else None
+        if survey is not None and survey.all_finite and w.tobytes() == survey.shares.tobytes():
+            self._survey = None
+            return survey.total
+        if survey is not None and (change := _correction(w, survey)) is not None:
+            (scale, delta), self._survey = change, None
+            return self._accumulate(delta, scale, survey.total)
+        return self._accumulate(w, 0.0, torch.empty(self.d, dtype=self.dtype, device=self.device))
+
+    def _width(self) -> int:
+        width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
+        return max(1024, width // 1024 * 1024)
+
+    def block(self, segment: Segment, start: int, stop: int) -> Tensor:
+        """Columns [start, stop) of one segment, the base taken off."""
+        a, b = start - segment.start, stop - segment.start
+        if segment.stack is not None:
+            block = segment.stack[:, a:b].to(self.dtype)
+        else:
+            block = torch.empty(self.n, b - a, dtype=self.dtype, device=self.device)
+            for target, row in zip(block, segment.rows, strict=True):
+                target.copy_(row[a:b])
+        return block if self.base is None else block - self.base[start:stop]
+
+    def _survey_blocks(self, centre: Scores, shares: Scores, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
+        c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
+        norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
+        total = torch.empty(self.d, dtype=self.dtype, device=self.device)
+        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
+            block = self.block(segment, start, stop)
+            total[start:stop] = s @ block
+            squares = _squares(block)
+            norms += squares
+            if segment.measured:
+                lengths += squares
+            if segment.measured and spread:
+                distances += _squares(block - c @ block)
+        return norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total
+
+    def _only(self, keep: list[int]) -> Updates:
+        return Updates(
+            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), s.measured) for s in self.segments],
+            self.base,
+            self.maps,
+            self.dtype,
+        )
+
+    def _products(self) -> NDArray[np.float64]:
+        """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
+        if self._gram is None:
+            origin = int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
+            self._gram = fused.gram(self, origin) if self._compiled() else self._gram_blocks(origin)
+        return self._gram
+
+    def _gram_blocks(self, origin: int) -> NDArray[np.float64]:
+        total = torch.zeros(self.n + 1, self.n + 1, dtype=torch.float64, device=self.device)
+        for _, _, block in self.blocks(measured_only=True):
+            centred = torch.cat([block, torch.zeros_like(block[:1])]).sub_(block[origin])
+            total += (centred @ centred.T).double()
+        return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+    def _compiled(self) -> bool:
+        """Whether the compiled kernels pay: float32 on the CPU, and enough of it."""
+        return self._suited and self.n * self.d >= KERNEL_SIZE and fused.kernels() is not None
+
+    def plan(self, width: int) -> Plan | None:
+        """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
+        if width not in self._plans:
+            in_place = all(segment.in_place for segment in self.segments)
+            self._plans[width] = plan(self.segments, self.base, width) if in_place else None
+        return self._plans[width]
+
+    def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
+        """scale * out + sum_i weights_i x_i, written to out; rows of weight 0 are never read, nor out at scale 0."""
+        keep = np.flatnonzero(weights)
+        if not len(keep):
+            return out if scale == 1.0 else out.mul_(scale) if scale else out.zero_()
+        rows = self.select(keep)
+        if not self._compiled():
+            w = torch.as_tensor(weights[keep]).to(self.device, self.dtype)
+            for start, stop, block in rows.blocks():
+                part = out[start:stop]
+                part.copy_(w @ block + part * scale if scale else w @ block)
+            return out
+        fused.accumulate(rows, weights[keep], scale, out)
+        return out
+
+
+class Mixed(Updates):
+    """Rows that are combinations of other rows; see :meth:`Updates.mixed`."""
+
+    def __init__(self, source: Updates, matrix: NDArray[np.float64]) -> None:
+        if matrix.ndim != 2 or matrix.shape[1] != source.n:
+            raise ValueError(f"mixing needs rows of {source.n} weights; got shape {matrix.shape}")
+        super().__init__(source.segments, source.base, source.maps, source.dtype)
+        self.n, self.source, self.matrix = len(matrix), source, np.asarray(matrix, np.float64)
+        self._factors = torch.as_tensor(self.matrix).to(self.device, self.dtype)
+
+    def _only(self, keep: list[int]) -> Updates:
+        return Mixed(self.source, self.matrix[keep])
+
+    def block(self, segment: Segment, start: int, stop: int) -> Tensor:
+        return self._factors @ self.source.block(segment, start, stop)
+
+    def sent(self, i: int) -> list[Tensor]:
+        """Row i with the base put back, one piece per segment."""
+        row = self._only([i])
+        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
+        if self.base is None:
+            return parts
+        return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]
+
+    @cached_property
+    def array(self) -> Tensor | None:
+        return None
+
+    def _products(self) -> NDArray[np.float64]:
+        full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)
+        full[: self.n] = np.column_stack([self.matrix, 1 - self.matrix.sum(axis=1)])  # the rest is the zero vector
+        return np.asarray(full @ self.source._products() @ full.T, dtype=np.float64)
+
+    def weighted_sum(self, weights: Scores) -> Tensor:
+        return self.source.weighted_sum(self.matrix.T @ np.asarray(weights, np.float64))
+
+    def plan(self, width: int) -> Plan | None:
+        return None
+
+
+@cache
+def _even(n: int) -> Scores:
+    """The weights of the mean of all."""
+    return _mean_of(np.ones(n, bool))
+
+
+def _mean_of(mask: Mask) -> Scores:
+    return mask / max(int(mask.sum()), 1)
+
+
+def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
+    """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
+    counted = (survey.shares > 0) & (weights > 0)
+    if not counted.any():
+        return None
+    scale = float(np.median(weights[counted] / survey.shares[counted]))
+    delta = weights - scale * survey.shares
+    delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
+    changed = delta != 0
+    mass = survey.shares * np.sqrt(survey.sq_norms)
+    if 2 * changed.sum() > counted.sum() or not mass[changed].sum() <= CANCELLATION * mass[~changed].sum():
+        return None
+    return scale, delta
+
+
+def _squares(block: Tensor) -> Tensor:
+    """Squared norm of each row, in float64."""
+    norms: Tensor = torch.linalg.vector_norm(block, dim=1)
+    return norms.double().square()

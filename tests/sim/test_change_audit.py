@@ -1,0 +1,155 @@
+"""A planned change: who is asked, what it is compared with, and verdicts on planted evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.types import Observation
+from fedwarden.sim.branches import Branch
+from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, Answer, answer, exchanged, load_plan, sources_of
+
+TOML = """
+rounds = 7
+[data]
+clients = 3
+reserve = 700
+partition = {name = "parity", size = 60}
+[model]
+name = "mlp"
+hidden = [8]
+[train]
+optimizer = "adam"
+lr = 0.005
+group = 1
+[guard]
+preset = "none"
+[audit]
+client = 1
+start = 6
+seeds = 4
+probe = 30
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def made(*settings):
+        (tmp_path / "plan.toml").write_text(TOML)
+        return load_plan(tmp_path / "plan.toml", settings)
+
+    return made
+
+
+def test_all_but_the_planned_client_look_on(plan):
+    assert plan().observers == ("0", "2")
+    assert plan("audit.client=0").observers == ("1", "2")
+    assert plan().scenario.train.workers == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [
+        ("{name = 'label_shift', even = 0.7, exchange = 0.0}", 0.2),
+        ("{name = 'label_shift', even = 0.7}", 1.0),
+        ("{name = 'fresh_samples', exchange = 0.25}", 0.25),
+        ("{name = 'label_flip', fraction = 0.5}", 0.5),
+    ],
+)
+def test_how_many_samples_a_change_touches(plan, change, share):
+    assert exchanged(plan(f"audit.change={change}", "audit.ramp=3")) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("audit.client=3", "audit.client = 3 needs others to look on; there are 3 clients"),
+        ("audit.start=9", "audit.start = 9 lies after the last round; rounds = 7"),
+        ("audit.change=gaussian", "'gaussian' does not change data"),
+        ("audit.change=label_shfit", "did you mean 'label_shift'"),
+        ("audit.chnage=label_shift", "unknown key 'chnage'.*'change'"),
+        ("audit.seeds=2", "audit.seeds|seeds: .* greater than or equal to 4"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(plan, setting, message):
+    with pytest.raises(ConfigError, match=message):
+        plan(setting)
+
+
+def test_a_file_without_a_plan_is_refused(tmp_path):
+    (tmp_path / "run.toml").write_text("rounds = 3")
+    with pytest.raises(ConfigError, match=r"no table \[audit\]"):
+        load_plan(tmp_path / "run.toml")
+
+
+def test_a_change_that_changes_nothing_is_refused(plan):
+    with pytest.raises(ConfigError, match="changes nothing of client 1's data"):
+        answer(plan("audit.change={name = 'label_flip', fraction = 0.0}"))
+
+
+def test_too_small_a_reserve_is_named(plan):
+    with pytest.raises(ConfigError, match=r"raise data\.reserve"):
+        answer(plan("data.reserve=100"))
+
+
+def branch(rng, size, client_sees=True):
+    """Two rounds of two sources: one that moves by ``size`` for client 0 alone, and one that is noise."""
+
+    def seen(client):
+        moved = size if client == "0" else 0.0
+        for t in (6, 7):
+            parts = {"0": 9.0 * (size > 0), "1": 0.0}
+            yield Observation(t, "outputs", "mean_logits", "", 1.0, 1.0, moved + rng.normal(0, 0.1), 0.1, False, parts)
+            yield Observation(t, "weights", "cosine", "", 1 + rng.normal(0, 0.1), 1.0, 0.0, 0.1, False)
+
+    return Branch({client: list(seen(client)) for client in ("0", "2")}, {6: 0.9, 7: 0.9})
+
+
+def test_verdicts_follow_what_was_planted(plan):
+    rng = np.random.default_rng(0)
+    runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(10)]
+    logits, weights = sources_of(runs, plan())
+    assert (logits.metric, weights.metric) == ("mean_logits", "cosine")
+    assert logits.sees == {"0": "the shift", "2": "nothing"}
+    assert logits.first == {"0": 6, "2": None}
+    assert logits.moved == {"0": 9.0}
+    assert set(weights.sees.values()) == {"nothing"}
+    assert logits.verdicts["0"][FRESH].auroc == 1.0
+
+
+def test_new_samples_are_not_taken_for_the_change(plan):
+    rng = np.random.default_rng(0)
+    runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 5.0)} for _ in range(10)]
+    logits, _ = sources_of(runs, plan())
+    assert logits.sees == {"0": "new samples", "2": "nothing"}
+    assert logits.first == {"0": None, "2": None}
+
+
+def test_a_source_without_numbers_is_left_out(plan):
+    rng = np.random.default_rng(0)
+    runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(4)]
+    seen = runs[2][STILL].seen["2"]
+    seen[:] = [replace(o, expected=np.nan) if o.metric == "cosine" else o for o in seen]
+    assert [s.metric for s in sources_of(runs, plan())] == ["mean_logits"]
+
+
+def test_a_small_federation_is_answered_for(plan):
+    rounds = []
+    found = answer(plan("audit.change={name = 'label_shift', even = 1.0, exchange = 0.0}"), lambda *r: rounds.append(r))
+    assert found.exchanged == 0.5
+    assert len(rounds) == 4 * (5 + 4 * 2)  # seeds x (rounds before the change, then four branches of two)
+    assert all(set(s.verdicts) == {"0", "2"} and len(s.verdicts["0"]) == 3 for s in found.sources)
+    assert 0 < found.accuracy[STILL] <= 1
+
+
+def test_an_answer_shows_itself(plan):
+    rng = np.random.default_rng(0)
+    runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(10)]
+    found = Answer(plan(), 0.5, tuple(sources_of(runs, plan())), {STILL: 0.9, CHANGE: 0.9})
+    assert list(found.verdicts()) == ["outputs, mean logits", "weights, cosine"]  # the best first
+    assert found.verdicts()["outputs, mean logits"][FRESH].auroc == 1.0  # of two observers the better
+    assert "The change shows to 1 of 2 clients" in found._repr_html_()
+    assert [t.name for t in found.plot().data] == [f"against {STILL}", f"against {FRESH}"]

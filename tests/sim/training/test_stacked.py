@@ -1,0 +1,236 @@
+"""Stacked layers against torch's own, client by client: values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fedwarden.models.layout import Layout
+from fedwarden.sim.training.stacked import (
+    Noise,
+    Stacked,
+    dropout,
+    flatten,
+    keep_mask,
+    loss_gradient,
+    max_pool,
+    pad,
+    relu,
+    sigmoid,
+    tanh,
+    unfold,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small products on many threads are slow where the cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def plain(images):
+    """(c, h, w, b) of one client as the (b, c, h, w) of torch."""
+    return images.movedim(-1, 0)
+
+
+def assert_layer(layer, reference, x):
+    """A layer without parameters of all clients against torch's own of each: values, and gradients at the input."""
+    theirs = x.clone().requires_grad_()
+    want = torch.stack([reference(plain(images)).movedim(0, -1) for images in theirs])
+    got, pull = layer(x, Noise([]))
+    want = want.reshape(got.shape)
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    upstream = randn(*got.shape, seed=9)
+    (gradient,) = torch.autograd.grad(want, theirs, upstream)
+    torch.testing.assert_close(pull(upstream), gradient, rtol=1e-9, atol=1e-9)
+
+
+def assert_model(model, x):
+    """A model of all clients against the model of each: logits, and gradients of every parameter."""
+    layout, stacked = Layout.of(model), Stacked.of(model)
+    assert stacked is not None
+    weights = [randn(len(x), *shape, seed=i).requires_grad_() for i, shape in enumerate(layout.shapes)]
+    want = torch.stack(
+        [
+            torch.func.functional_call(model, dict(zip(layout.names, own, strict=True)), plain(images)).movedim(0, -1)
+            for images, *own in zip(x, *weights, strict=True)
+        ]
+    )
+    got, back = stacked(x, [w.detach() for w in weights], Noise([]))
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    upstream = randn(*got.shape, seed=9)
+    found = [part for left, right in back(upstream) for part in (left @ right.mT, left.sum(dim=2))]
+    for ours, theirs in zip(found, torch.autograd.grad(want, weights, upstream), strict=True):
+        torch.testing.assert_close(ours.reshape(theirs.shape), theirs, rtol=1e-9, atol=1e-9)
+
+
+GEOMETRIES = [((1, 5, 5), (2, 5, 5)), ((3, 7, 6), (2, 3, 2)), ((2, 4, 9), (1, 1, 4)), ((1, 1, 3), (1, 1, 1))]
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
+def test_convolution(clients, image, kernel):
+    """Behind another one, so that the gradient at its input matters too."""
+    outputs, *window = kernel
+    model = nn.Sequential(nn.Conv2d(image[0], image[0], 1), nn.Conv2d(image[0], outputs, window)).double()
+    assert_model(model, randn(clients, *image, 4, seed=1))
+
+
+@pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
+def test_windows(image, kernel):
+    assert_layer(unfold(*kernel[1:]), lambda x: F.unfold(x, kernel[1:]), randn(2, *image, 4))
+
+
+def test_windows_of_a_view():
+    """Features arrive with the batch moved to the end, not contiguous."""
+    assert_layer(unfold(3, 2), lambda x: F.unfold(x, (3, 2)), randn(2, 4, 3, 6, 5).movedim(1, -1))
+
+
+@pytest.mark.parametrize("size", [(2, 2), (4, 6), (5, 4), (4, 7), (5, 7), (3, 2)])
+def test_max_pooling(size):
+    assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), randn(2, 3, *size, 4))
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+@pytest.mark.parametrize("size", [(4, 4), (5, 7)])
+def test_max_pooling_of_ties(values, size):
+    """Constant images and images of a few values: the gradient goes where torch's goes."""
+    x = torch.randint(values, (2, 2, *size, 8), generator=torch.Generator().manual_seed(0)).to(torch.float64)
+    assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), x)
+
+
+def test_among_equal_values_the_first_gets_the_gradient():
+    _, pull = max_pool(torch.ones(1, 1, 2, 2, 1), Noise([]))
+    assert pull(torch.ones(1, 1, 1, 1, 1)).flatten().tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "reference"),
+    [
+        (relu, F.relu), (tanh, torch.tanh), (sigmoid, torch.sigmoid), (flatten, lambda x: x.flatten(1)),
+        (pad(2, 1), lambda x: F.pad(x, (1, 1, 2, 2))),
+    ],
+)  # fmt: skip
+def test_layers_without_parameters(layer, reference):
+    assert_layer(layer, reference, randn(2, 3, 4, 5, 6).round())  # some exact zeros
+
+
+def test_dropout_masks_values_and_gradients_alike():
+    x = randn(2, 3, 5, 4, dtype=torch.float32)
+    y, pull = dropout(0.5)(x, Noise([torch.Generator().manual_seed(i) for i in range(2)]))
+    assert 0 < (y == 0).double().mean() < 1
+    assert torch.equal(pull(x), y)
+
+
+def test_the_gradient_of_the_loss():
+    logits = (100 * randn(3, 5, 4)).requires_grad_()
+    labels, weight = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(0)), randn(3, 4, seed=1).relu()
+    assert (weight == 0).any()  # as padding has
+    (want,) = torch.autograd.grad((F.cross_entropy(logits, labels, reduction="none") * weight).sum(), logits)
+    torch.testing.assert_close(loss_gradient(logits.detach(), labels, weight), want, rtol=1e-9, atol=1e-9)
+
+
+MODELS = {
+    "padded": nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4)),
+    "uneven padding": nn.Sequential(nn.Conv2d(2, 3, 3, padding=(2, 0)), nn.Sigmoid(), nn.Flatten(), nn.Linear(63, 4)),
+    "relu before pooling": nn.Sequential(
+        nn.Conv2d(2, 3, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4)
+    ),
+    "padding inside": nn.Sequential(
+        nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 4)
+    ),
+    "activations at both ends": nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(50, 4), nn.Tanh(), nn.ReLU()),
+    "nothing": nn.Sequential(nn.Identity(), nn.Dropout(0.0), nn.Flatten(), nn.Linear(50, 4)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_many_clients_is_the_model_of_each(name):
+    assert_model(MODELS[name].double(), randn(3, 6, 2, 5, 5, seed=4).movedim(1, -1))  # 3 clients, 6 images of 2x5x5
+
+
+def test_a_linear_layer_over_images_is_refused():
+    stacked = Stacked.of(nn.Sequential(nn.Linear(3, 2)))
+    with pytest.raises(ValueError, match="flat features; got 3 axes"):
+        stacked(randn(1, 3, 3, 3, 4), [randn(1, 2, 3), randn(1, 2)], Noise([]))
+
+
+class Scaled(nn.Linear):
+    """A layer of the user's own that happens to be a Linear."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Backwards(nn.Sequential):
+    """A Sequential of the user's own with another order of its layers."""
+
+    def forward(self, x):
+        for layer in reversed(self):
+            x = layer(x)
+        return x
+
+
+LINEAR = nn.Linear(4, 4)
+
+
+WITHOUT = {
+    "not sequential": nn.Linear(3, 2),
+    "no bias": nn.Sequential(nn.Linear(3, 2, bias=False)),
+    "stride": nn.Sequential(nn.Conv2d(1, 1, 3, stride=2)),
+    "dilation": nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)),
+    "groups": nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
+    "no bias in a convolution": nn.Sequential(nn.Conv2d(1, 1, 3, bias=False)),
+    "padding by name": nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")),
+    "circular padding": nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")),
+    "pooling of 3": nn.Sequential(nn.MaxPool2d(3)),
+    "pooling with stride": nn.Sequential(nn.MaxPool2d(2, stride=1)),
+    "pooling with padding": nn.Sequential(nn.MaxPool2d(2, padding=1)),
+    "pooling rounded up": nn.Sequential(nn.MaxPool2d(2, ceil_mode=True)),
+    "pooling with dilation": nn.Sequential(nn.MaxPool2d(2, dilation=2)),
+    "flatten some": nn.Sequential(nn.Flatten(2)),
+    "batch norm": nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
+    "layer norm": nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)),
+    "nested": nn.Sequential(nn.Sequential(nn.Linear(3, 3))),
+    "a subclass of a layer": nn.Sequential(Scaled(3, 2)),
+    "a subclass of Sequential": Backwards(nn.Tanh(), nn.Linear(3, 3)),
+    "a layer used twice": nn.Sequential(LINEAR, nn.Tanh(), LINEAR),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_what_has_no_stacked_form_says_so(name):
+    assert Stacked.of(WITHOUT[name]) is None
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_keeps_the_mean(p):
+    mask = keep_mask(torch.rand(200, 500, generator=torch.Generator().manual_seed(0)), p)
+    kept = (mask > 0).double().mean().item()
+    assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / mask.numel()) ** 0.5)  # five standard errors
+    assert mask.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
+
+
+def test_dropout_of_everything_leaves_nothing():
+    """As nn.Dropout(1.0) does."""
+    assert not keep_mask(torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), 1.0).any()
+
+
+def test_a_clients_masks_do_not_depend_on_its_group():
+    def masks(seeds):
+        noise = Noise([torch.Generator().manual_seed(s) for s in seeds])
+        return [noise.keep(len(seeds), 7, 4, 0.5, torch.device("cpu")) for _ in range(3)]
+
+    together, alone = masks([1, 2, 3]), masks([2])
+    for a, b in zip(together, alone, strict=True):
+        assert a.shape == (3, 7, 4)
+        assert torch.equal(a[1], b[0])

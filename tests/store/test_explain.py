@@ -1,0 +1,94 @@
+"""Verdicts in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.store.explain import explain
+
+IDS = ("ann", "bob", "cy", "dee", "eve")
+CALM = np.array([1.0, 1.1, 0.9, 1.0, 1.1])
+
+
+def watch(name, signal, flagged=(), parts=None, words=None):
+    flags = np.isin(np.arange(len(signal)), flagged)
+    return WatchRecord(name, signal, signal, 9.0, flags, None, parts or {}, words or f"its {name} is odd")
+
+
+def record(*watches, flagged=None):
+    found = np.any([w.flagged for w in watches], axis=0) if flagged is None else np.isin(np.arange(5), flagged)
+    return RoundRecord(1, IDS, np.ones(5), np.ones(5), watches, found)
+
+
+def test_nobody_flagged_nothing_said():
+    assert explain(record(watch("distance", CALM))) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (9.0, "8 MADs above"),  # the median is 1, every other deviation 1: (9 - 1) / 1
+        (-6.0, "7 MADs below"),
+        (1e9, "999 MADs above"),
+    ],
+)
+def test_how_far_out_in_median_deviations(value, words):
+    signal = np.array([0.0, 1.0, 2.0, 1.0, value, 0.0, 2.0])
+    told = explain(
+        RoundRecord(
+            1, tuple("abcdefg"), np.ones(7), np.ones(7), (watch("distance", signal, [4]),), np.arange(7) == 4
+        )
+    )  # fmt: skip
+    assert told == {"e": f"its distance is odd (distance {value:.3g}, limit 9, {words} the median)"}
+
+
+def test_evidence_of_many_rounds_is_told_as_such():
+    """What carries the verdict need not stand out in this round."""
+    told = explain(record(watch("distance", CALM, [1])))
+    assert told == {"bob": "its distance is odd (distance 1.1, limit 9, gathered over rounds)"}
+
+
+def test_several_clients_and_several_watches():
+    far, farther = np.array([1.0, 1.1, 0.9, 1.0, 9.0]), np.array([1.0, 9.0, 0.9, 1.0, 9.0])
+    told = explain(record(watch("distance", far, [4]), watch("angle", farther, [1, 4]), watch("length", CALM)))
+    assert list(told) == ["bob", "eve"]
+    assert told["bob"].startswith("its angle is odd (angle")
+    assert told["bob"].endswith("; not unusual: distance, length")
+    assert [w in told["eve"] for w in ("distance is odd", "angle is odd")] == [True, True]
+    assert told["eve"].endswith("; not unusual: length")
+
+
+def test_what_is_high_but_not_flagged_is_not_called_usual():
+    far = np.array([1.0, 1.1, 0.9, 1.0, 9.0])
+    told = explain(record(watch("distance", far, [4]), watch("angle", far)))
+    assert "not unusual" not in told["eve"]
+
+
+def test_the_part_that_stands_out_most_is_named():
+    """A part's height is among the clients, not among the parts: layer 2 is larger, layer 1 moved."""
+    one, two = np.array([0.1, 0.11, 0.09, 0.1, 0.5]), np.array([50.0, 55.0, 45.0, 50.0, 60.0])
+    told = explain(record(watch("divergence", one, [4], {"layer 1": one, "layer 2": two})))
+    assert told["eve"].endswith("most in layer 1")
+    told = explain(record(watch("divergence", one, [4], {"layer 2": two, "layer 1": one})))
+    assert told["eve"].endswith("most in layer 1")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_a_number_is_told_as_such(bad):
+    signal = np.array([1.0, 1.1, 0.9, 1.0, bad])
+    told = explain(record(watch("divergence", signal, [4], {"layer 1": signal}), watch("distance", CALM)))
+    assert told == {"eve": "its divergence is not a number; not unusual: distance"}
+
+
+def test_clients_without_a_value_do_not_count():
+    """Rejected clients have NaN: the median of 1, 1 and 9 is not moved by them."""
+    signal = np.array([1.0, np.nan, 1.0, np.nan, 9.0])
+    assert "999 MADs above" in explain(record(watch("distance", signal, [4])))["eve"]
+
+
+def test_flagged_by_nobody_here():
+    told = explain(record(watch("distance", CALM), flagged=[2]))
+    assert told == {"cy": "flagged by an earlier look at the same round; not unusual: distance"}
+    assert explain(record(flagged=[2])) == {"cy": "flagged by an earlier look at the same round"}

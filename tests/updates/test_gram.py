@@ -1,0 +1,113 @@
+"""Geometry from inner products against geometry from the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+
+from fedwarden.updates.gram import cosines, distances_to, geometric_median, squared_distances
+
+
+def centred(x):
+    return x - x.mean(axis=0)
+
+
+def gram_of(x):
+    return centred(x) @ centred(x).T
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
+def test_distances_to_a_combination(seed, n, d):
+    rng = np.random.default_rng(seed)
+    x, weights = rng.normal(size=(n, d)), rng.dirichlet(np.ones(n))
+    want = np.linalg.norm(x - weights @ x, axis=1)
+    np.testing.assert_allclose(distances_to(gram_of(x), weights), want, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("even", [True, False])
+def test_weiszfeld_finds_what_scipy_finds(seed, even):
+    rng = np.random.default_rng(seed)
+    n, d = 9, 4
+    x = rng.normal(size=(n, d))
+    x[0] += 50.0
+    shares = np.full(n, 1 / n) if even else rng.dirichlet(np.full(n, 5.0))
+
+    def cost(z):
+        return float(shares @ np.linalg.norm(x - z, axis=1))
+
+    best = minimize(cost, np.median(x, axis=0), method="BFGS", options={"gtol": 1e-10})
+    weights = geometric_median(gram_of(x), shares)
+    assert weights.sum() == pytest.approx(1.0)
+    assert (weights >= 0).all()
+    assert cost(weights @ x) == pytest.approx(best.fun, rel=1e-7)
+    np.testing.assert_allclose(weights @ x, best.x, atol=1e-3)
+
+
+def test_a_minority_does_not_move_it_however_far_it_lies():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(11, 5))
+    near, far = x.copy(), x.copy()
+    near[:4] += 1e3
+    far[:4] += 1e6
+    middle = [geometric_median(gram_of(y), np.full(11, 1 / 11)) @ y for y in (near, far)]
+    assert np.linalg.norm(middle[0]) < 10
+    np.testing.assert_allclose(middle[0], middle[1], atol=0.05)
+
+
+def test_a_share_of_zero_does_not_count():
+    x = np.random.default_rng(2).normal(size=(6, 3))
+    shares = np.array([0.2, 0.2, 0.0, 0.2, 0.2, 0.2])
+    weights = geometric_median(gram_of(x), shares)
+    rest = geometric_median(gram_of(np.delete(x, 2, axis=0)), np.full(5, 0.2))
+    assert weights[2] == 0
+    np.testing.assert_allclose(np.delete(weights, 2), rest, atol=1e-6)
+
+
+def test_equal_rows_and_one_row():
+    assert geometric_median(np.zeros((3, 3)), np.full(3, 1.0)).tolist() == [1 / 3] * 3
+    assert geometric_median(np.zeros((1, 1)), np.ones(1)).tolist() == [1.0]
+
+
+def test_a_majority_at_one_point_is_the_median():
+    x = np.array([[0.0, 0.0]] * 4 + [[5.0, 1.0], [3.0, -2.0]])
+    weights = geometric_median(gram_of(x), np.full(6, 1 / 6))
+    np.testing.assert_allclose(weights @ x, [0.0, 0.0], atol=1e-4)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
+def test_squared_distances_about_any_point(seed, n, d):
+    rng = np.random.default_rng(seed)
+    x, origin = rng.normal(size=(n, d)), rng.normal(size=d)
+    squares = squared_distances((x - origin) @ (x - origin).T)
+    np.testing.assert_allclose(squares, cdist(x, x, "sqeuclidean"), atol=1e-9)
+    assert (squares >= 0).all()
+
+
+def test_no_distance_is_negative_where_rows_agree():
+    """Rounding leaves G_ii + G_jj - 2 G_ij below 0 for some pairs of equal rows."""
+    x = np.random.default_rng(0).normal(size=(1, 50)) * np.ones((6, 1)) * 1e3
+    gram = x @ x.T + 1e-6 * np.random.default_rng(1).normal(size=(6, 6))
+    assert (np.diag(gram)[:, None] + np.diag(gram) - gram - gram.T < 0).any()
+    assert (squared_distances(gram) >= 0).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
+def test_cosines_are_those_of_scipy(seed, n, d):
+    x = np.random.default_rng(seed).normal(size=(n, d)) * 10.0 ** np.random.default_rng(seed).integers(
+        -6, 6, size=(n, 1)
+    )
+    np.testing.assert_allclose(cosines(x @ x.T), 1 - cdist(x, x, "cosine"), atol=1e-9)
+
+
+def test_a_row_of_zeros_has_no_direction_and_no_cosine_exceeds_one():
+    x = np.array([[0.0, 0.0], [3.0, 4.0], [-6.0, -8.0], [0.1, 0.1]])
+    found = cosines(x @ x.T)
+    assert found[0].tolist() == found[:, 0].tolist() == [0.0] * 4
+    assert found[1, 2] == pytest.approx(-1.0)
+    assert np.abs(found).max() <= 1.0
+    assert cosines(np.array([[1.0, 1.1], [1.1, 1.0]])).tolist() == [[1.0, 1.0], [1.0, 1.0]]
