@@ -12,7 +12,8 @@ from pydantic import BaseModel
 import fedwarden as fw
 from fedwarden import names
 from fedwarden.core.registry import FOLDERS
-from fedwarden.sim.scenario import AttackConfig, Scenario, WatchConfig, load_scenario
+from fedwarden.guard.config import WatchConfig
+from fedwarden.sim.scenario import AttackConfig, Scenario, load_scenario
 from fedwarden.store.ledger import Ledger
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))

@@ -69,8 +69,8 @@ def each_model(
     end the run.
 
     ``look`` runs the model and returns new tensors; a group has each of them as (g, ...). The first group is the global
-    model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``. With a graph, which is
-    kept from round to round, they follow one another on a GPU.
+    model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``. With a graph, which
+    is kept from round to round, they follow one another on a GPU.
     """
     layout, home = Layout.of(model), _home(model)
     base, shift = offset(layout, cohort, home)
