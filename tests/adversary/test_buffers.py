@@ -106,7 +106,7 @@ def test_one_sender_of_another_type_and_one_flagged_client_crash_nothing(aggrega
     """The crash was in the correction of a sum from which a flagged client is taken out."""
     warden = fw.Warden.preset(preset)
     warden.aggregator = make("aggregator", aggregator)
-    warden.memory = warden._blank()
+    warden.reset()
     rng = torch.Generator().manual_seed(0)
     for t in range(1, 6):
         rows = list(torch.randn(9, 300, generator=rng))
