@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
+PARALLEL := -n auto --maxprocesses 4
 
 .PHONY: setup demo test slow test-all browser lint docs wheel bench peers clean
 
@@ -26,7 +27,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL) --dist loadfile
 
 browser:
 	@if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
@@ -36,7 +37,7 @@ browser:
 	fi
 
 slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(PARALLEL) --dist worksteal
 
 test-all: browser test slow
 
