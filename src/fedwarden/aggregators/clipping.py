@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Norms, Weights
 from ..core.types import Aggregate, Cohort
 from ..updates.updates import Updates
 
 
-def norm_clipping(updates: Updates, shares: Scores, limit: float) -> Aggregate:
+def norm_clipping(updates: Updates, shares: Weights, limit: float) -> Aggregate:
     """The mean of the updates, each shortened to at most the limit.
 
         u = sum_i p_i x_i min(1, limit / ||x_i||)
@@ -32,7 +32,7 @@ def norm_clipping(updates: Updates, shares: Scores, limit: float) -> Aggregate:
     return Aggregate(updates.weighted_sum(shares * shrink(updates.lengths(), limit)))
 
 
-def shrink(lengths: Scores, limit: float) -> Scores:
+def shrink(lengths: Norms, limit: float) -> Weights:
     """The factor that brings a length down to the limit: min(1, limit / length), 1 for length 0.
 
     >>> shrink(np.array([0.0, 1.0, 4.0]), 2.0).tolist()
@@ -41,7 +41,7 @@ def shrink(lengths: Scores, limit: float) -> Scores:
     return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
 
 
-def centered_weights(products: NDArray[np.float64], limit: float | None, steps: int) -> Scores:
+def centered_weights(products: NDArray[np.float64], limit: float | None, steps: int) -> Weights:
     """Coefficients of the clients and, last, of the old centre after some steps of centered clipping.
 
         v <- v + 1/n sum_i (x_i - v) min(1, limit / ||x_i - v||)
@@ -104,7 +104,7 @@ class NormClipping:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         limit = float(np.median(kept.lengths())) if self.limit is None else self.limit
@@ -131,7 +131,7 @@ class CenteredClipping:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))
         centre = state.get("centre", torch.zeros(kept.d, dtype=kept.dtype, device=kept.device))
         result = centered_clipping(kept, centre.to(kept.device, kept.dtype), self.limit, self.steps)

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ..core.protocols import Aggregator
 from ..core.registry import describe, make
-from ..core.stats import Scores, scatter
+from ..core.stats import Weights, scatter
 from ..core.types import Aggregate, Cohort
 from ..updates.updates import Updates
 
 
-def among(updates: Updates, weights: Scores, rule: Callable[[Updates], Aggregate]) -> Aggregate:
+def among(updates: Updates, weights: Weights, rule: Callable[[Updates], Aggregate]) -> Aggregate:
     """What a rule that counts every client once makes of the clients whose weight is not zero.
 
     >>> rows = Updates.of(np.array([[1.0], [2.0], [9.0]]))

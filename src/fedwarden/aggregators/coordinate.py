@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort
 from ..updates.ranks import middle
 from ..updates.updates import Updates
@@ -47,7 +47,7 @@ def trimmed_mean(updates: Updates, b: int) -> Aggregate:
     return Aggregate(updates.ranked_mean(b, n - b))
 
 
-def sign_majority(updates: Updates, weights: Scores, step: float) -> Aggregate:
+def sign_majority(updates: Updates, weights: Weights, step: float) -> Aggregate:
     """Per coordinate, one step in the direction that most of the weight asks for; none where it is even.
 
         u[k] = step * sign(sum_i w_i sign(x_i[k]))
@@ -75,7 +75,7 @@ class Median:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         return state, among(cohort.updates, weights, median)
 
 
@@ -89,7 +89,7 @@ class TrimmedMean:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             return trimmed_mean(kept, max(1, len(kept) // 5) if self.b is None else self.b)
 
@@ -115,7 +115,7 @@ class Sign:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))
         entries = max(sum(b - a for a, b in kept.measured), 1)
         size = float(np.median(kept.lengths())) / entries**0.5 if self.step_size is None else self.step_size

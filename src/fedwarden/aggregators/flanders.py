@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Scores, robust_z
+from ..core.stats import Mask, Scores, Weights, robust_z
 from ..core.types import Aggregate, Cohort
 from .common import widen
 
@@ -103,7 +103,7 @@ class Flanders:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         present = self._models(kept)

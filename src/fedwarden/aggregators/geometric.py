@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort
 from ..updates import gram as linalg
 from ..updates.updates import Updates
 from .common import widen
 
 
-def geometric_median(updates: Updates, shares: Scores) -> Aggregate:
+def geometric_median(updates: Updates, shares: Weights) -> Aggregate:
     """The geometric median of the updates, by Weiszfeld's iteration in n dimensions and one weighted sum in d.
 
         u = argmin_z sum_i s_i ||x_i - z|| = sum_i a_i x_i
@@ -43,7 +43,7 @@ class GeometricMedian:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         return state, widen(geometric_median(cohort.updates.select(keep), shares), keep, len(cohort))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Scores, Weights
 from ..core.types import Aggregate, Cohort
 from ..updates.gram import squared_distances
 from ..updates.updates import Updates
@@ -106,7 +106,7 @@ class Krum:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         return state, among(cohort.updates, weights, lambda kept: multi_krum(kept, _tolerated(kept, self.f, 2), 1))
 
 
@@ -121,7 +121,7 @@ class MultiKrum:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             f = _tolerated(kept, self.f, 2)
             return multi_krum(kept, f, len(kept) - f - 2 if self.m is None else self.m)
@@ -142,7 +142,7 @@ class Bulyan:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4, 1)))
 
 

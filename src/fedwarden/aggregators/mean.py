@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort
 from ..updates.updates import Updates
 
 
-def mean(updates: Updates, weights: Scores) -> Aggregate:
+def mean(updates: Updates, weights: Weights) -> Aggregate:
     """The mean of the updates with the given non-negative weights, scaled to sum to 1.
 
         u = sum_i p_i x_i,   p_i = w_i / sum_j w_j
@@ -47,6 +47,6 @@ class Mean:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         counts = cohort.num_examples if self.weighted else np.ones(len(cohort))
         return state, mean(cohort.updates, weights * counts)

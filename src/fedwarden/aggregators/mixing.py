@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..core.protocols import Aggregator, equip
 from ..core.registry import component, register
 from ..core.seeds import numpy_rng
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server
 from ..updates.gram import squared_distances
 from .common import widen
@@ -69,7 +69,7 @@ class NearestNeighbourMixing:
     def init(self) -> Mapping[str, Any]:
         return _inner(self.then).init()
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         f = (len(kept) - 1) // 2 if self.f is None else self.f
@@ -100,7 +100,7 @@ class Bucketing:
     def init(self) -> Mapping[str, Any]:
         return _inner(self.then).init()
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         # a client's place depends on its id, not on the order in which replies came

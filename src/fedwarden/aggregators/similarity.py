@@ -12,14 +12,14 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort
 from ..updates.gram import cosines
 from ..updates.updates import Updates
 from .common import widen
 
 
-def foolsgold_weights(similarity: NDArray[np.float64]) -> Scores:
+def foolsgold_weights(similarity: NDArray[np.float64]) -> Weights:
     """How far each client is from having a twin: 1 for one that is like no other, 0 for one of several that agree.
 
         v_i = max_j c_ij;   c_ij <- c_ij v_i / v_j where v_j > v_i;   a_i = 1 - max_j c_ij, scaled to max 1;
@@ -83,7 +83,7 @@ class FoolsGold:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, ids = cohort.updates.select(keep), [cohort.client_ids[i] for i in keep]
         rows = [kept.select([i]).weighted_sum(np.ones(1)) for i in range(len(keep))]
@@ -115,7 +115,7 @@ class Clustered:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         keep = np.flatnonzero(weights > 0)
         if len(keep) < 3:
             raise ValueError(f"clustered needs n >= 3 clients; got n={len(keep)}")

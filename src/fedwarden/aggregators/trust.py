@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.errors import ConfigError
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server
 from ..updates.updates import Updates
 
@@ -67,7 +67,7 @@ class FLTrust:
     def init(self) -> Mapping[str, Any]:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Scores) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
         if self.root is None:
             raise ValueError("fltrust needs the server's own update: give root, or a server that trains on its data")
         root = torch.as_tensor(self.root) if not callable(self.root) else self._train(cohort, self.root)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.stats import Scores
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort
 from ..guard.warden import Warden
 from ..updates.updates import Updates
@@ -57,7 +57,7 @@ def draw(t: int = 1) -> Array:
 COUNTS = np.random.default_rng(9).integers(5, 50, size=N).astype(np.float64)
 
 
-def play(it: Examined, rounds: Sequence[Array], clients: Sequence[int], weights: Scores) -> Aggregate:
+def play(it: Examined, rounds: Sequence[Array], clients: Sequence[int], weights: Weights) -> Aggregate:
     """The last result of several rounds, so that an aggregator with a memory uses it."""
     state, ids, counts = it.aggregator.init(), tuple(f"client {i}" for i in clients), COUNTS[list(clients)]
     for t, rows in enumerate(rounds, 1):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.stats import Mask, Scores
+from ..core.stats import Counts, Mask, Scores
 from ..core.types import Cohort, Reading
 from ..updates.updates import Updates
 from .component import Component
@@ -25,7 +25,7 @@ def subject(component: Component) -> Measure:
     signal = equipped("signal", component.make(), with_model())
     params = torch.tensor(10 * np.random.default_rng(3).normal(size=PARAMETERS), dtype=torch.float32)
 
-    def measure(rows: Array, counts: Scores | None = None, trusted: Mask | tuple[()] = ()) -> Any:
+    def measure(rows: Array, counts: Counts | None = None, trusted: Mask | tuple[()] = ()) -> Any:
         ids = tuple(f"client {i}" for i in range(len(rows)))
         examples = np.full(len(rows), 10.0) if counts is None else counts
         reading = signal(Cohort(1, ids, Updates.of(rows), examples, params, np.asarray(trusted, bool)))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .stats import Mask, Scores
+from .stats import Mask, Scores, Weights
 from .types import Aggregate, Cohort, Reading, Server, Verdict
 
 Signal = Callable[[Cohort], Scores | Reading]
@@ -61,7 +61,7 @@ class Aggregator(Protocol):
     def init(self) -> Mapping[str, Any]: ...
 
     def step(
-        self, state: Mapping[str, Any], cohort: Cohort, weights: Scores
+        self, state: Mapping[str, Any], cohort: Cohort, weights: Weights
     ) -> tuple[Mapping[str, Any], Aggregate]: ...
 
 

@@ -9,7 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Scores = NDArray[np.float64]
+"""How suspicious each client is; higher = more."""
+
+Weights = NDArray[np.float64]
+"""How much each client counts, as a share or as a factor."""
+
+Counts = NDArray[np.float64]
+"""How many examples each client has, or says it has."""
+
+Norms = NDArray[np.float64]
+"""How long each client's update is, or how far from another; squared where a name begins with sq."""
+
 Mask = NDArray[np.bool_]
+"""Some of the clients."""
 
 
 def mad(values: ArrayLike) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .stats import Mask, Scores
+from .stats import Counts, Mask, Scores, Weights
 
 if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
     from torch import Tensor, nn
@@ -30,10 +30,10 @@ class Cohort:
     round: int
     client_ids: tuple[str, ...]
     updates: Updates
-    num_examples: Scores
+    num_examples: Counts
     params: Tensor | None = None
     trusted: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    claimed: Scores = field(default_factory=lambda: np.zeros(0))
+    claimed: Counts = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         counts = np.asarray(self.num_examples, dtype=np.float64)
@@ -54,7 +54,7 @@ class Cohort:
         return len(self.client_ids)
 
     @cached_property
-    def shares(self) -> Scores:
+    def shares(self) -> Weights:
         """The weight of each trusted client by its example count; sums to 1."""
         counts = np.where(self.trusted, self.num_examples, 0.0)
         total = counts.sum()
@@ -120,7 +120,7 @@ class Aggregate:
     """The combined update (d,) and, where it is a weighted mean, the weight of each client."""
 
     update: Tensor
-    weights: Scores | None = None
+    weights: Weights | None = None
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class RoundRecord:
 
     round: int
     client_ids: tuple[str, ...]
-    num_examples: Scores
-    weights: Scores
+    num_examples: Counts
+    weights: Weights
     watches: tuple[WatchRecord, ...] = ()
     flagged: Mask = field(default_factory=lambda: np.zeros(0, bool))
     excluded: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ class Outcome:
     record: RoundRecord
 
     @property
-    def weights(self) -> Scores:
+    def weights(self) -> Weights:
         """The weight of each client in the update; 0 = not in the model."""
         return self.record.weights
 

@@ -14,7 +14,7 @@ from flwr.app import Array, Message
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Scores
+from ..core.stats import Counts, Scores
 from ..core.types import Cohort, Rejection
 from ..core.words import listed, short
 from ..guard.admission import count_fault
@@ -175,7 +175,7 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
             start = stop
 
 
-def weigh(messages: Sequence[Message], counts: Scores, key: str, loss_key: str | None = None) -> None:
+def weigh(messages: Sequence[Message], counts: Counts, key: str, loss_key: str | None = None) -> None:
     """Set the numbers that a strategy weighs by: examples as counted, and losses not too far from the median.
 
     A strategy such as q-FedAvg weighs by the loss that a client claims.

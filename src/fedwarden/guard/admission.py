@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.stats import Scores
+from ..core.stats import Counts, Norms, Weights
 from ..core.types import Cohort, Rejection
 from ..updates.updates import LARGEST, Updates
 from .limits import Admission
@@ -128,7 +128,7 @@ def enter(
     return inside, tuple(index), refused, notes
 
 
-def size_faults(sq_norms: Scores, norm_ratio: float | None) -> dict[int, str]:
+def size_faults(sq_norms: Norms, norm_ratio: float | None) -> dict[int, str]:
     """The positions whose update is not finite, or absurdly long beside the median one, and why.
 
     >>> size_faults(np.array([1.0, 4.0, 9.0, 1e12, np.nan]), norm_ratio=1000.0)[3]
@@ -147,7 +147,7 @@ def size_faults(sq_norms: Scores, norm_ratio: float | None) -> dict[int, str]:
     return faults
 
 
-def idle_faults(sq_lengths: Scores) -> dict[int, str]:
+def idle_faults(sq_lengths: Norms) -> dict[int, str]:
     """The positions that sent the model back unchanged, and the reason to count them in no average.
 
     >>> idle_faults(np.array([1.0, 0.0]))
@@ -156,7 +156,7 @@ def idle_faults(sq_lengths: Scores) -> dict[int, str]:
     return {int(i): "idle: it returned the model unchanged" for i in np.flatnonzero(sq_lengths == 0)}
 
 
-def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores) -> list[str]:
+def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts) -> list[str]:
     """One line for every client whose example count was clipped and is more than ten times the median one.
 
     >>> clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0]))
@@ -170,7 +170,7 @@ def clipped_notes(client_ids: Collection[str], claimed: Scores, counted: Scores)
     ]
 
 
-def buffer_notes(client_ids: Collection[str], shares: Scores) -> list[str]:
+def buffer_notes(client_ids: Collection[str], shares: Weights) -> list[str]:
     """One line for every client of whose buffers more than a tenth is far off: a few far values are nobody's fault.
 
     >>> buffer_notes(["a", "b"], np.array([0.01, 0.5]))

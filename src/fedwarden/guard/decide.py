@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..aggregators.clipping import shrink
-from ..core.stats import Mask, Scores, scatter
+from ..core.stats import Mask, Norms, Scores, Weights, scatter
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
@@ -33,8 +33,8 @@ class Decision:
     came: Cohort
     index: tuple[int, ...]
     cohort: Cohort
-    weights: Scores
-    factors: Scores
+    weights: Weights
+    factors: Weights
     buffers: Tensor
     judgement: Judgement
     excluded: tuple[str, ...]
@@ -56,7 +56,7 @@ class Decision:
         """Values of the clients that were let in, over all that came."""
         return scatter(values, self.index, len(self.came), fill)
 
-    def record(self, weights: Scores | None = None, notes: Sequence[str] = ()) -> RoundRecord:
+    def record(self, weights: Weights | None = None, notes: Sequence[str] = ()) -> RoundRecord:
         """The round in plain numbers over all that came; ``weights`` are those that the model was made with."""
         return RoundRecord(
             round=self.came.round,
@@ -104,7 +104,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     )  # fmt: skip
 
 
-def shortening(lengths: Scores, standing: Mask, ratio: float | None) -> Scores:
+def shortening(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
     """The factors that bring updates down to some times the median length of the clients in good standing.
 
         f_i = min(1, ratio * lower median over those j of ||x_j|| / ||x_i||)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import component, describe, make
-from ..core.stats import Mask, Scores, robust_z, scatter
+from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
 from ..core.types import Reading, WatchRecord
 from ..core.words import count, listed
 from .limits import Admission
@@ -109,7 +109,7 @@ class Judgement:
     flagged: Mask
     doubted: Mask
     severity: Scores
-    weights: Scores = field(default_factory=lambda: np.zeros(0))
+    weights: Weights = field(default_factory=lambda: np.zeros(0))
     spared: Mask = field(default_factory=lambda: np.zeros(0, bool))
 
     def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
@@ -251,7 +251,7 @@ def judge(
     return conclude(guard, memory, last[0], client_ids, last[1], voters)
 
 
-def one_vote(weights: Scores, counts: Scores, leaders: Leaders) -> tuple[Scores, Scores]:
+def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Scores, Scores]:
     """Weights and counts in which the first of some copies that is not left out stands for all of them.
 
     Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.stats import Scores
+from ..core.stats import Counts, Weights
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Admission:
         if self.buffers not in ("median", "mean"):
             raise ValueError(f"buffers are the clients' 'median' or 'mean'; got {self.buffers!r}")
 
-    def clip(self, client_ids: Sequence[str], counts: Scores) -> Scores:
+    def clip(self, client_ids: Sequence[str], counts: Counts) -> Counts:
         """The counts of these clients that are believed."""
         agreed = np.array([client in self.shares for client in client_ids], dtype=bool)
         most = np.array([self.shares.get(client, self.max_share or 1.0) for client in client_ids])
@@ -48,7 +48,7 @@ class Admission:
         return clip_counts(counts, ratios, most)
 
 
-def clip_counts(counts: Scores, ratios: Scores, shares: Scores) -> Scores:
+def clip_counts(counts: Counts, ratios: Counts, shares: Weights) -> Counts:
     """Counts that no client can use to own the model.
 
         c_i <- min(c_i, r_i * lower median(c));   then the largest c with c_i <= s_i * sum(c)

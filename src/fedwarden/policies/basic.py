@@ -9,10 +9,10 @@ import numpy as np
 
 from ..core.protocols import Findings
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Scores, Weights
 
 
-def huber_weight(severity: Scores, limit: float) -> Scores:
+def huber_weight(severity: Scores, limit: float) -> Weights:
     """Full weight up to a limit, then inversely proportional to how far out a client stands.
 
         w = min(1, limit / z)
@@ -25,7 +25,7 @@ def huber_weight(severity: Scores, limit: float) -> Scores:
     return np.asarray(limit / np.maximum(severity, limit), dtype=np.float64)
 
 
-def kept(findings: Findings) -> Scores:
+def kept(findings: Findings) -> Weights:
     """Weight 0 for who is doubted in this round, 1 for the others.
 
     >>> kept(Findings(("a", "b"), np.zeros(2, bool), np.zeros(2), np.array([True, False]))).tolist()

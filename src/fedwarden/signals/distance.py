@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, Weights
 from ..core.types import Cohort
 from ..updates.gram import distances_to, geometric_median
 from ..updates.ranks import median
 from ..updates.updates import Updates
 
 
-def mean_distance(updates: Updates, trusted: Mask, shares: Scores) -> Scores:
+def mean_distance(updates: Updates, trusted: Mask, shares: Weights) -> Scores:
     """Distance to the mean of the trusted updates.
 
         D_i = ||x_i - mu||,   mu = mean of x_j over trusted j

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Scores
+from ..core.stats import Norms, Scores
 from ..core.types import Cohort
 
 
-def length_ratio(lengths: Scores, median: float) -> Scores:
+def length_ratio(lengths: Norms, median: float) -> Scores:
     """How many times longer or shorter than the median an update is, in logs: |log(||x_i|| / median)|.
 
     >>> length_ratio(np.array([1.0, 2.0, 4.0]), 2.0).round(4).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores
+from ..core.stats import Counts, Mask, Scores
 from ..core.types import Cohort
 from ..updates.gram import distances_to
 
@@ -39,7 +39,7 @@ def _lower_median(values: Scores) -> float:
     return float(np.quantile(values, 0.5, method="lower"))
 
 
-def log_ratio(distances: Scores, counts: Scores, trusted: Mask, excuse: float) -> Scores:
+def log_ratio(distances: Scores, counts: Counts, trusted: Mask, excuse: float) -> Scores:
     """Log of each client's distance over the median one, less what its larger data set explains.
 
         l_i = log(D_i / median D) - b max(0, min(log(c_i / median c), log excuse)),   then less its median

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Scores
+from ..core.stats import Scores, Weights
 from .ranks import network
 from .segments import Plan, Rows, Segment, give_back, most_columns, pieces, plan
 from .threads import load_kernels, together
@@ -29,14 +29,14 @@ def kernels() -> ModuleType | None:
     return load_kernels("fedwarden.updates.compiled")
 
 
-def survey(updates: Rows, centre: Scores, shares: Scores, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
+def survey(updates: Rows, centre: Scores, shares: Weights, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
     """Squared norms, lengths and distances, and the weighted sum: see ``Updates.survey``."""
     total = np.empty(updates.d, np.float32)
     norms, lengths, distances = _fold(updates, "survey", (centre, shares, spread, total), (3, updates.n))
     return norms, lengths, distances, torch.from_numpy(total)
 
 
-def accumulate(rows: Rows, weights: Scores, scale: float, out: Tensor) -> None:
+def accumulate(rows: Rows, weights: Weights, scale: float, out: Tensor) -> None:
     """out = scale * out + sum_i weights_i x_i, with weights that are not 0."""
     _fold(rows, "weighted_sum", (weights, np.float32(scale), out.numpy()))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Norms, Scores, Weights
 
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
 
 
-def distances_to(gram: NDArray[np.float64], weights: Scores) -> Scores:
+def distances_to(gram: NDArray[np.float64], weights: Weights) -> Scores:
     """Distance of every row to a combination of the rows, from inner products alone.
 
         ||x_i - sum_j a_j x_j||^2 = G_ii - 2 (G a)_i + a' G a
@@ -27,7 +27,7 @@ def distances_to(gram: NDArray[np.float64], weights: Scores) -> Scores:
 
 
 def geometric_median(
-    gram: NDArray[np.float64], shares: Scores, smoothing: float = 1e-6, tolerance: float = 1e-10, steps: int = 1000
+    gram: NDArray[np.float64], shares: Weights, smoothing: float = 1e-6, tolerance: float = 1e-10, steps: int = 1000
 ) -> Scores:
     """Weights a of the rows whose combination minimises the shares-weighted sum of distances.
 
@@ -69,7 +69,7 @@ def squared_distances(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)
 
 
-def copy_leaders(squares: NDArray[np.float64], lengths: Scores, first: Mask) -> NDArray[np.int_]:
+def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> NDArray[np.int_]:
     """For every row the row that it is a copy of, which is itself for most.
 
         copies: ||x_i - x_j|| <= 0.02 min(||x_i||, ||x_j||)  and  <= m / 5,

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu as fused
 from .ranks import far_off, median, nearest_mean, ranked_mean
 from .segments import Plan, Segment, layers, pieces, plan, ranges, shifted, tensor
@@ -42,11 +42,11 @@ class Survey:
     ``sq_distances`` over the measured ones.
     """
 
-    sq_norms: Scores
-    sq_lengths: Scores
-    sq_distances: Scores
+    sq_norms: Norms
+    sq_lengths: Norms
+    sq_distances: Norms
     total: Tensor
-    shares: Scores
+    shares: Weights
 
     @property
     def finite(self) -> Mask:
@@ -224,7 +224,7 @@ class Updates:
         whole = set(places) == {first.data_ptr() - self.segments[0].start * step}  # rather than replaced in part
         return first.as_strided((self.n, self.d), first.stride()) if whole else None
 
-    def survey(self, trusted: Mask | None = None, shares: Scores | None = None, spread: bool = True) -> Survey:
+    def survey(self, trusted: Mask | None = None, shares: Weights | None = None, spread: bool = True) -> Survey:
         """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.
 
             mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
@@ -259,7 +259,7 @@ class Updates:
         """The column ranges that do not."""
         return [(s.start, s.stop) for s in self.segments if not s.measured]
 
-    def lengths(self) -> Scores:
+    def lengths(self) -> Norms:
         """The norm of every row over the measured columns."""
         squares = self.survey(spread=False).sq_lengths if self._sq_lengths is None else self._sq_lengths
         return np.asarray(np.sqrt(squares), dtype=np.float64)
@@ -319,7 +319,7 @@ class Updates:
         n = self.n
         return np.asarray(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n], dtype=np.float64)
 
-    def weighted_sum(self, weights: Scores) -> Tensor:
+    def weighted_sum(self, weights: Weights) -> Tensor:
         """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
 
         When a survey has read the same sum but for a few rows, only those rows are read again, unless they are so
@@ -353,7 +353,7 @@ class Updates:
                 target.copy_(row[a:b])
         return block if self.base is None else block - self.base[start:stop]
 
-    def _survey_blocks(self, centre: Scores, shares: Scores, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
+    def _survey_blocks(self, centre: Scores, shares: Weights, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
         c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
         norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
         total = torch.empty(self.d, dtype=self.dtype, device=self.device)
@@ -401,7 +401,7 @@ class Updates:
             self._plans[width] = plan(self.segments, self.base, width) if in_place else None
         return self._plans[width]
 
-    def _accumulate(self, weights: Scores, scale: float, out: Tensor) -> Tensor:
+    def _accumulate(self, weights: Weights, scale: float, out: Tensor) -> Tensor:
         """scale * out + sum_i weights_i x_i, written to out; rows of weight 0 are never read, nor out at scale 0."""
         keep = np.flatnonzero(weights)
         if not len(keep):
@@ -450,7 +450,7 @@ class Mixed(Updates):
         full[: self.n] = np.column_stack([self.matrix, 1 - self.matrix.sum(axis=1)])  # the rest is the zero vector
         return np.asarray(full @ self.source._products() @ full.T, dtype=np.float64)
 
-    def weighted_sum(self, weights: Scores) -> Tensor:
+    def weighted_sum(self, weights: Weights) -> Tensor:
         return self.source.weighted_sum(self.matrix.T @ np.asarray(weights, np.float64))
 
     def plan(self, width: int) -> Plan | None:
@@ -467,7 +467,7 @@ def _mean_of(mask: Mask) -> Scores:
     return mask / max(int(mask.sum()), 1)
 
 
-def _correction(weights: Scores, survey: Survey) -> tuple[float, Scores] | None:
+def _correction(weights: Weights, survey: Survey) -> tuple[float, Scores] | None:
     """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
     counted = (survey.shares > 0) & (weights > 0)
     if not counted.any():
