@@ -251,7 +251,7 @@ def judge(
     return conclude(guard, memory, last[0], client_ids, last[1], voters)
 
 
-def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Scores, Scores]:
+def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weights, Counts]:
     """Weights and counts in which the first of some copies that is not left out stands for all of them.
 
     Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Scores, Weights
+from ..core.stats import Norms, Weights
 from .ranks import network
 from .segments import Plan, Rows, Segment, give_back, most_columns, pieces, plan
 from .threads import load_kernels, together
@@ -29,7 +29,7 @@ def kernels() -> ModuleType | None:
     return load_kernels("fedwarden.updates.compiled")
 
 
-def survey(updates: Rows, centre: Scores, shares: Weights, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
+def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
     """Squared norms, lengths and distances, and the weighted sum: see ``Updates.survey``."""
     total = np.empty(updates.d, np.float32)
     norms, lengths, distances = _fold(updates, "survey", (centre, shares, spread, total), (3, updates.n))

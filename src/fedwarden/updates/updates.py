@@ -242,7 +242,7 @@ class Updates:
             self._sq_lengths = self._survey[1].sq_lengths
         return self._survey[1]
 
-    def distances(self, centre: Callable[[Tensor], Tensor]) -> Scores:
+    def distances(self, centre: Callable[[Tensor], Tensor]) -> Norms:
         """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
         squares = torch.zeros(self.n, dtype=torch.float64, device=self.device)
         for _, _, block in self.blocks(measured_only=True):
@@ -297,7 +297,7 @@ class Updates:
             return fused.nearest_mean(self, keep)
         return self.columns(lambda block: nearest_mean(block, keep))
 
-    def dots(self, vector: Tensor) -> Scores:
+    def dots(self, vector: Tensor) -> Norms:
         """The inner product of every row with a (d,) vector over the measured columns."""
         v = vector.detach().reshape(-1).to(self.device, self.dtype)
         total = torch.zeros(self.n, dtype=torch.float64, device=self.device)
@@ -353,7 +353,7 @@ class Updates:
                 target.copy_(row[a:b])
         return block if self.base is None else block - self.base[start:stop]
 
-    def _survey_blocks(self, centre: Scores, shares: Weights, spread: bool) -> tuple[Scores, Scores, Scores, Tensor]:
+    def _survey_blocks(self, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
         c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
         norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
         total = torch.empty(self.d, dtype=self.dtype, device=self.device)
