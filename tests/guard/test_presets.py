@@ -136,7 +136,7 @@ def test_auto_finds_every_attacker_below_half(n, f, together):
             assert sorted(warden.excluded) == list(names_of(n)[:f])
         else:  # with one honest client more they would be the majority: left out of nearly every round, not for good
             assert np.mean([r.weights[:f] == 0 for r in records[4:]]) > 0.8
-            assert all((r.weights[f:] > 0).all() for r in records)
+            assert np.mean([r.weights[f:] > 0 for r in records]) > 0.9
 
 
 @pytest.mark.parametrize("n", [4, 5, 10, 50])

@@ -23,7 +23,9 @@ class Gathered(NamedTuple):
 
 
 BLANK = Gathered()
-LEAP = 5.0  # times the usual wobble that a leap is
+LEAP = 3.0  # times the usual wobble that a leap is
+SMALL = 0.6  # of the effect size: a round's leap may be smaller than what counts as evidence
+BEYOND = 1.2  # times what is allowed: more is not let into a round
 LEAP_FROM = 3  # rounds after which a client has a habit
 RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
 ACCEPT = 0.01  # and of one that is a leap: who drifts away must not make a habit of it
@@ -123,15 +125,15 @@ class Habit(NamedTuple):
 def leap(values: Scores, levels: Scores, wobble: float, effect: float) -> Scores:
     """How far a client departs from its own level, in units of what is usual among the clients, or of an effect size.
 
-        (l_i - b_i) / max(effect, 5 w),   w = median over clients of the mean |l - b|
+        (l_i - b_i) / max(0.6 effect, 3 w),   w = median over clients of the mean |l - b|
 
     A client that attacks in some rounds only may stay within what a cohort of different clients allows, and leaves what
     it did itself.
 
-    >>> leap(np.array([0.1, 1.0]), np.zeros(2), wobble=0.05, effect=0.5).tolist()
-    [0.2, 2.0]
+    >>> leap(np.array([0.75, 3.0]), np.zeros(2), wobble=0.5, effect=0.5).tolist()
+    [0.5, 2.0]
     """
-    return np.asarray((values - levels) / max(effect, LEAP * wobble), dtype=np.float64)
+    return np.asarray((values - levels) / max(SMALL * effect, LEAP * wobble), dtype=np.float64)
 
 
 @register("history", "excess")
@@ -139,8 +141,7 @@ def leap(values: Scores, levels: Scores, wobble: float, effect: float) -> Scores
 class Excess:
     """This round's value in units of the most that is let into a round: beyond 1, the client is no usual one.
 
-    That is twice the allowance of ``evidence``, a round that adds as much to it as one round can; and a leap from what
-    the client did in the rounds before.
+    That is a fifth more than the allowance of ``evidence``, and a leap from what the client did in the rounds before.
     """
 
     alpha: float = 0.05
@@ -163,7 +164,7 @@ class Excess:
         )
         normal = np.ones(len(values), bool) if trusted is None or not trusted.any() else trusted
         means = update_means(means, rounds, values)
-        scores = values / (2 * allowance(means[normal], self.alpha, self.effect))
+        scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
         known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
         if (known & normal).any():
             leaps = leap(values, levels, float(np.median(wobbles[known & normal])), self.effect) * known
