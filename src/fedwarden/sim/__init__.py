@@ -1,1 +1,1 @@
-"""The in-process simulator."""
+"""Simulates a federation in one process: data, local training, attackers, server."""
