@@ -86,7 +86,7 @@ def arrange(floors: Sequence[Sequence[str]], words: Words, arrows: Arrows) -> di
         return lean + 40 * len(points) + 200 * (len(points) - len(set(points)))
 
     found = []
-    for shift in range(0, 9, 2):  # alternating sides, so that arrows have room to pass
+    for shift in (2, 7):  # alternating sides, so that arrows have room to pass
         house: list[Storey] = [(tuple(floor), SLOTS[(4 + i * shift) % 9]) for i, floor in enumerate(floors)]
         while (best := min([house, *changed(house)], key=unrest)) is not house:
             house = best
