@@ -83,7 +83,7 @@ def arrange(floors: Sequence[Sequence[str]], words: Words, arrows: Arrows) -> di
         paths = [route(boxes[a], boxes[b], boxes) for a, b in arrows]
         points = [point for path in paths for point in path]
         lean = sum((p[0] - q[0]) ** 2 / (q[1] - p[1]) for path in paths for p, q in pairwise(path))
-        return lean + 40 * len(points) + 200 * (len(points) - len(set(points)))
+        return lean + 120 * len(points) + 200 * (len(points) - len(set(points)))
 
     found = []
     for shift in (2, 7):  # alternating sides, so that arrows have room to pass

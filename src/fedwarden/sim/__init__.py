@@ -1,1 +1,1 @@
-"""Simulates a federation in one process: data, local training, attackers, server."""
+"""Simulates a federation in one process: data, training, attackers, server."""
