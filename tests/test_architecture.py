@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
 
+import house
 import pytest
 
 import fedwarden
+from fedwarden.core.errors import MissingExtra
+from fedwarden.core.registry import FOLDERS
 
 SOURCE = Path(fedwarden.__file__).parent
 ROOT = SOURCE.parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
 HEAVY = {"pydantic", "typer", "rich", "sklearn", "numba", "optuna", "flwr", "matplotlib", "pandas", "datasets"}
 HEAVY |= {"plotly", "dash", "tomli_w"}
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+DOTTED = sorted(set(re.findall(r"`([\w/]+(?:\.\w+)+)`", PAGE)))
+PARAGRAPH = re.compile(r"^\*\*`(\w+)`\*\*(?:.+\n)+?Imports: (.+)\.$", re.MULTILINE)
 
 
 def test_the_path_of_a_round_imports_torch_numpy_and_scipy_only():
@@ -76,3 +85,59 @@ def test_no_import_inside_a_function(path):
 def test_everything_public_exists():
     assert all(hasattr(fedwarden, name) for name in fedwarden.__all__)
     assert len(set(fedwarden.__all__)) == len(fedwarden.__all__)
+
+
+def test_the_picture_of_the_house_is_what_the_code_is_now():
+    assert house.main(["--check"]) == 0, "rooms, their first sentences or arrows changed: python tools/house.py"
+
+
+def test_the_picture_has_every_floor_and_every_import_is_an_arrow_or_a_chain_of_them():
+    assert sorted(room for floor in house.floors() for room in floor) == sorted(house.rooms())
+    graph = house.imports()
+    reached = {room: {b for a, b in house.arrows(graph) if a == room} for room in graph}
+    for _ in graph:  # no chain is longer than there are rooms
+        reached = {room: far.union(*(reached[b] for b in far)) for room, far in reached.items()}
+    assert all(graph[room] <= reached[room] for room in graph)
+
+
+def test_a_stale_picture_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    monkeypatch.setattr(house, "PICTURE", tmp_path / "house.svg")
+    monkeypatch.setattr(house, "picture", lambda: "<svg/>")
+    assert house.main(["--check"]) == 1
+    assert "house.svg is not what the code is now: python tools/house.py" in capsys.readouterr().err
+    assert house.main([]) == house.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("room", house.rooms())
+def test_every_room_says_in_one_sentence_what_it_is(room):
+    sentence = house.rooms()[room]
+    assert re.fullmatch(r"[A-Z][^.]{20,118}\.", sentence), sentence
+
+
+def test_the_page_has_a_paragraph_for_every_room_with_its_imports_and_for_no_other():
+    told = dict(PARAGRAPH.findall(PAGE))
+    graph = house.imports()
+    assert told == {room: ", ".join(f"`{name}`" for name in sorted(graph[room])) or "nothing" for room in graph}
+
+
+@pytest.mark.parametrize("name", DOTTED)
+def test_every_name_on_the_page_exists(name):
+    if (ROOT / name).exists() or (SOURCE / name).exists():
+        return
+    parts = name.split(".")
+    size = max(i for i in range(len(parts) + 1) if _is_module(parts[:i]))
+    try:
+        reduce(getattr, parts[size:], import_module(".".join(["fedwarden", *parts[:size]])))
+    except MissingExtra as missing:
+        pytest.skip(str(missing))
+
+
+def _is_module(parts):
+    path = SOURCE.joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def test_the_page_has_the_place_of_every_kind():
+    told = dict(re.findall(r"^\| (\w+) \| `([\w.]+)` \|$", PAGE, re.MULTILINE))
+    assert {kind: f"fedwarden.{place}" for kind, place in told.items()} == FOLDERS

@@ -1,1 +1,1 @@
-"""Aggregators: how the updates become one."""
+"""An aggregator combines the updates of a round into one."""

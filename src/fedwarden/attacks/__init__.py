@@ -1,4 +1,4 @@
-"""Attacks: what malicious or broken clients do; used by the simulator only.
+"""An attack changes what a malicious or broken client trains on or sends.
 
 An attack on the data has ``poison``, one on the model has ``forge``; both are registered as attacks.
 """

@@ -1,4 +1,4 @@
-"""The audit: what one participant can infer of the others from the shared model."""
+"""The audit measures what a participant can infer about the others from the shared model."""
 
 from ..core.types import Observation
 from .auditor import Auditor

@@ -1,4 +1,4 @@
-"""The command line. A command's module is imported when that command runs, so that ``--help`` is quick."""
+"""The command line: one module a command, imported when that command runs."""
 
 from __future__ import annotations
 

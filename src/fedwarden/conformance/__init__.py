@@ -1,7 +1,7 @@
-"""Laws that every component keeps, ours or a plug-in's: ``check(kind, name)``, ``python -m fedwarden.conformance``.
+"""Checks the laws that every component keeps, ours or a plug-in's.
 
-The laws of a kind stand in the module of its name. Those of aggregation rules can also be pointed at any other
-library's function.
+``check(kind, name)`` in Python, ``python -m fedwarden.conformance`` on the command line. The laws of a kind stand in
+the module of its name. Those of aggregation rules can also be pointed at any other library's function.
 """
 
 from __future__ import annotations

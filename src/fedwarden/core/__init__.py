@@ -1,1 +1,1 @@
-"""Types, the fold over column blocks, the registry, seeds and statistics; imports nothing else of the package."""
+"""The words that all other rooms share: types, protocols, the registry, configuration, errors, seeds and statistics."""

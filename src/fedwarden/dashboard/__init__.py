@@ -1,4 +1,4 @@
-"""The dashboard: runs, clients, what-ifs and audits of a workspace in a browser, live and read-only."""
+"""Shows the runs, clients, what-ifs and audits of a workspace in a browser, live and read-only."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Studies that make the figures and tables of the documentation: one file a study."""
+"""Runs the studies behind the tables and figures of the documentation, one file a study."""

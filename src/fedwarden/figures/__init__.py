@@ -1,4 +1,4 @@
-"""Figures of runs and audits in Plotly: the dashboard, the report and notebooks draw with these and nothing else."""
+"""Draws runs and audits with Plotly, for the dashboard, the report and notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flower: guard any strategy, audit as a client mod, and run scenarios on its simulation engine.
+"""Plugs into Flower: guards any strategy, and audits as a client mod.
 
 Names are imported when they are first used, so that a client that only audits needs nothing of the server.
 """

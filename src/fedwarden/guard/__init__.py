@@ -1,1 +1,1 @@
-"""One round: what is let in, how it is judged, and what becomes of it."""
+"""Decides on one round: which replies are let in, who is flagged, and what goes into the model."""

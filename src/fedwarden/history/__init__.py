@@ -1,1 +1,1 @@
-"""Histories: what is remembered of each client over rounds."""
+"""A history turns what a client scored in many rounds into one score."""

@@ -1,1 +1,1 @@
-"""Running clients' models: on a probe, together or in turn."""
+"""Runs many clients' models on the same samples, together or in turn, and compares what they compute."""

@@ -1,1 +1,1 @@
-"""Policies: what happens to a client that stands out."""
+"""A policy says what becomes of a flagged client."""

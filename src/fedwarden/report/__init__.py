@@ -1,1 +1,1 @@
-"""A run told in words, and as one page that opens without a network."""
+"""Tells a run in plain sentences, and as one HTML file that opens without a network."""

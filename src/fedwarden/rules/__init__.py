@@ -1,1 +1,1 @@
-"""Rules: who stands out among the scores of a round."""
+"""A rule sets the threshold of a round and flags the clients above it."""

@@ -1,1 +1,1 @@
-"""Signals: what is measured of each client in one round."""
+"""A signal measures every client in one round; a higher score is more suspicious."""

@@ -1,1 +1,1 @@
-"""The in-process simulator."""
+"""Simulates a federation in one process: data, training, attackers, server."""

@@ -1,1 +1,1 @@
-"""Sinks: a run's values by client and round, sent to other programs; all of them read the ledger, none is required."""
+"""A sink sends the rounds of a run from the ledger to another program; a run needs none."""

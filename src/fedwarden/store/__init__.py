@@ -1,1 +1,1 @@
-"""The ledger and the checkpoints."""
+"""The store keeps what a run leaves behind: its ledger and its checkpoints."""

@@ -1,1 +1,1 @@
-"""The rows of a round: n clients times d parameters, read once."""
+"""The updates of a round, n clients times d parameters: read in blocks of columns, never copied into one matrix."""

@@ -5,9 +5,9 @@ path on a GPU. Rows are given by address, so nothing is copied and every client 
 finite numbers: a NaN or an overflow must show in the sums. Rows are taken twenty or four at a time, since the cost of
 these loops is in loading and storing what the rows share.
 
-A kernel that threads share takes a :class:`~fedwarden.core.rows.Plan` and ``turn``, a counter: each thread calls it
-once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to that
-group's own place in ``parts``, so that sums do not depend on who took it.
+A kernel that threads share takes a :class:`~fedwarden.updates.segments.Plan` and ``turn``, a counter: each thread
+calls it once, and inside it takes one group of columns after another until none is left. What it finds in a group goes
+to that group's own place in ``parts``, so that sums do not depend on who took it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Which data, and who holds it."""
+"""The data sets, and which client holds which rows of them."""
