@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .stats import Mask, Scores
-from .types import Aggregate, Cohort, Reading, Server, Verdict
+from .types import Aggregate, Cohort, Reading, Server, State, Verdict
 
 Signal = Callable[[Cohort], Scores | Reading]
 """Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
@@ -21,11 +21,11 @@ Rule = Callable[[Scores, int], Verdict]
 class History(Protocol):
     """Turns this round's values into scores with what is remembered of each client, by id."""
 
-    def init(self) -> Mapping[str, Any]: ...
+    def init(self) -> State: ...
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[Mapping[str, Any], Scores]:
+        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[State, Scores]:
         """New state and scores; ``trusted`` marks the clients in good standing, where a cohort's spread matters."""
         ...
 
@@ -58,11 +58,9 @@ class Policy(Protocol):
 class Aggregator(Protocol):
     """Combines the rows of a cohort; ``weights`` in [0, 1] come from the policy, 0 = leave out."""
 
-    def init(self) -> Mapping[str, Any]: ...
+    def init(self) -> State: ...
 
-    def step(
-        self, state: Mapping[str, Any], cohort: Cohort, weights: Scores
-    ) -> tuple[Mapping[str, Any], Aggregate]: ...
+    def step(self, state: State, cohort: Cohort, weights: Scores) -> tuple[State, Aggregate]: ...
 
 
 def equip(component: Any, server: Server) -> Any:

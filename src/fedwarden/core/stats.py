@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Scores = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+V = TypeVar("V", bound=np.generic)
 
 
 def mad(values: ArrayLike) -> float:
@@ -39,7 +40,7 @@ def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None 
     return np.asarray((x - np.median(usual)) / (mad(usual) + eps), dtype=np.float64)
 
 
-def scatter(values: NDArray[Any], index: Sequence[int] | NDArray[np.int_], n: int, fill: Any) -> NDArray[Any]:
+def scatter(values: NDArray[V], index: Sequence[int] | NDArray[np.int_], n: int, fill: object) -> NDArray[V]:
     """An array of n entries with these values at some positions and a filling elsewhere.
 
     >>> scatter(np.array([1.0, 2.0]), [2, 0], 3, fill=0.0).tolist()

@@ -92,7 +92,7 @@ class Listener:
             raise ValueError(f"{len(self.layers)} layers of rectified units were found and {len(self.heard)} ran")
         return [heard for heard in self.heard if heard is not None], output
 
-    def _hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
         self._hear(args[0] if args else kwargs["input"])
 
     def _hear(self, z: Tensor) -> None:
@@ -145,7 +145,7 @@ def _calls(model: nn.Module, samples: Tensor) -> list[tuple[str, torch.Size]]:
     """The innermost module that each rectifier runs in, and the shape of its input."""
     running, seen = [""], list[tuple[str, torch.Size]]()
 
-    def leave(*_: Any) -> None:
+    def leave(*_: object) -> None:
         running.pop()
 
     handles = []
