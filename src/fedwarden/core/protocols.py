@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from .stats import Mask, Scores
 from .types import Aggregate, Cohort, Reading, Server, State, Verdict
+
+T = TypeVar("T")
 
 Signal = Callable[[Cohort], Scores | Reading]
 """Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
@@ -63,6 +65,7 @@ class Aggregator(Protocol):
     def step(self, state: State, cohort: Cohort, weights: Scores) -> tuple[State, Aggregate]: ...
 
 
-def equip(component: Any, server: Server) -> Any:
+def equip(component: T, server: Server) -> T:
     """The component with what it needs of the server; one that needs nothing is returned as it is."""
-    return component.equip(server) if hasattr(component, "equip") else component
+    made: T = component.equip(server) if hasattr(component, "equip") else component
+    return made

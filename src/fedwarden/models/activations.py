@@ -92,7 +92,7 @@ class Listener:
             raise ValueError(f"{len(self.layers)} layers of rectified units were found and {len(self.heard)} ran")
         return [heard for heard in self.heard if heard is not None], output
 
-    def _hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
+    def _hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._hear(args[0] if args else kwargs["input"])
 
     def _hear(self, z: Tensor) -> None:
