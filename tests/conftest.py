@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from numpy.typing import ArrayLike
 
 import fedwarden as fw
+
+CohortOf = Callable[..., fw.Cohort]
 
 settings.register_profile(
     "quick",
@@ -24,10 +29,17 @@ settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")
-def cohort_of():
+def cohort_of() -> CohortOf:
     """A cohort from rows; ids are a, b, c, ... and every client has ten examples unless told."""
 
-    def build(rows, ids=None, counts=None, round=1, trusted=(), params=None):
+    def build(
+        rows: Any,
+        ids: Sequence[str] | None = None,
+        counts: ArrayLike | None = None,
+        round: int = 1,
+        trusted: Sequence[bool] = (),
+        params: torch.Tensor | None = None,
+    ) -> fw.Cohort:
         updates = fw.Updates.of(rows)
         ids = tuple(ids or (chr(ord("a") + i) for i in range(len(updates))))
         counts = np.full(len(updates), 10.0) if counts is None else np.asarray(counts, dtype=float)
@@ -37,7 +49,7 @@ def cohort_of():
 
 
 @pytest.fixture(scope="session")
-def played(cohort_of):
+def played(cohort_of: CohortOf) -> list[fw.RoundRecord]:
     """Six rounds of eight clients: h lies far out and is excluded in round 2, b sends infinities in round 4."""
     warden = fw.Warden(
         [fw.Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, name="far")], "quarantine"
@@ -56,7 +68,7 @@ def played(cohort_of):
 
 
 @pytest.fixture(scope="session")
-def chromium():
+def chromium() -> Iterator[Any]:
     """One Chromium without a window for all tests; use ``browser``."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -73,7 +85,7 @@ def chromium():
 
 
 @pytest.fixture
-def browser(chromium, media):
+def browser(chromium: Any, media: Callable[..., None]) -> Iterator[Any]:
     """A Selenium driver on a blank page; the test fails if a page wrote an error to its console."""
     chromium.set_window_size(1280, 900)
     media()
@@ -84,10 +96,10 @@ def browser(chromium, media):
 
 
 @pytest.fixture
-def media(chromium):
+def media(chromium: Any) -> Callable[..., None]:
     """Set what pages are shown on: ``media(dark=True)`` or ``media(paper=True)``."""
 
-    def choose(dark=False, paper=False):
+    def choose(dark: bool = False, paper: bool = False) -> None:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         chromium.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"media": "print" if paper else "", "features": [scheme]}
@@ -97,7 +109,7 @@ def media(chromium):
 
 
 @pytest.fixture
-def one_thread():
+def one_thread() -> Iterator[None]:
     """Small models gain nothing from more, and wait for each other on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -9,8 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import pytest
 
@@ -50,59 +52,83 @@ for line in sys.stdin:
 """
 
 
+Contents = tuple[dict[str, list[dict[str, Any]]], str, bytes]
+"""The rows of every table, and the name and the bytes of the last checkpoint."""
+
+
+class Server(NamedTuple):
+    """The two ends of the process that forks."""
+
+    stdin: IO[str]
+    stdout: IO[str]
+
+
 class Call:
     """One command in a process of its own."""
 
-    def __init__(self, server, args, folder, limits, ignored, out):
+    def __init__(
+        self,
+        server: Server,
+        args: Sequence[object],
+        folder: Path,
+        limits: Mapping[str, int],
+        ignored: Sequence[str],
+        out: Path | None,
+    ) -> None:
         self.server, self.err, self.out = server, folder / "err", out or folder / "out"
         for path in (self.err, self.out):
             if path.is_file():
                 path.unlink()
-        request = {"args": [str(a) for a in args], "limits": limits, "ignored": ignored}
+        request = {"args": [str(a) for a in args], "limits": dict(limits), "ignored": list(ignored)}
         print(json.dumps({**request, "out": str(self.out), "err": str(self.err)}), file=server.stdin, flush=True)
-        self.pid, self.code = int(server.stdout.readline()), None
+        self.pid = int(server.stdout.readline())
+        self.code: int | None = None
 
-    def wait(self):
+    def wait(self) -> int:
         if self.code is None:
             self.code = int(self.server.stdout.readline())
         return self.code
 
-    def kill(self, number=signal.SIGKILL):
+    def kill(self, number: int = signal.SIGKILL) -> None:
         """Not waited for yet, so the number is still its own."""
         assert self.code is None
         os.kill(self.pid, number)
 
-    def lines(self):
+    def lines(self) -> list[str]:
         return self.err.read_text().splitlines()
 
 
 @pytest.fixture(scope="module")
-def marker(tmp_path_factory):
+def marker(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A variable of the environment by which processes of these tests are told from others."""
     return f"FEDWARDEN_CACHE={tmp_path_factory.mktemp('cache')}"
 
 
 @pytest.fixture(scope="module")
-def server(marker):
+def server(marker: str) -> Iterator[Server]:
     name, value = marker.split("=")
     env = {**os.environ, name: value, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "200"}
     env.pop("FEDWARDEN_HOME", None)
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
     )
-    yield process
+    assert process.stdin is not None
+    assert process.stdout is not None
+    yield Server(process.stdin, process.stdout)
     process.stdin.close()
     process.wait(timeout=60)
     process.stdout.close()
 
 
 @pytest.fixture
-def start(server, tmp_path):
+def start(server: Server, tmp_path: Path) -> Iterator[Callable[..., Call]]:
     """Start the command line; what is still running at the end of the test is killed."""
-    calls = []
+    calls: list[Call] = []
 
-    def begin(*args, limits=None, ignored=(), out=None):
-        calls.append(Call(server, args, tmp_path, limits or {}, list(ignored), out))
+    def begin(
+        *args: object, limits: Mapping[str, int] | None = None, ignored: Sequence[str] = (), out: Path | None = None
+    ) -> Call:
+        calls.append(Call(server, args, tmp_path, limits or {}, ignored, out))
         return calls[-1]
 
     yield begin
@@ -114,12 +140,12 @@ def start(server, tmp_path):
 
 
 @pytest.fixture
-def workers_of(marker):
+def workers_of(marker: str) -> Callable[[], list[int]]:
     """The worker processes of these tests that are alive, from /proc."""
     if not Path("/proc/self/environ").exists():
         pytest.skip("needs /proc")
 
-    def find():
+    def find() -> list[int]:
         found = []
         for folder in Path("/proc").iterdir():
             try:
@@ -134,10 +160,10 @@ def workers_of(marker):
 
 
 @pytest.fixture
-def eventually():
+def eventually() -> Callable[..., None]:
     """Wait for a condition; a busy machine may take its time."""
 
-    def wait(condition, seconds=90.0):
+    def wait(condition: Callable[[], object], seconds: float = 90.0) -> None:
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < seconds, "it did not come to that"
@@ -147,14 +173,14 @@ def eventually():
 
 
 @pytest.fixture
-def committed():
+def committed() -> Callable[[Path], int]:
     """The last round in a workspace's ledger; 0 before there is one."""
 
-    def last(folder):
+    def last(folder: Path) -> int:
         try:
             db = sqlite3.connect(f"file:{folder / 'ledger.sqlite'}?mode=ro", uri=True, timeout=30)
             try:
-                return db.execute("SELECT COALESCE(MAX(round), 0) FROM round").fetchone()[0]
+                return int(db.execute("SELECT COALESCE(MAX(round), 0) FROM round").fetchone()[0])
             finally:
                 db.close()
         except sqlite3.Error:  # being created
@@ -164,10 +190,10 @@ def committed():
 
 
 @pytest.fixture
-def contents():
+def contents() -> Callable[..., Contents]:
     """All that a workspace holds of a run but for the time of day and the process: every row, and the last model."""
 
-    def read(folder, run=1):
+    def read(folder: Path, run: int = 1) -> Contents:
         db = sqlite3.connect(folder / "ledger.sqlite")
         db.row_factory = sqlite3.Row
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
@@ -184,11 +210,11 @@ def contents():
 
 
 @pytest.fixture
-def state_of():
-    def read(folder, run=1):
+def state_of() -> Callable[..., str]:
+    def read(folder: Path, run: int = 1) -> str:
         db = sqlite3.connect(folder / "ledger.sqlite")
         try:
-            return db.execute("SELECT state FROM run WHERE id = ?", (run,)).fetchone()[0]
+            return str(db.execute("SELECT state FROM run WHERE id = ?", (run,)).fetchone()[0])
         finally:
             db.close()
 

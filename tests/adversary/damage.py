@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from fedwarden.core.types import Observation
+from fedwarden.core.types import Observation, RoundRecord
 from fedwarden.sim.scenario import Scenario
 from fedwarden.store.ledger import ROUND_TABLES, Ledger
 
@@ -30,7 +34,7 @@ VIEWS = {
 }
 
 
-def config():
+def config() -> dict[str, Any]:
     scenario = {
         "rounds": 6,
         "data": {"clients": 8},
@@ -41,7 +45,7 @@ def config():
     return Scenario.model_validate(scenario).model_dump(mode="json")
 
 
-def fill(folder, played):
+def fill(folder: Path, played: Sequence[RoundRecord]) -> Path:
     """A sound ledger: run 1 is a simulation that is done, run 2 another engine's with an audit and without an end."""
     with Ledger(folder) as ledger:
         one = ledger.start("first", "in-process", config(), {"python": "3"})
@@ -63,7 +67,7 @@ def fill(folder, played):
     return folder
 
 
-def flip(path, rng):
+def flip(path: Path, rng: random.Random) -> None:
     """Change up to eight bytes, or a whole piece."""
     content = bytearray(path.read_bytes())
     if rng.random() < 0.2:
@@ -77,7 +81,7 @@ def flip(path, rng):
     path.write_bytes(content)
 
 
-def change(path, rng):
+def change(path: Path, rng: random.Random) -> str:
     """Change one cell of a table to something that was never written."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         table = rng.choice(TABLES)

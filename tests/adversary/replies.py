@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
 
-from flower.nodes import BAD, NODES, SUPERLINK, content, evaluated, honest
+from flower.nodes import BAD, NODES, SUPERLINK, Node, content, evaluated, honest
 
 MAGIC = b"\x93NUMPY"
 PAYLOAD = np.arange(4, dtype="<f4").tobytes()
@@ -149,7 +151,7 @@ HARMLESS: dict[str, bytes] = {
     "float16": typed("'<f2'", np.arange(4, dtype="<f2").tobytes()),
 }
 
-NUMBERS = (
+NUMBERS: tuple[Any, ...] = (
     0, -1, 1, 10, 2**53, 2**62, -(2**62), 2**64, 10**400, -(10**400), 0.0, -0.0, 5e-324, 1e-300, 1e15, 1e300, -1e300,
     1.7e308, math.nan, math.inf, -math.inf, [], [1], [1.0, 2.0], [math.nan], [1e308] * 50, [10**400],
 )  # fmt: skip
@@ -167,7 +169,7 @@ class Fuzzer:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
-    def reply(self, message: Message, arrays: dict[str, np.ndarray]) -> list[Message]:
+    def reply(self, message: Message, arrays: dict[str, NDArray[Any]]) -> list[Message]:
         """What a bad node makes of honest arrays when it is asked to train, or of an honest evaluation."""
         if message.metadata.message_type == "evaluate":
             found = evaluated(message)[0].content
@@ -179,11 +181,11 @@ class Fuzzer:
             self.pick(*changes)(found)
         return self.envelope(message, found)
 
-    def pick(self, *options):
+    def pick(self, *options: Any) -> Any:
         return options[int(self.rng.integers(len(options)))]
 
     def some(self, found: RecordDict) -> tuple[ArrayRecord, str]:
-        record = found["arrays"]
+        record = found.array_records["arrays"]
         return record, self.pick(*record)
 
     def flip(self, found: RecordDict, most: int | None = None) -> None:
@@ -198,7 +200,7 @@ class Fuzzer:
         self.flip(found, 80)
 
     def craft(self, found: RecordDict) -> None:
-        found["arrays"]["fc.bias"] = raw(self.pick(*CRAFTED.values()))
+        found.array_records["arrays"]["fc.bias"] = raw(self.pick(*CRAFTED.values()))
 
     def resize(self, found: RecordDict) -> None:
         record, name = self.some(found)
@@ -232,7 +234,7 @@ class Fuzzer:
             record[name] = Array(np.asarray(array.astype(self.pick("<f4", "<f4", "<f8"))))
 
     def metrics(self, found: RecordDict) -> None:
-        record = found["metrics"]
+        record = found.metric_records["metrics"]
         for _ in range(int(self.rng.integers(1, 4))):
             key = self.pick(*KEYS)
             if self.rng.random() < 0.2:
@@ -280,18 +282,19 @@ class Fuzzer:
         return [reply]
 
 
-def by_numpy(data: bytes) -> np.ndarray:
+def by_numpy(data: bytes) -> NDArray[Any]:
     """An array as NumPy reads it: the other way to the same numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return np.load(io.BytesIO(data), allow_pickle=False)
+        found: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+        return found
 
 
-def crowd_with(bad):
+def crowd_with(bad: Node) -> dict[int, Node]:
     """Eight nodes, seven of them honest."""
     return {node: bad if node == BAD else honest(node) for node in NODES}
 
 
-def evaluating(value):
+def evaluating(value: dict[str, Any]) -> Node:
     """A node that evaluates with these metrics."""
     return lambda m: [Message(RecordDict({"metrics": MetricRecord({"num-examples": 10, **value})}), reply_to=m)]

@@ -78,6 +78,42 @@ def test_a_minority_that_gathers_around_an_honest_client_excludes_nobody(n, f, n
     assert np.mean(kept or [0]) < 0.25
 
 
+@pytest.mark.parametrize(("n", "f"), [(5, 2), (7, 3), (9, 4), (11, 5)])
+@pytest.mark.parametrize("seed", range(2))
+def test_victims_are_not_framed_one_at_a_time(n, f, seed):
+    """The attackers surround one honest client and turn away from another, whose other clients are half attackers."""
+    common, rng = np.random.default_rng(999).normal(size=D), np.random.default_rng(seed)
+
+    def turn_away(t, rows):
+        own = rows - common
+        middle = common + 0.8 * own[f] - 0.8 * own[n - 1]
+        k = n // 2 + 1
+        far = np.mean(np.linalg.norm(rows[f + 1 : n - 1] - middle, axis=1)) / np.sqrt(1 + 1 / k)
+        noise = rng.normal(size=(f, D))
+        noise -= noise.mean(axis=0)
+        noise *= far / 1.6 * np.sqrt(1 - 1 / k) / np.linalg.norm(noise, axis=1, keepdims=True)
+        rows[:f] = middle + noise - (rows[f] - middle) / f
+
+    warden, _ = play(n, turn_away, rounds=24, seed=seed)
+    assert not {str(i) for i in range(f, n)} & set(warden.excluded)
+
+
+@pytest.mark.parametrize("near", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(("n", "f", "rounds"), [(5, 2, 1), (9, 4, 1), (9, 4, 3), (10, 4, 3), (5, 1, 3)])
+def test_who_was_surrounded_once_is_not_left_out_for_long(n, f, rounds, near):
+    """Attackers around a client make it look closer than ever; later its usual distance must not be a leap."""
+    rng = np.random.default_rng(0)
+
+    def surround(t, rows):
+        if 4 < t <= 4 + rounds:
+            noise = near * rng.normal(size=(f, D))
+            rows[:f] = rows[f] + noise - (noise.mean(axis=0) if f > 1 else 0.0)
+
+    _, records = play(n, surround, rounds=44)
+    out = [r.weights[r.client_ids.index(str(f))] == 0 for r in records[4 + rounds :]]
+    assert np.mean(out) < 0.2
+
+
 @pytest.mark.parametrize("alike", [0.05, 0.1, 0.3])
 @pytest.mark.parametrize(("n", "group", "idle"), [(10, 5, 1), (9, 5, 0), (11, 6, 0), (5, 3, 0)])
 def test_a_bare_majority_that_is_more_alike_than_the_rest_excludes_nobody(n, group, idle, alike):

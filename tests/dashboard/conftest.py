@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("dash", reason="the extra 'dashboard' is not installed")
 
 import fedwarden as fw
-from fedwarden.core.types import Observation
+from fedwarden.core.types import Observation, RoundRecord
 from fedwarden.dashboard.app import create_app
 from fedwarden.guard.config import guard_table
 from fedwarden.store.ledger import Ledger
 
-GUARD = {"signal": "centroid_distance", "history": "raw", "rule": {"name": "robust_z", "limit": 6.0}, "name": "far"}
+WATCH = fw.Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, name="far")
 
 
-def fill(folder, played):
+def fill(folder: Path, played: Sequence[RoundRecord]) -> Path:
     """Run 1 is guarded, run 2 is not and has an audit by client 7."""
-    config = {"rounds": 6, "guard": guard_table(fw.Warden([fw.Watch(**GUARD)], "quarantine"))}
+    config = {"rounds": 6, "guard": guard_table(fw.Warden([WATCH], "quarantine"))}
     with Ledger(folder) as ledger:
         run = ledger.start("guarded", "flower", config, {})
         for record in played:
@@ -52,12 +55,12 @@ def fill(folder, played):
 
 
 @pytest.fixture
-def home(tmp_path, played):
+def home(tmp_path: Path, played: Sequence[RoundRecord]) -> Path:
     return fill(tmp_path / "home", played)
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory, played):
+def shared(tmp_path_factory: pytest.TempPathFactory, played: Sequence[RoundRecord]) -> Path:
     """The same workspace for tests that only read."""
     return fill(tmp_path_factory.mktemp("shared") / "home", played)
 
@@ -65,16 +68,16 @@ def shared(tmp_path_factory, played):
 class Asker:
     """Sends a callback's inputs as a browser does, and returns what it would change."""
 
-    def __init__(self, app):
+    def __init__(self, app: Any) -> None:
         self.app, self.client = app, app.server.test_client()
 
-    def __call__(self, output, **values):
+    def __call__(self, output: str, **values: object) -> Any:
         """``output`` is some part of the callback's outputs; values are given as ``id__property``."""
         key = next(k for k in self.app.callback_map if output in k)
         found = self.app.callback_map[key]
         given = {k.replace("__", "."): v for k, v in values.items()}
 
-        def fields(specs):
+        def fields(specs: Sequence[dict[str, str]]) -> list[dict[str, object]]:
             return [{**spec, "value": given.get(f"{spec['id']}.{spec['property']}")} for spec in specs]
 
         outputs = [
@@ -93,5 +96,5 @@ class Asker:
 
 
 @pytest.fixture
-def asker():
+def asker() -> Callable[[Path], Asker]:
     return lambda folder: Asker(create_app(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from flwr.supercore.task_identity import TaskIdentity
@@ -11,7 +12,7 @@ from .nodes import SUPERLINK
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch, tmp_path):
+def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")

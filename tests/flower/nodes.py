@@ -6,16 +6,18 @@ import io
 import random
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
+from numpy.typing import NDArray
 
 SUPERLINK = 1
 N, BAD = 8, 104
 NODES = range(100, 100 + N)
-PRIVATE = {"noise_multiplier": 1e-9, "num_sampled_clients": N}
+PRIVATE: dict[str, Any] = {"noise_multiplier": 1e-9, "num_sampled_clients": N}
 BASES = {
     "FedAvg": lambda: flower.FedAvg(),
     "FedAvgM": lambda: flower.FedAvgM(server_momentum=0.9),
@@ -43,34 +45,37 @@ BASES = {
     ),
 }
 Node = Callable[[Message], list[Message]]
+Reply = Callable[[Message, int], list[Message]]
 
 
 class LocalGrid(Grid):
     """Answers at once: each node is a function from a message to replies."""
 
     def __init__(self, nodes: dict[int, Node]) -> None:
-        self.nodes, self.numbers, self.asked = nodes, count(1), []
+        self.nodes, self.numbers, self.asked = nodes, count(1), list[tuple[str, int]]()
 
-    def set_run(self, run):
+    def set_run(self, run: Any) -> None:
         raise NotImplementedError
 
     @property
-    def run(self):
+    def run(self) -> Any:
         raise NotImplementedError
 
-    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
         return list(self.nodes)
 
-    def push_messages(self, messages):
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         raise NotImplementedError
 
-    def pull_messages(self, message_ids):
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         raise NotImplementedError
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout=None) -> list[Message]:
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         replies = []
         for message in messages:
             message.metadata.__dict__["_message_id"] = f"m{next(self.numbers)}"
@@ -86,20 +91,22 @@ def model(seed: int = 0) -> ArrayRecord:
     return ArrayRecord({k: Array(np.asarray(rng.normal(size=s), np.float32)) for k, s in shapes.items()})
 
 
-def state(record: ArrayRecord) -> dict[str, np.ndarray]:
+def state(record: ArrayRecord) -> dict[str, NDArray[Any]]:
     return {name: array.numpy() for name, array in record.items()}
 
 
-def content(arrays: dict[str, np.ndarray], metrics: dict | None = None) -> RecordDict:
+def content(arrays: dict[str, NDArray[Any]], metrics: dict[str, Any] | None = None) -> RecordDict:
     record = ArrayRecord({k: v if isinstance(v, Array) else Array(np.asarray(v)) for k, v in arrays.items()})
-    given = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1} if metrics is None else metrics
+    given: dict[str, Any] = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1} if metrics is None else metrics
     return RecordDict({"arrays": record, "metrics": MetricRecord(given)})
 
 
-def trained(message: Message, node: int) -> dict[str, np.ndarray]:
+def trained(message: Message, node: int) -> dict[str, NDArray[Any]]:
     """Honest training: every node takes the same step, with noise of its own."""
-    rng = np.random.default_rng([node, int(message.content["config"]["server-round"])])
-    arrays = state(message.content["arrays"])
+    t = message.content.config_records["config"]["server-round"]
+    assert isinstance(t, int)
+    rng = np.random.default_rng([node, t])
+    arrays = state(message.content.array_records["arrays"])
     return {k: np.asarray(v - 0.1 + 0.02 * rng.normal(size=v.shape), np.float32) for k, v in arrays.items()}
 
 
@@ -123,12 +130,12 @@ def claiming(shape: tuple[int, ...]) -> Array:
     return Array("float32", shape, "numpy.ndarray", buffer.getvalue() + bytes(64))
 
 
-def _arrays(change: Callable[[dict], dict]):
+def _arrays(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Reply:
     return lambda message, node: [Message(content(change(trained(message, node))), reply_to=message)]
 
 
-def _metrics(**given):
-    metrics = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1}
+def _metrics(**given: object) -> Reply:
+    metrics: dict[str, Any] = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1}
     metrics |= {key.replace("_examples", "-examples"): value for key, value in given.items()}
     new = {key: value for key, value in metrics.items() if value is not None}
     return lambda message, node: [Message(content(trained(message, node), new), reply_to=message)]
@@ -145,13 +152,13 @@ def _twice(message: Message, node: int) -> list[Message]:
     return [Message(content(trained(message, node)), reply_to=message), Message(content(late), reply_to=message)]
 
 
-def _not_numpy(arrays: dict) -> dict:
+def _not_numpy(arrays: dict[str, Any]) -> dict[str, Any]:
     good = Array(arrays["fc.bias"])
     return {**arrays, "fc.bias": Array(good.dtype, good.shape, "pickle", good.data)}
 
 
 # what one bad node answers; the flag says whether its update is used after all
-BAD_REPLIES: dict[str, tuple[Callable[[Message, int], list[Message]], bool]] = {
+BAD_REPLIES: dict[str, tuple[Reply, bool]] = {
     "nan": (_arrays(lambda a: {**a, "fc.bias": a["fc.bias"] * np.nan}), False),
     "inf": (_arrays(lambda a: {**a, "scale": np.float32(np.inf)}), False),
     "wrong shape": (_arrays(lambda a: {**a, "fc.weight": a["fc.weight"].T}), False),
@@ -191,23 +198,25 @@ def bad(kind: str, node: int) -> Node:
     return answer
 
 
-def play(strategy, nodes, rounds=2):
+def play(strategy: flower.Strategy, nodes: dict[int, Node], rounds: int = 2) -> tuple[LocalGrid, flower.Result]:
     random.seed(0)  # Flower samples nodes with it
     grid = LocalGrid(nodes)
     return grid, strategy.start(grid, model(), num_rounds=rounds)
 
 
-def first_message():
+def first_message() -> Message:
     return Message(RecordDict({"arrays": model(), "config": ConfigRecord({"server-round": 1})}), 1, "train")
 
 
-def close(a, b):
+def close(a: ArrayRecord, b: ArrayRecord) -> None:
     assert list(a) == list(b)
     for name, value in state(b).items():
         np.testing.assert_allclose(state(a)[name], value, rtol=1e-4, atol=1e-5)
 
 
-def one_round(strategy, nodes, arrays=None):
+def one_round(
+    strategy: flower.Strategy, nodes: dict[int, Node], arrays: ArrayRecord | None = None
+) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """A single round without the ledger, quick enough for a grid of cases."""
     random.seed(0)
     grid = LocalGrid(nodes)

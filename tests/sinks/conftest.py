@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +17,18 @@ from fedwarden.store.ledger import Ledger
 HOSTILE = ("a/b", "a:2Fb", "..", "", "x y", "é", "{}\"'\n", "n" * 300, "<script>", "~")
 
 
-def round_of(t, clients, rejected=(), excluded=(), metrics=None, watches=("near", "far")):
+def round_of(
+    t: int,
+    clients: Sequence[str],
+    rejected: Sequence[tuple[str, str]] = (),
+    excluded: Sequence[str] = (),
+    metrics: Mapping[str, float] | None = None,
+    watches: Sequence[str] = ("near", "far"),
+) -> RoundRecord:
     """Client i has the score 10 t + i, half of that as its signal; the last one is flagged by every watch."""
     n = len(clients)
     last = np.arange(n) == n - 1
-    scores = 10.0 * t + np.arange(n)
+    scores = 10.0 * t + np.arange(n, dtype=np.float64)
     return RoundRecord(
         t,
         tuple(clients),
@@ -35,14 +44,14 @@ def round_of(t, clients, rejected=(), excluded=(), metrics=None, watches=("near"
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDWARDEN_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow takes a second to make its tables."""
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     MlflowClient(f"sqlite:///{path}").search_experiments()
@@ -50,19 +59,19 @@ def empty_database(tmp_path_factory):
 
 
 @pytest.fixture
-def database(empty_database, tmp_path):
+def database(empty_database: Path, tmp_path: Path) -> str:
     """The address of a database that MLflow may write to."""
     return f"sqlite:///{shutil.copy(empty_database, tmp_path)}"
 
 
 @pytest.fixture
-def ledger(home):
+def ledger(home: Path) -> Iterator[Ledger]:
     with Ledger() as opened:
         yield opened
 
 
 @pytest.fixture
-def run(ledger):
+def run(ledger: Ledger) -> int:
     """Three rounds; in the second a stranger is rejected, in the third 'c' is out for good and not asked."""
     number = ledger.start("demo", "in-process", {}, {})
     ledger.append(number, round_of(1, "abc"))

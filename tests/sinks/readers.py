@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from urllib.request import urlopen
 
+from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -14,11 +16,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from prometheus_client.parser import text_string_to_metric_families
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+Series = dict[str, dict[int, float]]
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
-def tensorboard(folder):
+
+def tensorboard(folder: Path) -> tuple[Series, dict[int, str]]:
     (run,) = folder.iterdir()
     events = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-    found = {}
+    found: Series = {}
     for tag in events.Tags()["scalars"]:
         values = [(e.step, e.value) for e in events.Scalars(tag)]
         assert len(dict(values)) == len(values), f"{tag} has a round twice"
@@ -27,10 +32,12 @@ def tensorboard(folder):
     return found, texts
 
 
-def mlflow(uri, history=True):
+def mlflow(uri: str, history: bool = True) -> tuple[Series, Run]:
     client = MlflowClient(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("fedwarden").experiment_id])
-    found = {}
+    experiment = client.get_experiment_by_name("fedwarden")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    found: Series = {}
     for tag in run.data.metrics if history else ():
         values = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, tag)]
         assert len(dict(values)) == len(values), f"{tag} has a round twice"
@@ -38,7 +45,7 @@ def mlflow(uri, history=True):
     return found, run
 
 
-def samples(url):
+def samples(url: str) -> Samples:
     """A fetch as Prometheus does it: {(name, labels without the run): value}."""
     with urlopen(url, timeout=5) as answer:
         families = [*text_string_to_metric_families(answer.read().decode())]
@@ -52,11 +59,12 @@ def samples(url):
 class OtlpServer:
     """A collector on loopback that keeps what it is sent, each request as {(name, labels without the run): value}."""
 
-    def __init__(self):
-        self.requests = received = []
+    def __init__(self) -> None:
+        self.requests: list[Samples] = []
+        received = self.requests
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
+            def do_POST(self) -> None:
                 request = ExportMetricsServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
                 received.append(
                     {
@@ -73,16 +81,16 @@ class OtlpServer:
                 self.end_headers()
                 self.wfile.write(ExportMetricsServiceResponse().SerializeToString())
 
-            def log_message(self, *args):
+            def log_message(self, *args: object) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1/metrics"
 
-    def __enter__(self):
+    def __enter__(self) -> OtlpServer:
         Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.server.shutdown()
         self.server.server_close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from ..core.registry import register
 from ..core.stats import Norms, Weights
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
 
 
@@ -101,10 +99,10 @@ class NormClipping:
     limit: float | None = None
     weighted: bool = True
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         limit = float(np.median(kept.lengths())) if self.limit is None else self.limit
@@ -128,10 +126,10 @@ class CenteredClipping:
     limit: float | None = None
     steps: int = 3
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))
         centre = state.get("centre", torch.zeros(kept.d, dtype=kept.dtype, device=kept.device))
         result = centered_clipping(kept, centre.to(kept.device, kept.dtype), self.limit, self.steps)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from ..core.registry import register
 from ..core.stats import Weights
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from ..updates.ranks import middle
 from ..updates.updates import Updates
 from .common import among
@@ -72,10 +70,10 @@ def sign_majority(updates: Updates, weights: Weights, step: float) -> Aggregate:
 class Median:
     """The middle value of each coordinate."""
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         return state, among(cohort.updates, weights, median)
 
 
@@ -86,10 +84,10 @@ class TrimmedMean:
 
     b: int | None = None
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             return trimmed_mean(kept, max(1, len(kept) // 5) if self.b is None else self.b)
 
@@ -112,10 +110,10 @@ class Sign:
 
     step_size: float | None = None
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))
         entries = max(sum(b - a for a, b in kept.measured), 1)
         size = float(np.median(kept.lengths())) / entries**0.5 if self.step_size is None else self.step_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Scores, Weights, robust_z
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from .common import widen
 
 Matrix = NDArray[np.float64]
@@ -100,10 +100,10 @@ class Flanders:
     weighted: bool = True
     seed: int = 0
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         present = self._models(kept)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..core.registry import register
 from ..core.stats import Weights
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from ..updates import gram as linalg
 from ..updates.updates import Updates
 from .common import widen
@@ -40,10 +38,10 @@ class GeometricMedian:
 
     weighted: bool = False
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         return state, widen(geometric_median(cohort.updates.select(keep), shares), keep, len(cohort))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
 from ..core.stats import Scores, Weights
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from ..updates.gram import squared_distances
 from ..updates.updates import Updates
 from .common import among
@@ -103,10 +101,10 @@ class Krum:
 
     f: int | None = None
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         return state, among(cohort.updates, weights, lambda kept: multi_krum(kept, _tolerated(kept, self.f, 2), 1))
 
 
@@ -118,10 +116,10 @@ class MultiKrum:
     f: int | None = None
     m: int | None = None
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             f = _tolerated(kept, self.f, 2)
             return multi_krum(kept, f, len(kept) - f - 2 if self.m is None else self.m)
@@ -139,10 +137,10 @@ class Bulyan:
 
     f: int | None = None
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4, 1)))
 
 

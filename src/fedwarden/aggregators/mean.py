@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..core.registry import register
 from ..core.stats import Weights
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
 
 
@@ -44,9 +42,9 @@ class Mean:
 
     weighted: bool = True
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         counts = cohort.num_examples if self.weighted else np.ones(len(cohort))
         return state, mean(cohort.updates, weights * counts)

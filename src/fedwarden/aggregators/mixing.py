@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..core.protocols import Aggregator, equip
 from ..core.registry import component, register
 from ..core.seeds import numpy_rng
 from ..core.stats import Weights
-from ..core.types import Aggregate, Cohort, Server
+from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.gram import squared_distances
 from .common import widen
 
@@ -66,10 +65,10 @@ class NearestNeighbourMixing:
     def equip(self, server: Server) -> NearestNeighbourMixing:
         return replace(self, then=equip(component("aggregator", self.then), server))
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return _inner(self.then).init()
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         f = (len(kept) - 1) // 2 if self.f is None else self.f
@@ -97,10 +96,10 @@ class Bucketing:
     def equip(self, server: Server) -> Bucketing:
         return replace(self, then=equip(component("aggregator", self.then), server))
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return _inner(self.then).init()
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         # a client's place depends on its id, not on the order in which replies came
@@ -116,8 +115,8 @@ def _inner(then: Any) -> Aggregator:
 
 
 def _on_mixed(
-    then: Any, state: Mapping[str, Any], cohort: Cohort, ids: tuple[str, ...], matrix: NDArray[np.float64]
-) -> tuple[Mapping[str, Any], Aggregate]:
+    then: Any, state: State, cohort: Cohort, ids: tuple[str, ...], matrix: NDArray[np.float64]
+) -> tuple[State, Aggregate]:
     """The inner rule's word on the mixed updates; its weights told in terms of the clients."""
     ones = np.ones(len(matrix))
     mixed = Cohort(cohort.round, ids, cohort.updates.mixed(matrix), ones, cohort.params)

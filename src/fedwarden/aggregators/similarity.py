@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +11,7 @@ from scipy.spatial.distance import squareform
 
 from ..core.registry import register
 from ..core.stats import Weights
-from ..core.types import Aggregate, Cohort
+from ..core.types import Aggregate, Cohort, State
 from ..updates.gram import cosines
 from ..updates.updates import Updates
 from .common import widen
@@ -80,10 +78,10 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
 class FoolsGold:
     """Clients whose summed updates point the same way count less: made against Sybils, not against lone attackers."""
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, ids = cohort.updates.select(keep), [cohort.client_ids[i] for i in keep]
         rows = [kept.select([i]).weighted_sum(np.ones(1)) for i in range(len(keep))]
@@ -112,10 +110,10 @@ class Clustered:
     limit: float = 1.0
     weighted: bool = True
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         if len(keep) < 3:
             raise ValueError(f"clustered needs n >= 3 clients; got n={len(keep)}")

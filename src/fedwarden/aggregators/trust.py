@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from ..core.errors import ConfigError
 from ..core.registry import register
 from ..core.stats import Weights
-from ..core.types import Aggregate, Cohort, Server
+from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.updates import Updates
 
 
@@ -64,10 +63,10 @@ class FLTrust:
             raise ConfigError("fltrust needs a server with data of its own: in a scenario, set data.reserve")
         return self if self.root is not None else replace(self, root=server.root)
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
-    def step(self, state: Mapping[str, Any], cohort: Cohort, weights: Weights) -> tuple[Mapping[str, Any], Aggregate]:
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         if self.root is None:
             raise ValueError("fltrust needs the server's own update: give root, or a server that trains on its data")
         root = torch.as_tensor(self.root) if not callable(self.root) else self._train(cohort, self.root)

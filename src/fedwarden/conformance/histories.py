@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 
 from ..core.protocols import History
 from ..core.stats import Scores
+from ..core.types import State
 from .component import Component
 from .law import laws, require
 
@@ -32,9 +32,7 @@ def rounds(last: int = 7) -> Iterator[Round]:
         yield here, rng.gamma(2.0, size=len(here))
 
 
-def play(
-    history: History, played: Iterable[Round], state: Mapping[str, Any] | None = None
-) -> tuple[Mapping[str, Any], list[dict[str, float]]]:
+def play(history: History, played: Iterable[Round], state: State | None = None) -> tuple[State, list[dict[str, float]]]:
     """The last state, and the scores of each round by client."""
     state, out = history.init() if state is None else state, []
     for ids, values in played:

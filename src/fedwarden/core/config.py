@@ -24,7 +24,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def as_table(value: Any) -> Any:
+def as_table(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -127,7 +127,7 @@ def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def _models(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models(part)]
@@ -157,7 +157,7 @@ def _value(text: str) -> Any:
     return text
 
 
-def _index(at: list[Any], key: str, path: str) -> int:
+def _index(at: Sequence[object], key: str, path: str) -> int:
     if not key.isdigit() or int(key) >= len(at):
         raise ConfigError(f"cannot set {path}: {key!r} is not an index below {len(at)}")
     return int(key)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from .stats import Mask, Scores, Weights
-from .types import Aggregate, Cohort, Reading, Server, Verdict
+from .types import Aggregate, Cohort, Reading, Server, State, Verdict
+
+T = TypeVar("T")
 
 Signal = Callable[[Cohort], Scores | Reading]
 """Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
@@ -21,11 +23,11 @@ Rule = Callable[[Scores, int], Verdict]
 class History(Protocol):
     """Turns this round's values into scores with what is remembered of each client, by id."""
 
-    def init(self) -> Mapping[str, Any]: ...
+    def init(self) -> State: ...
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[Mapping[str, Any], Scores]:
+        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[State, Scores]:
         """New state and scores; ``trusted`` marks the clients in good standing, where a cohort's spread matters."""
         ...
 
@@ -58,13 +60,12 @@ class Policy(Protocol):
 class Aggregator(Protocol):
     """Combines the rows of a cohort; ``weights`` in [0, 1] come from the policy, 0 = leave out."""
 
-    def init(self) -> Mapping[str, Any]: ...
+    def init(self) -> State: ...
 
-    def step(
-        self, state: Mapping[str, Any], cohort: Cohort, weights: Weights
-    ) -> tuple[Mapping[str, Any], Aggregate]: ...
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]: ...
 
 
-def equip(component: Any, server: Server) -> Any:
+def equip(component: T, server: Server) -> T:
     """The component with what it needs of the server; one that needs nothing is returned as it is."""
-    return component.equip(server) if hasattr(component, "equip") else component
+    made: T = component.equip(server) if hasattr(component, "equip") else component
+    return made

@@ -24,7 +24,10 @@ from .errors import ConfigError, UnknownName, nearest
 from .words import printable
 
 LOG = logging.getLogger("fedwarden")
-F = TypeVar("F", bound=Callable[..., Any])
+Factory = Callable[..., Any]
+Spec = str | Mapping[str, object]
+"""What a component is built from: its name, or a table with its ``name`` and its options."""
+F = TypeVar("F", bound=Factory)
 
 FOLDERS = {
     "aggregator": "fedwarden.aggregators",
@@ -39,7 +42,7 @@ FOLDERS = {
     "signal": "fedwarden.signals",
     "sink": "fedwarden.sinks",
 }
-_entries: dict[str, dict[str, Callable[..., Any]]] = {kind: {} for kind in FOLDERS}
+_entries: dict[str, dict[str, Factory]] = {kind: {} for kind in FOLDERS}
 _exempt: dict[tuple[str, str], Mapping[str, str]] = {}
 _loading: list[str] = []  # the plug-in that is being imported
 
@@ -94,7 +97,7 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(table))
 
 
-def lookup(kind: str, name: str) -> Callable[..., Any]:
+def lookup(kind: str, name: str) -> Factory:
     """The factory behind a name; an unknown name raises with the nearest one, and with the plug-ins that failed."""
     known = names(kind)
     if canonical(name) not in known:
@@ -109,7 +112,7 @@ def exemptions(kind: str, name: str) -> Mapping[str, str]:
     return _exempt.get((kind, canonical(name)), {})
 
 
-def make(kind: str, name: str, /, **options: Any) -> Any:
+def make(kind: str, name: str, /, **options: object) -> Any:
     """Build a registered thing; an option it does not have raises with the nearest one."""
     factory = lookup(kind, name)
     known = parameters(factory)
@@ -127,7 +130,7 @@ def make(kind: str, name: str, /, **options: Any) -> Any:
         raise ConfigError(f"{kind} {name!r}: {error}") from error
 
 
-def component(kind: str, spec: Any) -> Any:
+def component(kind: str, spec: object) -> Any:
     """Build from a name, from a table with a ``name`` and options, or pass a ready-made object through."""
     if isinstance(spec, str):
         return make(kind, spec)
@@ -140,7 +143,7 @@ def component(kind: str, spec: Any) -> Any:
     return spec
 
 
-def describe(instance: Any) -> dict[str, Any]:
+def describe(instance: object) -> dict[str, Any]:
     """The table that :func:`component` would build this instance from; what a server lent it is no option."""
     for kind, table in _entries.items():
         for name, factory in table.items():
@@ -156,7 +159,7 @@ def summary(kind: str, name: str) -> str:
 
 
 @cache
-def parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
+def parameters(factory: Factory) -> Mapping[str, Any]:
     """The options of a factory and their defaults."""
     signature = inspect.signature(factory)
     return MappingProxyType(
@@ -165,7 +168,7 @@ def parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 @cache
-def _hints(factory: Callable[..., Any]) -> Mapping[str, Any]:
+def _hints(factory: Factory) -> Mapping[str, Any]:
     """The types of a factory's options, as far as they can be told."""
     try:
         return get_type_hints(factory)
@@ -173,7 +176,7 @@ def _hints(factory: Callable[..., Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: Any) -> bool:
     """Whether a value is of a plain type; of other types, whatever is given.
 
     >>> _fits(3, float), _fits("3", float), _fits(None, float | None), _fits(True, int), _fits("x", tuple)
@@ -186,7 +189,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) if hint in (bool, str, NoneType) else True
 
 
-def _table(kind: str) -> dict[str, Callable[..., Any]]:
+def _table(kind: str) -> dict[str, Factory]:
     if kind not in _entries:
         raise ConfigError(f"there is no kind {kind!r}; {nearest(kind, _entries)}")
     return _entries[kind]

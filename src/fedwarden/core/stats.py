@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,8 @@ Norms = NDArray[np.float64]
 
 Mask = NDArray[np.bool_]
 """Some of the clients."""
+
+V = TypeVar("V", bound=np.generic)
 
 
 def mad(values: ArrayLike) -> float:
@@ -51,7 +53,7 @@ def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None 
     return np.asarray((x - np.median(usual)) / (mad(usual) + eps), dtype=np.float64)
 
 
-def scatter(values: NDArray[Any], index: Sequence[int] | NDArray[np.int_], n: int, fill: Any) -> NDArray[Any]:
+def scatter(values: NDArray[V], index: Sequence[int] | NDArray[np.int_], n: int, fill: object) -> NDArray[V]:
     """An array of n entries with these values at some positions and a filling elsewhere.
 
     >>> scatter(np.array([1.0, 2.0]), [2, 0], 3, fill=0.0).tolist()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
     from torch import Tensor, nn
 
     from ..updates.updates import Updates
+
+State = Mapping[str, Any]
+"""What a history or an aggregator carries from round to round."""
 
 
 @dataclass(frozen=True, eq=False)

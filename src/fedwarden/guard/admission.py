@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Counts, Norms, Weights
@@ -204,7 +205,7 @@ def _number(count: Any) -> float:
         return float("nan")
 
 
-def _kind(array: Any) -> str:
+def _kind(array: Tensor | NDArray[Any]) -> str:
     if isinstance(array, Tensor):
         return "complex" if array.is_complex() else "floating" if array.dtype.is_floating_point else "integer"
     kinds = {"f": "floating", "i": "integer", "u": "integer", "b": "integer"}

@@ -73,7 +73,7 @@ class GuardConfig(Strict):
         )
 
 
-def spell(part: Any) -> str:
+def spell(part: object) -> str:
     """A component in a few words.
 
     >>> spell(Watch("centroid_distance", rule={"name": "k_sigma", "k": 3.0}).rule)
@@ -142,5 +142,5 @@ def alter(warden: Warden, settings: Sequence[str]) -> Warden:
     return parse(GuardConfig, override(guard_table(warden), spread)).build()
 
 
-def _table(part: Any) -> dict[str, Any]:
+def _table(part: object) -> dict[str, Any]:
     return {key: value for key, value in describe(part).items() if key != "kind"}

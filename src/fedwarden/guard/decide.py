@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..aggregators.clipping import shrink
-from ..core.stats import Mask, Norms, Scores, Weights, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
@@ -52,7 +51,7 @@ class Decision:
         fine = ~(self.judgement.flagged | self.judgement.doubted)
         return self.wide(fine, False)
 
-    def wide(self, values: NDArray[Any], fill: float = 0.0) -> NDArray[Any]:
+    def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""
         return scatter(values, self.index, len(self.came), fill)
 

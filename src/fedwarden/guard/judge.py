@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.protocols import Findings, History, Policy, Rule, Signal
-from ..core.registry import component, describe, make
+from ..core.registry import Spec, component, describe, make
 from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
-from ..core.types import Reading, WatchRecord
+from ..core.types import Reading, State, WatchRecord
 from ..core.words import count, listed
 from .limits import Admission
 
@@ -41,9 +41,9 @@ class Watch:
 
     def __init__(
         self,
-        signal: Any,
-        history: Any = "raw",
-        rule: Any = "gesd",
+        signal: Spec | Signal,
+        history: Spec | History = "raw",
+        rule: Spec | Rule = "gesd",
         start_round: int = 2,
         name: str = "",
         optional: bool = False,
@@ -91,7 +91,7 @@ class Memory:
     that matters.
     """
 
-    histories: tuple[Mapping[str, Any], ...]
+    histories: tuple[State, ...]
     tests: tuple[int, ...]
     excluded: Mapping[str, int]
     known: frozenset[str] = frozenset()
@@ -294,7 +294,7 @@ def judgement_notes(
     return notes
 
 
-def _restored(now: Mapping[str, Any], past: Mapping[str, Any], client_ids: set[str]) -> Mapping[str, Any]:
+def _restored(now: State, past: State, client_ids: set[str]) -> State:
     """A history in which these clients stand as they did before."""
     kept = {c: value for c, value in now.items() if c not in client_ids}
     return kept | {c: past[c] for c in client_ids if c in past} if client_ids else now

@@ -14,8 +14,8 @@ import torch
 from ..core.errors import ConfigError
 from ..core.html import facts
 from ..core.protocols import Aggregator, Policy, equip
-from ..core.registry import component, describe, make
-from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server
+from ..core.registry import Spec, component, describe, make
+from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State
 from ..models.trial import Trial
 from ..store.series import Series
 from .admission import Reply, admit
@@ -41,8 +41,8 @@ class Warden:
     def __init__(
         self,
         watches: Sequence[Watch] = (),
-        policy: Any = "observe",
-        aggregator: Any = "mean",
+        policy: Spec | Policy = "observe",
+        aggregator: Spec | Aggregator = "mean",
         combine: Combine = "any",
         admission: Admission | None = None,
         remeasure: bool = False,
@@ -70,10 +70,10 @@ class Warden:
     def reset(self) -> None:
         """Forget all rounds."""
         self.memory: Memory = self.guard.blank()
-        self.carried: Mapping[str, Any] = self.aggregator.init()
+        self.carried: State = self.aggregator.init()
 
     @classmethod
-    def preset(cls, name: str, **options: Any) -> Warden:
+    def preset(cls, name: str, **options: object) -> Warden:
         """A ready-made warden: ``auto``, ``pid-made``, or any other registered preset."""
         warden = make("preset", name, **options)
         assert isinstance(warden, cls)

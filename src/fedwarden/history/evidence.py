@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores
+from ..core.types import State
 
 
 class Gathered(NamedTuple):
@@ -95,12 +95,12 @@ class Evidence:
         if not (0 < self.alpha < 1 and self.effect > 0 and self.forget >= 0):
             raise ValueError(f"needs 0 < alpha < 1, effect > 0 and forget >= 0; got {self}")
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[Mapping[str, Any], Scores]:
+        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
         past = zip(*(state.get(c, BLANK) for c in client_ids), strict=True)
@@ -151,12 +151,12 @@ class Excess:
         if not (0 < self.alpha < 1 and self.effect > 0):
             raise ValueError(f"needs 0 < alpha < 1 and effect > 0; got {self}")
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[Mapping[str, Any], Scores]:
+        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
         means, levels, wobbles, rounds = map(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores
+from ..core.types import State
 
 
 class PidMemory(NamedTuple):
@@ -60,12 +60,12 @@ class PID:
         if self.integral not in ("sum", "mean", "standardised"):
             raise ValueError(f"integral is 'sum', 'mean' or 'standardised'; got {self.integral!r}")
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[Mapping[str, Any], Scores]:
+        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[State, Scores]:
         past = [PidMemory(*state.get(c, ())) for c in client_ids]
         totals, lasts, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T
         scores = pid(values, totals, lasts, rounds, self.kp, self.ki, self.kd, self.integral)

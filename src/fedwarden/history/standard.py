@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores, robust_z
+from ..core.types import State
 
 
 @register("history", "standard")
@@ -19,12 +18,12 @@ class Standard:
 
     eps: float = 1e-12
 
-    def init(self) -> Mapping[str, Any]:
+    def init(self) -> State:
         return {}
 
     def step(
-        self, state: Mapping[str, Any], client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[Mapping[str, Any], Scores]:
+        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
+    ) -> tuple[State, Scores]:
         reference = values if trusted is None or not trusted.any() else values[trusted]
         reference = reference[np.isfinite(reference)]
         if not len(reference):

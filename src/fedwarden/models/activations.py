@@ -145,7 +145,7 @@ def _calls(model: nn.Module, samples: Tensor) -> list[tuple[str, torch.Size]]:
     """The innermost module that each rectifier runs in, and the shape of its input."""
     running, seen = [""], list[tuple[str, torch.Size]]()
 
-    def leave(*_: Any) -> None:
+    def leave(*_: object) -> None:
         running.pop()
 
     handles = []

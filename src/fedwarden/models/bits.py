@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """CPU kernels for activation patterns held as bits: packing, and how many bits each pair of samples differs in.
 
 Needs numba. :mod:`fedwarden.models.affinity` holds the same counts as matrix products in torch, which is the
@@ -14,8 +13,11 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+Words = NDArray[np.int64]
 
 
 @intrinsic
@@ -29,7 +31,7 @@ def _count(typingctx: Any, word: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def pack(units, words):
+def pack(units: NDArray[np.float32], words: Words) -> None:
     """Bit b of words[c, w, i] is set where units[c, i, 64 w + b] > 0; the rest is unset."""
     size = units.shape[2]
     whole = size // 64
@@ -49,7 +51,7 @@ def pack(units, words):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def gram_differences(words, reference, size, out):
+def gram_differences(words: Words, reference: Words, size: int, out: NDArray[np.float64]) -> None:
     """out[c] = (||A - B||^2, ||A||^2) with A_ij = 1 - h_ij / size, h the bits in which samples i, j of words[c] differ.
 
     B is the same of the reference. The sums are those of whole numbers, exact below 2^53. The words of a sample are
@@ -76,7 +78,7 @@ def gram_differences(words, reference, size, out):
 
 
 @njit(nogil=True, cache=True)
-def _differ(words, i, first, second, third, fourth):
+def _differ(words: Words, i: int, first: Words, second: Words, third: Words, fourth: Words) -> None:
     """In how many bits samples i to i + 3 differ from each one up to there: four share what is loaded of the others."""
     n = words.shape[1]
     stop, p, q, r = min(i + 4, n), min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
@@ -94,6 +96,6 @@ def _differ(words, i, first, second, third, fourth):
 
 
 @njit(nogil=True, inline="always")
-def _apart(a, b):
+def _apart(a: np.int64, b: np.int64) -> np.int64:
     """In how many bits two words differ."""
     return np.int64(_count(np.uint64(a ^ b)))

@@ -26,7 +26,7 @@ NUMBERS = {int, float, type(None)}
 class Damaged(ValueError):
     """A column that does not hold what was written into it."""
 
-    def __init__(self, column: str, wanted: str, got: Any) -> None:
+    def __init__(self, column: str, wanted: str, got: object) -> None:
         text = ascii(got)
         super().__init__(f"column {column} should hold {wanted}; it holds {text[:60]}{'...' if len(text) > 60 else ''}")
 
@@ -120,7 +120,7 @@ def names(column: str, content: str) -> tuple[str, ...]:
     return tuple(map(utf8, found))
 
 
-def table(row: Row, column: str, **kinds: Callable[[Any], bool]) -> dict[str, Any]:
+def table(row: Row, column: str, **kinds: Callable[[object], bool]) -> dict[str, Any]:
     """A JSON table; values of these names are of these kinds, where they are there."""
     found = _json(column, text(row, column))
     if not isinstance(found, dict):
@@ -132,7 +132,7 @@ def table(row: Row, column: str, **kinds: Callable[[Any], bool]) -> dict[str, An
     return sound
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -152,7 +152,7 @@ def _json(column: str, content: str) -> Any:
         raise Damaged(column, "JSON", content) from error
 
 
-def _vector(column: str, values: Any, n: int) -> Scores:
+def _vector(column: str, values: object, n: int) -> Scores:
     if type(values) is not list or len(values) != n or not set(map(type, values)) <= NUMBERS:
         raise Damaged(column, f"{n} numbers", values)
     try:

@@ -88,7 +88,7 @@ def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> t
     return None, ()
 
 
-def save(path: Path, tree: Any) -> None:
+def save(path: Path, tree: object) -> None:
     """Write nested dicts, lists, numbers, strings and tensors; after a crash the old file or the new one is there."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_pack(tree, tensors))

@@ -28,7 +28,7 @@ def write_csv(record: RunRecord, file: IO[str]) -> None:
     made.writerows(zip(*([_cell(v) for v in column.tolist()] for column in found.values()), strict=True))
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     """A name that a client chose may begin like a formula; a leading apostrophe makes it text.
 
     >>> [_cell(v) for v in ("node-1", "=1+1", -0.5, float("nan"))]
@@ -81,7 +81,7 @@ def _plain(column: NDArray[Any]) -> list[Any]:
     return column.tolist() if sound else [_number(v) for v in column.tolist()]
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """JSON has no NaN and no infinity."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
 

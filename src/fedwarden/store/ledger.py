@@ -271,7 +271,7 @@ class Ledger:
             raise LedgerError(f"no run {named} in {self.path}; there are: {known}")
         return matching[0]
 
-    def heads(self, tail: str, *values: Any) -> list[Run]:
+    def heads(self, tail: str, *values: object) -> list[Run]:
         """The runs that the end of a query asks for."""
         rows = self.query(
             f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
@@ -362,11 +362,11 @@ class Ledger:
         with self.reading(f"run {run}"):
             return cells.whole(rows[0], "round")
 
-    def rows(self, table: str, run: int, tail: str = "", *values: Any) -> list[sqlite3.Row]:
+    def rows(self, table: str, run: int, tail: str = "", *values: object) -> list[sqlite3.Row]:
         """The rows of a run in a table; ``tail`` is the rest of the query."""
         return self.query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
 
-    def query(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+    def query(self, sql: str, *values: object) -> list[sqlite3.Row]:
         """The rows of a query that ends, and that returns no more than the file can hold."""
         self._allow(LIMIT)
         rows: list[sqlite3.Row] = []
@@ -507,15 +507,15 @@ def _versions(row: sqlite3.Row) -> dict[str, str]:
     return found
 
 
-def _is_figure(found: Any) -> bool:
+def _is_figure(found: object) -> bool:
     return found is None or cells.is_number(found)
 
 
-def _is_guard(found: Any) -> bool:
+def _is_guard(found: object) -> bool:
     return isinstance(found, dict) and isinstance(found.get("preset"), str | None)
 
 
-def _are_names(found: Any) -> bool:
+def _are_names(found: object) -> bool:
     return isinstance(found, dict | list) and all(isinstance(name, str) for name in found)
 
 

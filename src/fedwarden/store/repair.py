@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
@@ -72,7 +71,7 @@ class Patient(Ledger):
     def version(self) -> int:
         return int(self.db.execute("PRAGMA user_version").fetchone()[0])
 
-    def keys(self, sql: str, *values: Any) -> set[int]:
+    def keys(self, sql: str, *values: object) -> set[int]:
         """Whole numbers that a query gives, read from both ends, since a damaged page ends it early."""
         found: set[int] = set()
         for order in ("ASC", "DESC"):
@@ -264,7 +263,7 @@ def repair(folder: Path, saved: Sequence[Saved]) -> Path:
 def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
     """Write a run: its rows as they are where they are found again one by one, else what was read of them."""
 
-    def put(table: str, rows: Iterable[Sequence[Any]]) -> None:
+    def put(table: str, rows: Iterable[Sequence[object]]) -> None:
         for row in rows:
             new.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", tuple(row))
 
@@ -290,7 +289,7 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
             put("audit", rows[0])
 
 
-def _again(damaged: Patient, table: str, run: int, tail: str, value: Any) -> list[sqlite3.Row]:
+def _again(damaged: Patient, table: str, run: int, tail: str, value: object) -> list[sqlite3.Row]:
     """Rows that were read before; none where a damaged page hides them from this way of asking."""
     with suppress(LedgerError):
         return damaged.rows(table, run, tail, value)

@@ -5,17 +5,28 @@ path on a GPU. Rows are given by address, so nothing is copied and every client 
 finite numbers: a NaN or an overflow must show in the sums. Rows are taken twenty or four at a time, since the cost of
 these loops is in loading and storing what the rows share.
 
-A kernel that threads share takes a :class:`~fedwarden.updates.segments.Plan` and ``turn``, a counter: each thread
-calls it once, and inside it takes one group of columns after another until none is left. What it finds in a group goes
-to that group's own place in ``parts``, so that sums do not depend on who took it.
+A kernel that threads share takes a :class:`~fedwarden.updates.segments.Plan` and ``turn``, a counter: each thread calls
+it once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to
+that group's own place in ``parts``, so that sums do not depend on who took it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numba import carray, njit
+from numpy.typing import NDArray
 
 from .intrinsics import floats, take
+from .segments import Plan
+
+Floats = NDArray[np.float32]
+Sums = NDArray[np.float64]
+Index = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+Four = tuple[np.float32, np.float32, np.float32, np.float32]
+FourRows = tuple[Floats, Floats, Floats, Floats]
 
 WIDTH = 512  # columns at a time where every row meets every other
 LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
@@ -25,13 +36,13 @@ NONE = (np.float32(0), np.float32(0), np.float32(0), np.float32(0))
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
-def _at(address, a, m):
+def _at(address: np.uint64, a: int, m: int) -> Floats:
     """Entries [a, a + m) of the float32 buffer at an address."""
     return carray(floats(address + np.uint64(4 * a)), (m,))
 
 
 @njit(nogil=True)  # a cached generator cannot be called by another kernel
-def _spans(plan, turn, width):
+def _spans(plan: Plan, turn: Index, width: int) -> Iterator[tuple[int, int, int, int]]:
     """The next columns of the groups that this thread takes, up to ``width`` of one segment at a time.
 
     Yields (group, segment, first column, number of columns).
@@ -53,13 +64,13 @@ def _spans(plan, turn, width):
 
 
 @njit(nogil=True, inline="always")
-def _width(n):
+def _width(n: int) -> int:
     """How many columns of n rows are looked at at a time."""
     return max(512, min(8192, LOOK_SIZE // max(n, 1) // 64 * 64))
 
 
 @njit(nogil=True, inline="always")
-def _padded(rows, index):
+def _padded(rows: Addresses, index: Index) -> Addresses:
     """The rows in the index, the last one again up to a multiple of four."""
     size = (len(index) + 3) // 4 * 4
     out = np.zeros((len(rows), size), np.uint64)
@@ -70,7 +81,7 @@ def _padded(rows, index):
 
 
 @njit(nogil=True, inline="always")
-def _weights(values, index):
+def _weights(values: Sums, index: Index) -> Floats:
     """Their weights, 0 for a row that is there again."""
     out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
     for k in range(len(index)):
@@ -79,42 +90,44 @@ def _weights(values, index):
 
 
 @njit(nogil=True, inline="always")
-def _four(x, i):
+def _four(x: Floats, i: int) -> Four:
     return x[i], x[i + 1], x[i + 2], x[i + 3]
 
 
 @njit(nogil=True, inline="always")
-def _four_rows(rows, i, a, m):
+def _four_rows(rows: Addresses, i: int, a: int, m: int) -> FourRows:
     return _at(rows[i], a, m), _at(rows[i + 1], a, m), _at(rows[i + 2], a, m), _at(rows[i + 3], a, m)
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
-def _entries(rows, j, origin):
+def _entries(rows: FourRows, j: int, origin: np.float32) -> Four:
     """Entry j of four rows, less the origin."""
     return rows[0][j] - origin, rows[1][j] - origin, rows[2][j] - origin, rows[3][j] - origin
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
-def _mixed(x, weights):
+def _mixed(x: Four, weights: Four) -> np.float32:
     """The weighted sum of four entries."""
     return (weights[0] * x[0] + weights[1] * x[1]) + (weights[2] * x[2] + weights[3] * x[3])
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
-def _squared(x, centre, sums):
+def _squared(x: Four, centre: np.float32, sums: Four) -> Four:
     """Four sums of squares with those of four entries about a centre added."""
     a, b, c, d = x[0] - centre, x[1] - centre, x[2] - centre, x[3] - centre
     return sums[0] + a * a, sums[1] + b * b, sums[2] + c * c, sums[3] + d * d
 
 
 @njit(nogil=True, inline="always")
-def _put(sums, i, four):
+def _put(sums: Sums, i: int, four: Four) -> None:
     for k in range(4):
         sums[i + k] += four[k]
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _sums_of_four(rows, origin, i, a, m, weights, add, out, sq_norms):
+def _sums_of_four(
+    rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
+) -> None:
     """The weighted sum of four rows, put or added to out, and their squared norms, from one look at each."""
     x, w, s, zero = _four_rows(rows, i, a, m), _four(weights, i), NONE, np.float32(0)
     for j in range(m):
@@ -125,7 +138,10 @@ def _sums_of_four(rows, origin, i, a, m, weights, add, out, sq_norms):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _twin_sums_of_four(rows, origin, i, a, m, weights, others, out, other, sq_norms):
+def _twin_sums_of_four(
+    rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, others: Floats, out: Floats,
+    other: Floats, sq_norms: Sums,
+) -> None:  # fmt: skip
     """The same with a second sum that has weights of its own."""
     x, w, v, s, zero = _four_rows(rows, i, a, m), _four(weights, i), _four(others, i), NONE, np.float32(0)
     for j in range(m):
@@ -137,7 +153,9 @@ def _twin_sums_of_four(rows, origin, i, a, m, weights, others, out, other, sq_no
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _sums_of_twenty(rows, origin, i, a, m, weights, add, out, sq_norms):
+def _sums_of_twenty(
+    rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
+) -> None:
     """The same of twenty rows: the sum is loaded and stored once for all, and more of memory is read at once."""
     x0, x1 = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m)
     x2, x3, x4 = _four_rows(rows, i + 8, a, m), _four_rows(rows, i + 12, a, m), _four_rows(rows, i + 16, a, m)
@@ -157,7 +175,7 @@ def _sums_of_twenty(rows, origin, i, a, m, weights, add, out, sq_norms):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _distances(rows, origin, a, m, centre, sq_distances):
+def _distances(rows: Addresses, origin: Floats, a: int, m: int, centre: Floats, sq_distances: Sums) -> None:
     """The squared distances of the rows to a centre."""
     sq_distances[:] = 0
     for i in range(0, len(rows), 4):
@@ -168,7 +186,7 @@ def _distances(rows, origin, a, m, centre, sq_distances):
 
 
 @njit(nogil=True, inline="always")
-def _spread(part, index, sq_norms, measured):
+def _spread(part: Sums, index: Index, sq_norms: Sums, measured: bool) -> None:
     """Add squared norms to those of the rows in the index, and to their lengths where the columns are measured."""
     for k in range(len(index)):
         part[0, index[k]] += sq_norms[k]
@@ -177,7 +195,7 @@ def _spread(part, index, sq_norms, measured):
 
 
 @njit(nogil=True, inline="always")
-def _split(centre, shares):
+def _split(centre: Sums, shares: Sums) -> tuple[Index, Index, bool]:
     """The rows that count in one of the sums, the others, and whether both sums are the same."""
     used, rest = np.empty(len(centre), np.int64), np.empty(len(centre), np.int64)
     counted, equal = 0, True
@@ -192,7 +210,7 @@ def _split(centre, shares):
 
 
 @njit(nogil=True, cache=True)
-def survey(plan, turn, centre, shares, spread, total, parts):
+def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, total: Floats, parts: Sums) -> None:
     """The sums of :meth:`Updates.survey`: ``total``, and in ``parts`` squared norms, lengths and distances.
 
     Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
@@ -230,7 +248,7 @@ def survey(plan, turn, centre, shares, spread, total, parts):
 
 
 @njit(nogil=True, cache=True)
-def weighted_sum(plan, turn, weights, scale, out, parts):
+def weighted_sum(plan: Plan, turn: Index, weights: Sums, scale: np.float32, out: Floats, parts: Sums) -> None:
     """out = scale * out + sum_i weights[i] * (row_i - base); scale 0 does not read out. There are no parts."""
     every, width = np.arange(len(weights)), _width(len(weights))
     rows, w, zero = _padded(plan.rows, every), _weights(weights, every), np.zeros(width, np.float32)
@@ -250,7 +268,7 @@ def weighted_sum(plan, turn, weights, scale, out, parts):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _products(tile, i, k, m, out):
+def _products(tile: Floats, i: int, k: int, m: int, out: Sums) -> None:
     """Add the 16 inner products of rows i to i+3 with rows k to k+3 over m columns."""
     a, b, c, d = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
     e, f, g, h = tile[k], tile[k + 1], tile[k + 2], tile[k + 3]
@@ -284,7 +302,7 @@ def _products(tile, i, k, m, out):
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def gram(plan, turn, origin, parts):
+def gram(plan: Plan, turn: Index, origin: int, parts: Sums) -> None:
     """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
 
     A part has a row for each client, one for the base (zero where there is none), and zeros up to a multiple of four;
@@ -308,7 +326,7 @@ def gram(plan, turn, origin, parts):
 
 
 @njit(nogil=True, cache=True)
-def _sort(rows, base, a, m, pairs, tile):
+def _sort(rows: Addresses, base: np.uint64, a: int, m: int, pairs: Index, tile: Floats) -> None:
     """Copy m columns from a into the tile and put each in order by compare and exchange."""
     for i in range(len(rows)):
         x, row = _at(rows[i], a, m), tile[i]
@@ -328,7 +346,7 @@ def _sort(rows, base, a, m, pairs, tile):
 
 
 @njit(nogil=True, cache=True)
-def ranked_mean(plan, turn, pairs, low, high, out, parts):
+def ranked_mean(plan: Plan, turn: Index, pairs: Index, low: int, high: int, out: Floats, parts: Sums) -> None:
     """The mean of the values of rank low to high - 1 of each column. There are no parts."""
     n, share = plan.rows.shape[1], np.float32(1 / (high - low))
     width = max(64, SORT_SIZE // n // 64 * 64)
@@ -346,7 +364,7 @@ def ranked_mean(plan, turn, pairs, low, high, out, parts):
 
 
 @njit(nogil=True, cache=True)
-def nearest_mean(plan, turn, pairs, keep, out, parts):
+def nearest_mean(plan: Plan, turn: Index, pairs: Index, keep: int, out: Floats, parts: Sums) -> None:
     """The mean of the ``keep`` values closest to the median of each column. There are no parts."""
     n, share = plan.rows.shape[1], np.float32(1 / keep)
     width = max(64, SORT_SIZE // n // 64 * 64)

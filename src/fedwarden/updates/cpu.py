@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +63,7 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
 
 
 def _fold(
-    updates: Rows, name: str, arguments: tuple[Any, ...], shape: tuple[int, ...] = (0,), columns: int = 1024
+    updates: Rows, name: str, arguments: tuple[object, ...], shape: tuple[int, ...] = (0,), columns: int = 1024
 ) -> NDArray[np.float64]:
     """What a kernel makes of all columns: its sums over groups of at least so many of them, added in their order."""
     kernel: Callable[..., None] = getattr(kernels(), name)

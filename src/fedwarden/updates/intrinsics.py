@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 
 @intrinsic
@@ -34,6 +36,6 @@ def _add_one(typingctx: Any, address: Any) -> Any:
 
 
 @njit(nogil=True, inline="always")
-def take(turn):
+def take(turn: NDArray[np.int64]) -> int:
     """The next number of a counter (an array of one int64) that threads share: each number is given once."""
     return _add_one(turn.ctypes.data)

@@ -52,7 +52,7 @@ def train_captured(
     weights = [part.repeat(n, *[1] * part.ndim) for part in origin]
     final = [w.clone() for w in weights]
     optimizer = StackedOptimizer(training, weights, origin)
-    rows, importance = torch.zeros_like(index[0]), torch.zeros_like(weight[0])
+    rows, importance = index.new_zeros(index.shape[1:]), weight.new_zeros(weight.shape[1:])
     busy = torch.zeros(n, dtype=torch.bool, device=device)
 
     def step() -> None:
@@ -70,7 +70,8 @@ def train_captured(
         step()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # a stream of this device: torch's own is on the device that was first captured from
+    with torch.cuda.device(device), torch.cuda.graph(graph, stream=torch.cuda.Stream(device)):
         step()
     for w, start in zip(weights, origin, strict=True):
         w.copy_(start)

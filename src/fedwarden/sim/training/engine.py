@@ -75,7 +75,7 @@ class Engine:
         The answer depends on the machine and not on how many workers a run has, so neither do its bits.
         """
         if self.device.type == "cuda" and self.group:
-            return [list(range(len(client_ids)))]
+            return [list(range(len(client_ids)))] if client_ids else []
         size = max(1, min(self.group, -(-len(client_ids) // (os.cpu_count() or 1))))
         order = sorted(range(len(client_ids)), key=lambda i: -len(self.rows[client_ids[i]]))
         return [order[i : i + size] for i in range(0, len(order), size)]

@@ -1,0 +1,220 @@
+"""Training under a captured CUDA graph against the stacked trainer; and when it is chosen.
+
+The comparison runs twice: on a GPU where there is one, and everywhere on a tape that stands in for the graph. Like a
+graph, the tape keeps the operations and the memory of one step, and a replay sees only what was copied into it.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import fedwarden.sim.training.engine as module
+from fedwarden.sim.training.cuda_graph import Uploaded
+from fedwarden.sim.training.engine import Engine, choose_group, train_captured, train_stacked
+from fedwarden.sim.training.stacked import Noise
+
+SEED = 11
+SIZES = (23, 7, 40, 0, 16, 3)  # with batches of 8: 3, 1, 5, 0, 2 and 1 steps an epoch
+SGD = module.LocalTraining(lr=0.1, batch_size=8, epochs=2)
+TRAININGS = {
+    "sgd": SGD,
+    "momentum": replace(SGD, momentum=0.9),
+    "fedprox": replace(SGD, momentum=0.5, weight_decay=0.01, proximal=0.5),
+    "adam": replace(SGD, optimizer="adam", lr=1e-3),
+    "adam with decay": replace(SGD, optimizer="adam", lr=1e-3, weight_decay=0.01, proximal=0.1),
+}
+# Both ways take the same float32 steps; only the order of a sum may differ, where a product over fewer clients runs
+# through another kernel. A sum of k = 8 to 36 terms of size 1 is then off by up to k * 2^-24 = 2e-6, and 10 steps of
+# 0.1 * 2e-6 add up to 2e-6, with a momentum of 0.9 to at most ten times that.
+TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
+# Adam divides by the gradient's own size, so that the error of a step is its learning rate times the relative error of
+# the gradient: 10 * 1e-3 * 2e-6 where the gradient is 1, and 2e-5 where it is 1e-3.
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 9), nn.Tanh(), nn.Linear(9, 4))
+
+
+def cnn():
+    """Two dropout layers of different shapes and shares, one over images."""
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Dropout(0.25), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 8), nn.Tanh(),
+        nn.Dropout(0.5), nn.Linear(8, 4),
+    )  # fmt: skip
+
+
+def engine_of(model, training=SGD, sizes=SIZES, device="cpu", group=1):
+    """Clients of unequal sizes that hold images of 1x6x6; the data stays on the CPU, the model is on the device."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(sum(sizes), 1, 6, 6, generator=generator)
+    y = torch.randint(4, (len(x),), generator=generator)
+    rows = np.split(np.random.default_rng(5).permutation(len(x)), np.cumsum(sizes)[:-1])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3, generator=generator)
+    clients = {f"client {i}": r for i, r in enumerate(rows)}
+    return Engine(model.to(device), training, SEED, x, y, clients, group, torch.device(device))
+
+
+class Tape(TorchDispatchMode):
+    """Stands in for a CUDA graph: the operations of a step on fixed memory, to be run again on what that holds then."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        self.operations.append((func, args, kwargs or {}, found))
+        return found
+
+    def replay(self):
+        for func, args, kwargs, kept in self.operations:
+            for before, now in zip(tree_leaves(kept), tree_leaves(func(*args, **kwargs)), strict=True):
+                if isinstance(before, torch.Tensor) and before.data_ptr() != now.data_ptr():  # not a view, not in place
+                    before.copy_(now)
+
+
+class OneStream:
+    """The CPU has no streams to wait for."""
+
+    def __init__(self, device=None):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+@pytest.fixture(params=["tape", "cuda:0", "cuda:1"])
+def device(request, monkeypatch):
+    """Where to train: on the CPU with a tape in place of the graph, or on a GPU, the first or not."""
+    if request.param != "tape":
+        if torch.cuda.device_count() <= torch.device(request.param).index:
+            pytest.skip(f"needs the CUDA device {request.param}")
+        return request.param
+    for name, stand_in in {
+        "Stream": OneStream, "current_stream": OneStream, "stream": nullcontext, "device": nullcontext,
+        "CUDAGraph": Tape, "graph": lambda tape, stream: tape,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    return "cpu"
+
+
+def both(engine, params, round, clients):
+    """The clients' models after one round, (clients, d) each: under a captured graph, and stacked."""
+    shards = [module.Shard(c, engine.x, engine.y, engine.rows[c]) for c in clients]
+    outs = [torch.full((len(clients), engine.layout.d), torch.nan, device=params.device) for _ in range(2)]
+    for train, out in zip((train_captured, train_stacked), outs, strict=True):
+        train(engine.stacked, engine.layout, params, shards, engine.training, round, engine.seed, out)
+    return outs
+
+
+@pytest.mark.parametrize("model", [mlp, cnn])
+@pytest.mark.parametrize("training", TRAININGS.values(), ids=TRAININGS)
+def test_captured_is_stacked(device, training, model):
+    """Three rounds of all clients, each from the mean of the last one's models."""
+    engine = engine_of(model(), training, device=device)
+    params = engine.layout.flatten(engine.model.state_dict())
+    for t in (1, 2, 3):
+        before = params.clone()
+        captured, stacked = both(engine, params, t, list(engine.rows))
+        torch.testing.assert_close(captured, stacked, **TOLERANCE)
+        assert torch.equal(params, before)
+        moved = (captured - params).abs().amax(dim=1)
+        assert [bool(m > 10 * TOLERANCE["atol"]) for m in moved] == [size > 0 for size in SIZES]
+        params = captured.mean(dim=0)
+
+
+def test_every_round_may_have_another_shape(device):
+    """Other clients, one client, and another size of batches: nothing of an earlier capture is used again."""
+    engine = engine_of(cnn(), TRAININGS["momentum"], device=device)
+    params = engine.layout.flatten(engine.model.state_dict())
+    ids = list(engine.rows)
+    for t, (clients, batch) in enumerate([(ids, 8), (ids[:2], 8), (ids[4:5], 8), (ids[::-1], 5), (ids, 8)]):
+        trial = replace(engine, training=replace(engine.training, batch_size=batch))
+        captured, stacked = both(trial, params, t, clients)
+        torch.testing.assert_close(captured, stacked, **TOLERANCE)
+
+
+def test_a_client_does_not_depend_on_those_that_train_longer(device):
+    """One that has finished takes part in the steps of the others, but its model is kept from its own last step."""
+    engine = engine_of(cnn(), TRAININGS["fedprox"], device=device)
+    params = engine.layout.flatten(engine.model.state_dict())
+    together, _ = both(engine, params, 1, list(engine.rows))
+    alone, _ = both(engine, params, 1, ["client 1"])
+    torch.testing.assert_close(together[1], alone[0], **TOLERANCE)
+
+
+def test_dropout_is_on(device):
+    engine = engine_of(cnn(), device=device)
+    params = engine.layout.flatten(engine.model.state_dict())
+    captured, _ = both(engine, params, 1, ["client 2"])
+    for layer in engine.model:
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    without, _ = both(replace(engine), params, 1, ["client 2"])
+    assert (captured - without).abs().max() > 1e-3
+
+
+def test_clients_without_data_keep_the_global_model(device):
+    engine = engine_of(mlp(), sizes=(4, 0, 0), device=device)
+    params = engine.layout.flatten(engine.model.state_dict())
+    for out in both(engine, params, 1, ["client 1", "client 2"]):
+        assert torch.equal(out, params.expand(2, -1))
+
+
+def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
+    """What the engine calls, by device and group size; a model without a stacked form goes one by one everywhere."""
+    called = []
+    for name in ("train_captured", "train_stacked", "train_sequential"):
+        monkeypatch.setattr(module, name, lambda *_, name=name: called.append(name))
+    without = nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False))
+    for model, group, device in [
+        (mlp(), 1, "cuda"), (mlp(), 1, "cpu"), (mlp(), 0, "cuda"), (mlp(), 0, "cpu"), (without, 1, "cuda"),
+    ]:  # fmt: skip
+        engine = replace(engine_of(model, group=group), device=torch.device(device))
+        engine.train(torch.zeros(engine.layout.d), 1, ["client 0"], torch.empty(1, engine.layout.d))
+    assert called == ["train_captured", "train_stacked", "train_sequential", "train_sequential", "train_sequential"]
+
+
+@pytest.mark.parametrize("trainer", ["auto", "stacked"])
+def test_a_gpu_is_never_measured(trainer, monkeypatch):
+    monkeypatch.setattr(module, "calibrate", lambda *_: pytest.fail("measured"))
+    engine = replace(engine_of(mlp()), device=torch.device("cuda"))
+    assert choose_group(engine, trainer, None) == 1
+    assert choose_group(engine, trainer, 4) == 4
+    assert choose_group(engine, "sequential", None) == 0
+    without = replace(engine, model=nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False)))
+    assert choose_group(without, trainer, None) == 0
+
+
+def test_a_gpu_trains_all_clients_at_once():
+    engine = replace(engine_of(mlp()), device=torch.device("cuda"))
+    assert engine.groups(["client 2", "client 0", "client 4"]) == [[0, 1, 2]]
+    assert engine.groups([]) == []
+    assert replace(engine, group=0).groups(["client 0", "client 2"]) == [[1], [0]]  # one by one, the largest first
+
+
+def test_masks_are_drawn_into_the_same_memory_as_noise_draws_them():
+    def noise():
+        return Noise([torch.Generator().manual_seed(i) for i in range(2)])
+
+    shapes, cpu = [(2, 3, 4, 0.25), (2, 5, 4, 0.5)], torch.device("cpu")
+    uploaded, reference = Uploaded(noise()), noise()
+    recorded = [uploaded.keep(*shape, cpu) for shape in shapes]
+    assert all(torch.equal(mask, torch.ones_like(mask)) for mask in recorded)
+    uploaded.recording = False
+    for _ in range(3):
+        uploaded.draw()
+        uploaded.at = 0
+        for mask, shape in zip(recorded, shapes, strict=True):
+            assert uploaded.keep(*shape, cpu) is mask
+            assert torch.equal(mask, reference.keep(*shape, cpu))
