@@ -92,15 +92,18 @@ def test_excess_is_the_formula_whoever_takes_part(played):
         state, scores = history.step(state, tuple(now), np.array(list(now.values())))
         known = [c for c in now if len(past.get(c, [])) >= 3]
         wobble = float(np.median([np.mean(offs[c]) for c in known])) if known else 0.0
+        usual = float(np.median([levels[c] for c in known])) if known else 0.0
         for c, value in now.items():
             past.setdefault(c, []).append(min(max(value, -1.0), 1.0))
         means = np.array([np.mean(past[c]) for c in now])
         allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value, score in zip(now, now.values(), scores, strict=True):
             want = value / allowed / 1.2
-            leap = (value - levels[c]) / max(0.6 * math.log(1.7), 3 * wobble) if c in known else 0.0
+            unit = max(0.6 * math.log(1.7), 3 * wobble)
+            leap = (value - max(levels[c], usual - unit / 2)) / unit if c in known else 0.0
             want = max(want, leap) if c in known else want
             assert score == pytest.approx(want, abs=1e-9)
+            value = min(max(value, -1.0), 1.0)
             if c in levels:
                 off = value - levels[c]
                 offs.setdefault(c, []).append(abs(off))

@@ -122,18 +122,20 @@ class Habit(NamedTuple):
     rounds: int = 0
 
 
-def leap(values: Scores, levels: Scores, wobble: float, effect: float) -> Scores:
+def leap(values: Scores, levels: Scores, usual: float, wobble: float, effect: float) -> Scores:
     """How far a client departs from its own level, in units of what is usual among the clients, or of an effect size.
 
-        (l_i - b_i) / max(0.6 effect, 3 w),   w = median over clients of the mean |l - b|
+        (l_i - max(b_i, m - u / 2)) / u,   u = max(0.6 effect, 3 w)
 
-    A client that attacks in some rounds only may stay within what a cohort of different clients allows, and leaves what
-    it did itself.
+    m is the median of the clients' levels b, w that of their mean |l - b|. A client that attacks in some rounds only
+    may stay within what a cohort of different clients allows, and leaves what it did itself. A level far below the
+    usual one does not count in full: others can make a client look close for some rounds.
 
-    >>> leap(np.array([0.75, 3.0]), np.zeros(2), wobble=0.5, effect=0.5).tolist()
-    [0.5, 2.0]
+    >>> leap(np.array([0.75, 3.0, 0.75]), np.array([0.0, 0.0, -9.0]), usual=0.0, wobble=0.5, effect=0.5).tolist()
+    [0.5, 2.0, 1.0]
     """
-    return np.asarray((values - levels) / max(SMALL * effect, LEAP * wobble), dtype=np.float64)
+    unit = max(SMALL * effect, LEAP * wobble)
+    return np.asarray((values - np.maximum(levels, usual - unit / 2)) / unit, dtype=np.float64)
 
 
 @register("history", "excess")
@@ -167,12 +169,14 @@ class Excess:
         scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
         known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
         if (known & normal).any():
-            leaps = leap(values, levels, float(np.median(wobbles[known & normal])), self.effect) * known
+            usual, wobble = (float(np.median(x[known & normal])) for x in (levels, wobbles))
+            leaps = leap(values, levels, usual, wobble, self.effect) * known
             scores = np.where(known, np.maximum(scores, leaps), scores)
         first = rounds == 0
-        off = np.where(first, 0.0, values - levels)
+        seen = np.clip(values, -1.0, 1.0)
+        off = np.where(first, 0.0, seen - levels)
         wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
-        levels = np.where(first, values, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
+        levels = np.where(first, seen, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
         columns = (c.tolist() for c in (means, levels, wobbles, rounds + 1))
         now = map(Habit._make, zip(*columns, strict=True))
         return {**state, **dict(zip(client_ids, now, strict=True))}, np.asarray(scores, dtype=np.float64)

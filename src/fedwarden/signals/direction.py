@@ -18,11 +18,11 @@ MOST = math.log(1e6)  # the largest ratio told apart; equal updates have none
 
 
 def agreement(similarity: NDArray[np.float64], trusted: Mask) -> Scores:
-    """The median cosine of each update to those of the other trusted clients.
+    """The median cosine of each update to those of the other trusted clients; of two in the middle, the higher.
 
-        g_i = median of cos(x_i, x_j) over trusted j != i
+        g_i = upper median of cos(x_i, x_j) over trusted j != i
 
-    Attackers in the minority do not move a median, whatever they send.
+    Attackers in the minority may be half of an honest client's others: the higher is then an honest one, or as good.
 
     >>> c = np.array([[1.0, 0.8, 0.6, -1.0], [0.8, 1.0, 0.7, -0.9], [0.6, 0.7, 1.0, -0.8], [-1.0, -0.9, -0.8, 1.0]])
     >>> agreement(c, np.ones(4, bool)).tolist()
@@ -31,7 +31,7 @@ def agreement(similarity: NDArray[np.float64], trusted: Mask) -> Scores:
     others = np.where(trusted[None, :] & ~np.eye(len(similarity), dtype=bool), similarity, np.nan)
     out = np.zeros(len(similarity))
     some = ~np.isnan(others).all(axis=1)
-    out[some] = np.nanmedian(others[some], axis=1)
+    out[some] = np.nanquantile(others[some], 0.5, axis=1, method="higher")
     return out
 
 
