@@ -12,7 +12,8 @@ from typing import Any
 
 from fedwarden.core.types import Observation, RoundRecord
 from fedwarden.sim.scenario import Scenario
-from fedwarden.store.ledger import ROUND_TABLES, Ledger
+from fedwarden.store.ledger import Ledger
+from fedwarden.store.schema import ROUND_TABLES
 
 SEED = 20261115
 TABLES = ("run", "audit", *ROUND_TABLES)

@@ -14,7 +14,8 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.core.types import Observation, WatchRecord
-from fedwarden.store.ledger import ROUND_TABLES, SCHEMA, Ledger, LedgerError, home
+from fedwarden.store.ledger import Ledger, LedgerError, home
+from fedwarden.store.schema import ROUND_TABLES, SCHEMA
 
 NAN, INF = math.nan, math.inf
 

@@ -13,8 +13,8 @@ import typer
 from ..core.errors import ConfigError
 from ..core.words import count
 from ..sim.recorded import truth_of
+from ..store.connection import DOCTOR, LedgerError
 from ..store.export import as_table
-from ..store.ledger import DOCTOR, LedgerError
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
 from .common import AsJson, Home, emit, err, out, safe

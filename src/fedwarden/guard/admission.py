@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..core.stats import Counts, Norms, Weights
 from ..core.types import Cohort, Rejection
-from ..updates.updates import LARGEST, Updates
+from ..updates.survey import LARGEST
+from ..updates.updates import Updates
 from .limits import Admission
 
 MANY = 10.0  # times the median count from which on a claim is worth a word

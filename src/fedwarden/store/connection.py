@@ -14,12 +14,35 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
+from ..core.errors import FedwardenError
 from .cells import decode
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second: SQLite's message quotes the file, and the file is not UTF-8
 TRIES = 5  # to copy a ledger that is being written to
 NO_RIGHTS = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 CAREFUL = ("trusted_schema = OFF", "cell_size_check = ON")
+DOCTOR = "try: fedwarden doctor"
+OUTSIDE = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT,
+)  # fmt: skip
+
+
+class LedgerError(FedwardenError):
+    """A ledger that cannot be read or written."""
+
+
+class OldLedger(LedgerError):
+    """A ledger that must be brought up to date before it can be read."""
+
+
+def why(error: Exception, limit: float) -> str:
+    """SQLite's reason, which may quote the file, and so anything; and the doctor, unless the file is not at fault."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return f"it took longer than {limit:g} s, which no sound ledger does; {DOCTOR}"
+    reason = ascii(str(error))[1:-1]
+    return reason if code in OUTSIDE else f"{reason}; {DOCTOR}"
 
 
 def open_writer(path: Path, patience: float) -> sqlite3.Connection:

@@ -11,108 +11,31 @@ that names the run, the round and the column, and no query runs for ever.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from ..core.errors import FedwardenError
-from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
+from ..core.types import Observation, RoundRecord
 from . import cells
 from .cells import Damaged, utf8
-from .connection import ERRORS, log_of, open_reader, open_writer, strangers
+from .connection import DOCTOR, ERRORS, log_of, open_reader, open_writer, strangers, why
+from .connection import LedgerError as LedgerError
+from .connection import OldLedger as OldLedger
+from .parse import LARGEST, SMALLEST, read_observation, read_record, read_run
+from .parse import Run as Run
+from .schema import BEFORE, MIGRATIONS, ROUND_TABLES, SCHEMA, STATEMENTS
 
-BEFORE = 3  # schemas of before the first release, which are not read any more
-MIGRATIONS = (  # what leads from each schema to the next
-    (
-        """CREATE TABLE run (
-            id INTEGER PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, state TEXT NOT NULL,
-            engine TEXT NOT NULL, config TEXT NOT NULL, versions TEXT NOT NULL, summary TEXT NOT NULL DEFAULT '{}'
-        )""",
-        """CREATE TABLE round (
-            run INTEGER NOT NULL REFERENCES run, round INTEGER NOT NULL, finished REAL NOT NULL, clients TEXT NOT NULL,
-            num_examples TEXT NOT NULL, weights TEXT NOT NULL, flagged TEXT NOT NULL, excluded TEXT NOT NULL,
-            PRIMARY KEY (run, round)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE metric (
-            run INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-            PRIMARY KEY (run, name, round)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE watch (
-            run INTEGER NOT NULL, watch TEXT NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL,
-            threshold REAL, warning TEXT, words TEXT NOT NULL, signal TEXT NOT NULL, score TEXT NOT NULL,
-            flagged TEXT NOT NULL, parts TEXT NOT NULL,
-            PRIMARY KEY (run, watch, round)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE remark (
-            run INTEGER NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, kind TEXT NOT NULL, client TEXT,
-            text TEXT NOT NULL,
-            PRIMARY KEY (run, round, position)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE audit (
-            run INTEGER NOT NULL, observer TEXT NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL,
-            layer TEXT NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, value REAL, expected REAL,
-            score REAL, p REAL, alarm INTEGER NOT NULL, parts TEXT NOT NULL,
-            PRIMARY KEY (run, observer, source, metric, layer, round)
-        ) WITHOUT ROWID""",
-        """CREATE VIEW client AS
-            SELECT run, round, each.key AS position, each.value AS client,
-                json_extract(num_examples, '$[' || each.key || ']') AS num_examples,
-                json_extract(weights, '$[' || each.key || ']') AS weight,
-                each.key IN (SELECT value FROM json_each(round.flagged)) AS flagged
-            FROM round, json_each(round.clients) AS each""",
-        """CREATE VIEW score AS
-            SELECT run, watch, round, each.key AS position, each.value AS signal,
-                json_extract(score, '$[' || each.key || ']') AS score,
-                each.key IN (SELECT value FROM json_each(watch.flagged)) AS flagged
-            FROM watch, json_each(watch.signal) AS each""",
-    ),
-)
-SCHEMA = BEFORE + len(MIGRATIONS)
-STATEMENTS = tuple(statement for migration in MIGRATIONS for statement in migration)
 PATIENCE = 30.0  # seconds to wait for another process that writes
 LIMIT = 60.0  # seconds of computing after which a query is given up; sound ledgers answer in a second
 STEPS = 100_000  # of SQLite's machine between two looks at the clock, some milliseconds
 BATCH = 500  # rows
 SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
-DOCTOR = "try: fedwarden doctor"
-OUTSIDE = (
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT,
-)  # fmt: skip
-ROUND_TABLES = ("round", "metric", "watch", "remark")
-REMARKS = ("rejected", "note")
-SMALLEST, LARGEST = -(2**63), 2**63 - 1  # of SQLite's whole numbers
-
-
-class LedgerError(FedwardenError):
-    """A ledger that cannot be read or written."""
-
-
-class OldLedger(LedgerError):
-    """A ledger that must be brought up to date before it can be read."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run as the ledger knows it."""
-
-    id: int
-    name: str
-    created: float
-    state: str
-    engine: str
-    config: dict[str, Any]
-    versions: dict[str, str]
-    summary: dict[str, Any]
-    rounds: int
 
 
 def home() -> Path:
@@ -244,7 +167,7 @@ class Ledger:
         """What an auditor saw, as it was recorded, round by round."""
         rows = self.rows("audit", run, "AND observer = ? ORDER BY round, position", observer)
         with self.reading(f"run {run}, audit by {observer!a}"):
-            return [_observation(row) for row in rows]
+            return [read_observation(row) for row in rows]
 
     def observers(self, run: int) -> tuple[str, ...]:
         """Whose observations a run has."""
@@ -318,7 +241,7 @@ class Ledger:
                 if more:
                     raise Damaged("round", "every round once", t)
                 clients = names(cells.text(head, "clients"))
-                records.append(_record(head, clients, *(found.get(t, []) for found in (metrics, remarks, seen))))
+                records.append(read_record(head, clients, *(found.get(t, []) for found in (metrics, remarks, seen))))
         return records
 
     def watches(self, run: int) -> tuple[str, ...]:
@@ -379,7 +302,7 @@ class Ledger:
                 if len(rows) > BATCH and held > self._room():
                     raise LedgerError(self._damaged("a table holds more than the file"))
         except ERRORS as error:
-            raise LedgerError(f"cannot read the ledger {self.path}: {_why(error)}") from error
+            raise LedgerError(f"cannot read the ledger {self.path}: {why(error, LIMIT)}") from error
         return rows
 
     def _room(self) -> int:
@@ -406,7 +329,7 @@ class Ledger:
         try:
             yield
         except ERRORS as error:
-            raise LedgerError(f"cannot open the ledger {self.path}: {_why(error)}") from error
+            raise LedgerError(f"cannot open the ledger {self.path}: {why(error, LIMIT)}") from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -424,7 +347,7 @@ class Ledger:
         except ERRORS as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            raise LedgerError(f"cannot write to the ledger {self.path}: {_why(error)}") from error
+            raise LedgerError(f"cannot write to the ledger {self.path}: {why(error, LIMIT)}") from error
 
     def _write_ahead(self) -> None:
         """Switch to WAL; SQLite does not wait by itself for another process that does so at the same moment."""
@@ -475,103 +398,3 @@ class Ledger:
                 f"the ledger {self.path} was written before the first release (schema {version}); "
                 "keep it with that version, and start in another folder (FEDWARDEN_HOME)"
             )
-
-
-def _why(error: Exception) -> str:
-    """SQLite's reason, which may quote the file, and so anything; and the doctor, unless the file is not at fault."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    if code == sqlite3.SQLITE_INTERRUPT:
-        return f"it took longer than {LIMIT:g} s, which no sound ledger does; {DOCTOR}"
-    reason = ascii(str(error))[1:-1]
-    return reason if code in OUTSIDE else f"{reason}; {DOCTOR}"
-
-
-def read_run(row: sqlite3.Row) -> Run:
-    return Run(
-        cells.whole(row, "id", 1, LARGEST),
-        cells.text(row, "name"),
-        cells.moment(row, "created"),
-        cells.word(row, "state", cells.STATES),
-        cells.text(row, "engine"),
-        cells.table(row, "config", rounds=_is_figure, guard=_is_guard),
-        _versions(row),
-        cells.table(row, "summary", accuracy=_is_figure, excluded=_are_names),
-        cells.whole(row, "rounds"),
-    )
-
-
-def _versions(row: sqlite3.Row) -> dict[str, str]:
-    found = cells.table(row, "versions")
-    if not all(isinstance(value, str) for value in found.values()):
-        raise Damaged("versions", "texts by name", found)
-    return found
-
-
-def _is_figure(found: object) -> bool:
-    return found is None or cells.is_number(found)
-
-
-def _is_guard(found: object) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("preset"), str | None)
-
-
-def _are_names(found: object) -> bool:
-    return isinstance(found, dict | list) and all(isinstance(name, str) for name in found)
-
-
-def _observation(row: sqlite3.Row) -> Observation:
-    parts = cells.table(row, "parts")
-    if not all(name.isdecimal() and cells.is_number(value) for name, value in parts.items()):
-        raise Damaged("parts", "numbers by class", parts)
-    return Observation(
-        cells.whole(row, "round"),
-        cells.text(row, "source"),
-        cells.text(row, "metric"),
-        cells.text(row, "layer"),
-        cells.real(row, "value"),
-        cells.real(row, "expected"),
-        cells.real(row, "score"),
-        cells.real(row, "p"),
-        bool(cells.whole(row, "alarm", 0, 1)),
-        parts,
-    )
-
-
-def _record(
-    head: sqlite3.Row,
-    clients: tuple[str, ...],
-    metrics: Sequence[sqlite3.Row],
-    remarks: Sequence[sqlite3.Row],
-    watches: Sequence[sqlite3.Row],
-) -> RoundRecord:
-    n = len(clients)
-    cells.moment(head, "finished")
-    for remark in remarks:
-        cells.word(remark, "kind", REMARKS)
-    return RoundRecord(
-        round=head["round"],
-        client_ids=clients,
-        num_examples=cells.vector(head, "num_examples", n),
-        weights=cells.vector(head, "weights", n),
-        watches=tuple(_watch(row, n) for row in watches),
-        flagged=cells.mask(head, "flagged", n),
-        excluded=cells.names("excluded", cells.text(head, "excluded")),
-        rejected=tuple(
-            Rejection(cells.text(r, "client"), cells.text(r, "text")) for r in remarks if r["kind"] == "rejected"
-        ),
-        notes=tuple(cells.text(r, "text") for r in remarks if r["kind"] == "note"),
-        metrics={cells.text(m, "name"): cells.real(m, "value") for m in metrics},
-    )
-
-
-def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
-    return WatchRecord(
-        cells.text(row, "watch"),
-        cells.vector(row, "signal", n),
-        cells.vector(row, "score", n),
-        cells.real(row, "threshold", math.inf),
-        cells.mask(row, "flagged", n),
-        None if row["warning"] is None else cells.text(row, "warning"),
-        cells.vectors(row, "parts", n),
-        cells.text(row, "words"),
-    )

@@ -17,10 +17,12 @@ from tempfile import TemporaryDirectory
 
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
-from .connection import ERRORS, copy, log_of, made_by, strangers
+from .connection import DOCTOR, ERRORS, copy, log_of, made_by, strangers
 from .digest import reasons
-from .ledger import DOCTOR, ROUND_TABLES, SCHEMA, STATEMENTS, Ledger, LedgerError, Run, read_run
+from .ledger import Ledger, LedgerError
+from .parse import Run, read_run
 from .record import RunRecord
+from .schema import ROUND_TABLES, SCHEMA, STATEMENTS
 from .series import Series
 
 MOST = 20  # faults that SQLite lists

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.stats import Norms, Weights
+
+ARRAYS = (np.ndarray, Tensor)
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
 
 
@@ -81,13 +84,37 @@ class Rows(Protocol):
     @property
     def d(self) -> int: ...
     @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
     def segments(self) -> tuple[Segment, ...]: ...
     @property
     def maps(self) -> tuple[mmap.mmap, ...]: ...
 
     def plan(self, width: int) -> Plan | None: ...
 
+    def pieces(self) -> Iterator[tuple[Segment, int, int]]: ...
+
     def block(self, segment: Segment, start: int, stop: int) -> Tensor: ...
+
+    def columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor: ...
+
+
+class BackEnd(Protocol):
+    """The folds that a back end carries out, each in one read of the rows; a module is one."""
+
+    def survey(
+        self, updates: Rows, centre: Weights, shares: Weights, spread: bool, /
+    ) -> tuple[Norms, Norms, Norms, Tensor]: ...
+
+    def accumulate(self, rows: Rows, weights: Weights, scale: float, out: Tensor, /) -> None: ...
+
+    def ranked_mean(self, updates: Rows, low: int, high: int, /) -> Tensor: ...
+
+    def nearest_mean(self, updates: Rows, keep: int, /) -> Tensor: ...
+
+    def gram(self, updates: Rows, origin: int, /) -> NDArray[np.float64]: ...
 
 
 def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:
@@ -180,3 +207,34 @@ def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
         tensor: Tensor = torch.as_tensor(np.asarray(array))
         return tensor
+
+
+def read_segments(
+    rows: Any, measured: Sequence[tuple[int, int]] | None = None
+) -> tuple[list[Segment], list[mmap.mmap]]:
+    """The segments of an (n, d) array, or of clients that are flat arrays or lists of layers; and their files."""
+    maps: dict[int, mmap.mmap] = {}
+    if isinstance(rows, ARRAYS):
+        if rows.ndim != 2:
+            raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
+        stack = tensor(rows, maps)
+        d = stack.shape[1]
+        runs = ranges(d, measured, not stack.dtype.is_floating_point)
+        return [Segment(a, b, stack if b - a == d else stack[:, a:b], m) for a, b, m in runs], list(maps.values())
+    clients = [layers(client, maps) for client in rows]
+    if not clients:
+        raise ValueError("updates need at least one client; use Updates.empty(d) for none")
+    shapes = [tuple(layer.numel() for layer in client) for client in clients]
+    if len(set(shapes)) > 1:
+        odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
+        raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
+    if measured is not None:
+        ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
+    segments, start = [], 0
+    for layer in zip(*clients, strict=True):
+        integer, size = any(not row.dtype.is_floating_point for row in layer), layer[0].numel()
+        for a, b, m in ranges(size, shifted(measured, start, size), integer):
+            part = layer if b - a == size else tuple(row[a:b] for row in layer)
+            segments.append(Segment(start + a, start + b, part, m))
+        start += size
+    return segments, list(maps.values())

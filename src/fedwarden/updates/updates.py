@@ -10,8 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,41 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Mask, Norms, Scores, Weights
-from . import cpu as fused
-from .ranks import far_off, median, nearest_mean, ranked_mean
-from .segments import Plan, Segment, layers, pieces, plan, ranges, shifted, tensor
+from . import cpu, plain
+from .ranks import far_off, median
+from .segments import ARRAYS, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .survey import Survey, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
-LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
-ARRAYS = (np.ndarray, Tensor)
 T = TypeVar("T")
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
-CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What one read of the updates tells: everything that PID-MADE with a mean centroid needs.
-
-    ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
-    ``sq_distances`` over the measured ones.
-    """
-
-    sq_norms: Norms
-    sq_lengths: Norms
-    sq_distances: Norms
-    total: Tensor
-    shares: Weights
-
-    @property
-    def finite(self) -> Mask:
-        """Rows without NaN or Inf whose norm is at most ``LARGEST``, so that no later sum of squares overflows."""
-        return np.asarray(self.sq_norms <= LARGEST**2)
-
-    @property
-    def all_finite(self) -> bool:
-        return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
 
 
 class Updates:
@@ -106,34 +79,10 @@ class Updates:
         """
         if isinstance(rows, Updates):
             return rows
-        maps: dict[int, mmap.mmap] = {}
-        if isinstance(rows, ARRAYS):
-            if rows.ndim != 2:
-                raise ValueError(f"updates in one array need shape (clients, parameters); got {tuple(rows.shape)}")
-            stack = tensor(rows, maps)
-            n, d = stack.shape
-            if not n:
-                return cls.empty(d)
-            runs = ranges(d, measured, not stack.dtype.is_floating_point)
-            segments = [Segment(a, b, stack if b - a == d else stack[:, a:b], m) for a, b, m in runs]
-            return cls(segments, base, list(maps.values()))
-        clients = [layers(client, maps) for client in rows]
-        if not clients:
-            raise ValueError("updates need at least one client; use Updates.empty(d) for none")
-        shapes = [tuple(layer.numel() for layer in client) for client in clients]
-        if len(set(shapes)) > 1:
-            odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
-            raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
-        if measured is not None:
-            ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
-        segments, start = [], 0
-        for layer in zip(*clients, strict=True):
-            integer, size = any(not row.dtype.is_floating_point for row in layer), layer[0].numel()
-            for a, b, m in ranges(size, shifted(measured, start, size), integer):
-                part = layer if b - a == size else tuple(row[a:b] for row in layer)
-                segments.append(Segment(start + a, start + b, part, m))
-            start += size
-        return cls(segments, base, list(maps.values()))
+        if isinstance(rows, ARRAYS) and rows.ndim == 2 and not len(rows):
+            return cls.empty(rows.shape[1])
+        segments, maps = read_segments(rows, measured)
+        return cls(segments, base, maps)
 
     @classmethod
     def open(cls, paths: Sequence[str | os.PathLike[str]], base: Tensor | None = None) -> Updates:
@@ -198,9 +147,14 @@ class Updates:
 
     def blocks(self, measured_only: bool = False) -> Iterator[tuple[int, int, Tensor]]:
         """Yield (start, stop, block) with block (n, stop - start); a block is only valid until the next one."""
-        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
+        for segment, start, stop in self.pieces():
             if segment.measured or not measured_only:
                 yield start, stop, self.block(segment, start, stop)
+
+    def pieces(self) -> Iterator[tuple[Segment, int, int]]:
+        """The columns in pieces that fit the cache, or fill a GPU."""
+        width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
+        return pieces(self.segments, max(1024, width // 1024 * 1024), self.maps)
 
     def types(self) -> list[set[torch.dtype]]:
         """The floating types in which each row arrived."""
@@ -232,13 +186,12 @@ class Updates:
         By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
         which saves a second look at each block. The last survey is kept.
         """
-        centre = _even(self.n) if trusted is None else _mean_of(np.asarray(trusted, bool))
+        centre = even(self.n) if trusted is None else mean_of(np.asarray(trusted, bool))
         share = centre if shares is None else np.asarray(shares, np.float64)
         key = bytes([spread]) + centre.tobytes() + share.tobytes()
         if self._survey is None or self._survey[0] != key:
             self._survey = None  # frees its sum before the next one is made
-            fold = fused.survey if self._compiled() else Updates._survey_blocks
-            self._survey = key, Survey(*fold(self, centre, share, spread), share)
+            self._survey = key, Survey(*self._back_end().survey(self, centre, share, spread), share)
             self._sq_lengths = self._survey[1].sq_lengths
         return self._survey[1]
 
@@ -246,7 +199,7 @@ class Updates:
         """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
         squares = torch.zeros(self.n, dtype=torch.float64, device=self.device)
         for _, _, block in self.blocks(measured_only=True):
-            squares += _squares(block - centre(block))
+            squares += plain.squares(block - centre(block))
         return np.asarray(squares.sqrt().cpu().numpy(), dtype=np.float64)
 
     @property
@@ -272,7 +225,7 @@ class Updates:
         Columns that are not measured (counters and running statistics) get a function of their own where one is given.
         """
         out = torch.empty(self.d, dtype=self.dtype, device=self.device)
-        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
+        for segment, start, stop in self.pieces():
             function = reduce if segment.measured or unmeasured is None else unmeasured
             out[start:stop] = function(self.block(segment, start, stop))
         return out
@@ -287,15 +240,11 @@ class Updates:
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""
-        if self._compiled():
-            return fused.ranked_mean(self, low, high)
-        return self.columns(lambda block: ranked_mean(block, low, high))
+        return self._back_end().ranked_mean(self, low, high)
 
     def nearest_mean(self, keep: int) -> Tensor:
         """In each column, the mean of the ``keep`` values closest to the median."""
-        if self._compiled():
-            return fused.nearest_mean(self, keep)
-        return self.columns(lambda block: nearest_mean(block, keep))
+        return self._back_end().nearest_mean(self, keep)
 
     def dots(self, vector: Tensor) -> Norms:
         """The inner product of every row with a (d,) vector over the measured columns."""
@@ -333,14 +282,10 @@ class Updates:
         if survey is not None and survey.all_finite and w.tobytes() == survey.shares.tobytes():
             self._survey = None
             return survey.total
-        if survey is not None and (change := _correction(w, survey)) is not None:
+        if survey is not None and (change := correction(w, survey)) is not None:
             (scale, delta), self._survey = change, None
             return self._accumulate(delta, scale, survey.total)
         return self._accumulate(w, 0.0, torch.empty(self.d, dtype=self.dtype, device=self.device))
-
-    def _width(self) -> int:
-        width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
-        return max(1024, width // 1024 * 1024)
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:
         """Columns [start, stop) of one segment, the base taken off."""
@@ -352,21 +297,6 @@ class Updates:
             for target, row in zip(block, segment.rows, strict=True):
                 target.copy_(row[a:b])
         return block if self.base is None else block - self.base[start:stop]
-
-    def _survey_blocks(self, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
-        c, s = (torch.as_tensor(v).to(self.device, self.dtype) for v in (centre, shares))
-        norms, lengths, distances = (torch.zeros(self.n, dtype=torch.float64, device=self.device) for _ in range(3))
-        total = torch.empty(self.d, dtype=self.dtype, device=self.device)
-        for segment, start, stop in pieces(self.segments, self._width(), self.maps):
-            block = self.block(segment, start, stop)
-            total[start:stop] = s @ block
-            squares = _squares(block)
-            norms += squares
-            if segment.measured:
-                lengths += squares
-            if segment.measured and spread:
-                distances += _squares(block - c @ block)
-        return norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total
 
     def _only(self, keep: list[int]) -> Updates:
         return Updates(
@@ -380,19 +310,15 @@ class Updates:
         """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
         if self._gram is None:
             origin = int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
-            self._gram = fused.gram(self, origin) if self._compiled() else self._gram_blocks(origin)
+            self._gram = self._back_end().gram(self, origin)
         return self._gram
 
-    def _gram_blocks(self, origin: int) -> NDArray[np.float64]:
-        total = torch.zeros(self.n + 1, self.n + 1, dtype=torch.float64, device=self.device)
-        for _, _, block in self.blocks(measured_only=True):
-            centred = torch.cat([block, torch.zeros_like(block[:1])]).sub_(block[origin])
-            total += (centred @ centred.T).double()
-        return np.asarray(total.cpu().numpy(), dtype=np.float64)
+    def _back_end(self) -> BackEnd:
+        return cpu if self._compiled() else plain
 
     def _compiled(self) -> bool:
         """Whether the compiled kernels pay: float32 on the CPU, and enough of it."""
-        return self._suited and self.n * self.d >= KERNEL_SIZE and fused.kernels() is not None
+        return self._suited and self.n * self.d >= KERNEL_SIZE and cpu.kernels() is not None
 
     def plan(self, width: int) -> Plan | None:
         """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
@@ -406,14 +332,7 @@ class Updates:
         keep = np.flatnonzero(weights)
         if not len(keep):
             return out if scale == 1.0 else out.mul_(scale) if scale else out.zero_()
-        rows = self.select(keep)
-        if not self._compiled():
-            w = torch.as_tensor(weights[keep]).to(self.device, self.dtype)
-            for start, stop, block in rows.blocks():
-                part = out[start:stop]
-                part.copy_(w @ block + part * scale if scale else w @ block)
-            return out
-        fused.accumulate(rows, weights[keep], scale, out)
+        self._back_end().accumulate(self.select(keep), weights[keep], scale, out)
         return out
 
 
@@ -455,34 +374,3 @@ class Mixed(Updates):
 
     def plan(self, width: int) -> Plan | None:
         return None
-
-
-@cache
-def _even(n: int) -> Scores:
-    """The weights of the mean of all."""
-    return _mean_of(np.ones(n, bool))
-
-
-def _mean_of(mask: Mask) -> Scores:
-    return mask / max(int(mask.sum()), 1)
-
-
-def _correction(weights: Weights, survey: Survey) -> tuple[float, Scores] | None:
-    """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
-    counted = (survey.shares > 0) & (weights > 0)
-    if not counted.any():
-        return None
-    scale = float(np.median(weights[counted] / survey.shares[counted]))
-    delta = weights - scale * survey.shares
-    delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
-    changed = delta != 0
-    mass = survey.shares * np.sqrt(survey.sq_norms)
-    if 2 * changed.sum() > counted.sum() or not mass[changed].sum() <= CANCELLATION * mass[~changed].sum():
-        return None
-    return scale, delta
-
-
-def _squares(block: Tensor) -> Tensor:
-    """Squared norm of each row, in float64."""
-    norms: Tensor = torch.linalg.vector_norm(block, dim=1)
-    return norms.double().square()

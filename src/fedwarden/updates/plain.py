@@ -1,0 +1,66 @@
+"""The folds of updates in plain torch, block by block: the reference, and what runs on any device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.stats import Norms, Weights
+from . import ranks
+from .segments import Rows
+
+
+def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
+    """Squared norms, lengths and distances, and the weighted sum: see ``Updates.survey``."""
+    n, device = updates.n, updates.device
+    c, s = (torch.as_tensor(v).to(device, updates.dtype) for v in (centre, shares))
+    norms, lengths, distances = (torch.zeros(n, dtype=torch.float64, device=device) for _ in range(3))
+    total = torch.empty(updates.d, dtype=updates.dtype, device=device)
+    for segment, start, stop in updates.pieces():
+        block = updates.block(segment, start, stop)
+        total[start:stop] = s @ block
+        found = squares(block)
+        norms += found
+        if segment.measured:
+            lengths += found
+        if segment.measured and spread:
+            distances += squares(block - c @ block)
+    return norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total
+
+
+def accumulate(rows: Rows, weights: Weights, scale: float, out: Tensor) -> None:
+    """out = scale * out + sum_i weights_i x_i, with weights that are not 0."""
+    w = torch.as_tensor(weights).to(rows.device, rows.dtype)
+    for segment, start, stop in rows.pieces():
+        block, part = rows.block(segment, start, stop), out[start:stop]
+        part.copy_(w @ block + part * scale if scale else w @ block)
+
+
+def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:
+    """In each column, the mean of the values of rank low to high - 1."""
+    return updates.columns(lambda block: ranks.ranked_mean(block, low, high))
+
+
+def nearest_mean(updates: Rows, keep: int) -> Tensor:
+    """In each column, the mean of the ``keep`` values closest to the median."""
+    return updates.columns(lambda block: ranks.nearest_mean(block, keep))
+
+
+def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
+    """Inner products about one of the rows, of the rows and, last, of the zero vector."""
+    n = updates.n + 1
+    total = torch.zeros(n, n, dtype=torch.float64, device=updates.device)
+    for segment, start, stop in updates.pieces():
+        if segment.measured:
+            block = updates.block(segment, start, stop)
+            centred = torch.cat([block, torch.zeros_like(block[:1])]).sub_(block[origin])
+            total += (centred @ centred.T).double()
+    return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+
+def squares(block: Tensor) -> Tensor:
+    """Squared norm of each row, in float64."""
+    norms: Tensor = torch.linalg.vector_norm(block, dim=1)
+    return norms.double().square()

@@ -1,0 +1,63 @@
+"""What one read of the updates tells, and how another weighted sum follows from the one that was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from torch import Tensor
+
+from ..core.stats import Mask, Norms, Weights
+
+LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
+CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one read of the updates tells: everything that PID-MADE with a mean centroid needs.
+
+    ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
+    ``sq_distances`` over the measured ones.
+    """
+
+    sq_norms: Norms
+    sq_lengths: Norms
+    sq_distances: Norms
+    total: Tensor
+    shares: Weights
+
+    @property
+    def finite(self) -> Mask:
+        """Rows without NaN or Inf whose norm is at most ``LARGEST``, so that no later sum of squares overflows."""
+        return np.asarray(self.sq_norms <= LARGEST**2)
+
+    @property
+    def all_finite(self) -> bool:
+        return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
+
+
+@cache
+def even(n: int) -> Weights:
+    """The weights of the mean of all."""
+    return mean_of(np.ones(n, bool))
+
+
+def mean_of(mask: Mask) -> Weights:
+    return mask / max(int(mask.sum()), 1)
+
+
+def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None:
+    """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
+    counted = (survey.shares > 0) & (weights > 0)
+    if not counted.any():
+        return None
+    scale = float(np.median(weights[counted] / survey.shares[counted]))
+    delta = weights - scale * survey.shares
+    delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
+    changed = delta != 0
+    mass = survey.shares * np.sqrt(survey.sq_norms)
+    if 2 * changed.sum() > counted.sum() or not mass[changed].sum() <= CANCELLATION * mass[~changed].sum():
+        return None
+    return scale, delta
