@@ -103,7 +103,7 @@ def test_excess_is_the_formula_whoever_takes_part(played):
             leap = (value - max(levels[c], usual - unit / 2)) / unit if c in known else 0.0
             want = max(want, leap) if c in known else want
             assert score == pytest.approx(want, abs=1e-9)
-            value = min(max(value, -1.0), 1.0)
+            value = max(value, -1.0)
             if c in levels:
                 off = value - levels[c]
                 offs.setdefault(c, []).append(abs(off))

@@ -173,7 +173,7 @@ class Excess:
             leaps = leap(values, levels, usual, wobble, self.effect) * known
             scores = np.where(known, np.maximum(scores, leaps), scores)
         first = rounds == 0
-        seen = np.clip(values, -1.0, 1.0)
+        seen = np.maximum(values, -1.0)  # others can make a client look close, not far
         off = np.where(first, 0.0, seen - levels)
         wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
         levels = np.where(first, seen, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
