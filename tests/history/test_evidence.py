@@ -98,8 +98,8 @@ def test_excess_is_the_formula_whoever_takes_part(played):
         means = np.array([np.mean(past[c]) for c in now])
         allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value, score in zip(now, now.values(), scores, strict=True):
-            want = value / allowed / 1.2
-            unit = max(0.6 * math.log(1.7), 3 * wobble)
+            want = value / allowed / 1.6
+            unit = max(0.8 * math.log(1.7), 4 * wobble)
             leap = (value - max(levels[c], usual - unit / 2)) / unit if c in known else 0.0
             want = max(want, leap) if c in known else want
             assert score == pytest.approx(want, abs=1e-9)

@@ -23,9 +23,9 @@ class Gathered(NamedTuple):
 
 
 BLANK = Gathered()
-LEAP = 3.0  # times the usual wobble that a leap is
-SMALL = 0.6  # of the effect size: a round's leap may be smaller than what counts as evidence
-BEYOND = 1.2  # times what is allowed: more is not let into a round
+LEAP = 4.0  # times the usual wobble that a leap is
+SMALL = 0.8  # of the effect size: a round's leap may be smaller than what counts as evidence
+BEYOND = 1.6  # times what is allowed: more is not let into a round
 LEAP_FROM = 3  # rounds after which a client has a habit
 RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
 ACCEPT = 0.01  # and of one that is a leap: who drifts away must not make a habit of it
@@ -125,13 +125,13 @@ class Habit(NamedTuple):
 def leap(values: Scores, levels: Scores, usual: float, wobble: float, effect: float) -> Scores:
     """How far a client departs from its own level, in units of what is usual among the clients, or of an effect size.
 
-        (l_i - max(b_i, m - u / 2)) / u,   u = max(0.6 effect, 3 w)
+        (l_i - max(b_i, m - u / 2)) / u,   u = max(0.8 effect, 4 w)
 
     m is the median of the clients' levels b, w that of their mean |l - b|. A client that attacks in some rounds only
     may stay within what a cohort of different clients allows, and leaves what it did itself. A level far below the
     usual one does not count in full: others can make a client look close for some rounds.
 
-    >>> leap(np.array([0.75, 3.0, 0.75]), np.array([0.0, 0.0, -9.0]), usual=0.0, wobble=0.5, effect=0.5).tolist()
+    >>> leap(np.array([1.0, 4.0, 1.0]), np.array([0.0, 0.0, -9.0]), usual=0.0, wobble=0.5, effect=0.5).tolist()
     [0.5, 2.0, 1.0]
     """
     unit = max(SMALL * effect, LEAP * wobble)
@@ -143,7 +143,7 @@ def leap(values: Scores, levels: Scores, usual: float, wobble: float, effect: fl
 class Excess:
     """This round's value in units of the most that is let into a round: beyond 1, the client is no usual one.
 
-    That is a fifth more than the allowance of ``evidence``, and a leap from what the client did in the rounds before.
+    That is 1.6 times the allowance of ``evidence``, and a leap from what the client did in the rounds before.
     """
 
     alpha: float = 0.05
