@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from numpy.typing import ArrayLike
 import fedwarden as fw
 
 CohortOf = Callable[..., fw.Cohort]
+
+os.environ.pop("COLUMNS", None)  # of the terminal outside: a console that is made while it is set keeps that width
 
 settings.register_profile(
     "quick",
