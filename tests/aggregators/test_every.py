@@ -11,7 +11,7 @@ import torch
 import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.store import checkpoint
-from fedwarden.updates import cpu as fused
+from fedwarden.updates import cpu
 from fedwarden.updates import updates as module
 
 D = 3000
@@ -48,9 +48,9 @@ def path(kernels):
     """Everything through the compiled kernels in several tasks, or nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL_SIZE", 0)
-        patch.setattr(fused, "GROUP_BYTES", 1)
+        patch.setattr(cpu, "GROUP_BYTES", 1)
         if not kernels:
-            patch.setattr(fused, "kernels", lambda: None)
+            patch.setattr(cpu, "kernels", lambda: None)
         yield
 
 

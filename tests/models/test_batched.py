@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fedwarden as fw
-from fedwarden.models import batched as forward
+from fedwarden.models import batched
 from fedwarden.models.batched import at_home, at_once, each_model, evaluating
 from fedwarden.models.layout import Layout
 
@@ -163,7 +163,7 @@ def test_tied_weights_are_taken_as_they_were_sent():
 def test_only_models_of_linear_layers_are_stacked_and_only_as_many_as_fit(monkeypatch):
     mlp = nn.Sequential(nn.Linear(10, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 2))
     d = 110 + 20 + 22
-    monkeypatch.setitem(forward.STACK_BYTES, "cpu", 4 * 5 * (d + 100))
+    monkeypatch.setitem(batched.STACK_BYTES, "cpu", 4 * 5 * (d + 100))
     assert at_once(mlp, activations=100) == 5
     assert at_once(mlp, activations=10_000) == 1
     assert at_once(nn.Sequential(nn.Conv1d(1, 1, 1), nn.Linear(2, 2)), activations=1) == 1
@@ -191,7 +191,7 @@ def test_a_cohort_that_does_not_fit_the_model():
 def test_a_reel_shows_what_a_look_sees_round_after_round(dtype):
     model, layout, params, models = model_and_rows(dtype)
     model, params, models = model.cuda(), params.cuda(), models.cuda()
-    look_graph = forward.LookGraph()
+    look_graph = batched.LookGraph()
     for turn in range(3):
         x = look_graph.samples(at_home(torch.randn(5, 3), model))
         moved = models.clone()
@@ -217,7 +217,7 @@ def test_a_look_that_cannot_be_captured_is_taken_as_it_is():
         found = model(x)
         return [found * float(found.sum() > 0)]  # asks the GPU for a number
 
-    look_graph = forward.LookGraph()
+    look_graph = batched.LookGraph()
     with evaluating(model):
         seen, plain = (
             torch.cat([g[0] for g in each_model(look, model, cohort(updates, params), 1, graph)])

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.updates import cpu as fused
+from fedwarden.updates import cpu
 from fedwarden.updates import segments as rows_module
 from fedwarden.updates import updates as module
 from fedwarden.updates.updates import Updates
@@ -103,12 +103,12 @@ def compiled(monkeypatch):
     """Small matrices go through the compiled kernels, in several tasks."""
     pytest.importorskip("numba")
     monkeypatch.setattr(module, "KERNEL_SIZE", 0)
-    monkeypatch.setattr(fused, "GROUP_BYTES", 1)
+    monkeypatch.setattr(cpu, "GROUP_BYTES", 1)
 
 
 def by_blocks(patch):
     """From here on nothing is compiled."""
-    patch.setattr(fused, "kernels", lambda: None)
+    patch.setattr(cpu, "kernels", lambda: None)
 
 
 @pytest.mark.parametrize("measured", [None, MEASURED], ids=["all", "measured"])
@@ -427,7 +427,7 @@ def test_pages_of_memory_maps_are_given_back(fast, tmp_path, monkeypatch, thread
     threads(2 if fast else 1)
     if fast:
         pytest.importorskip("numba")
-        monkeypatch.setattr(fused, "MAPPED_COLUMNS", 1 << 14)
+        monkeypatch.setattr(cpu, "MAPPED_COLUMNS", 1 << 14)
     else:
         by_blocks(monkeypatch)
     monkeypatch.setattr(rows_module, "RELEASE_BYTES", 4 << 20)

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.registry import register
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
-from ..updates import gram as linalg
+from ..updates import gram
 from ..updates.updates import Updates
 from .common import widen
 
@@ -19,12 +19,12 @@ def geometric_median(updates: Updates, shares: Weights) -> Aggregate:
 
         u = argmin_z sum_i s_i ||x_i - z|| = sum_i a_i x_i
 
-    Pillutla et al., Robust Aggregation for Federated Learning, arXiv 1912.13445. See :func:`linalg.geometric_median`.
+    Pillutla et al., Robust Aggregation for Federated Learning, arXiv 1912.13445. See :func:`gram.geometric_median`.
 
     >>> geometric_median(Updates.of(np.array([[0.0], [4.0], [90.0]])), np.ones(3)).update.round(decimals=3).tolist()
     [4.0]
     """
-    weights = linalg.geometric_median(updates.gram(), shares)
+    weights = gram.geometric_median(updates.gram(), shares)
     return Aggregate(updates.weighted_sum(weights), weights)
 
 

@@ -280,7 +280,8 @@ def judgement_notes(
         notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
     if judgement.spared.any():
         spared = listed([client_ids[i] for i in np.flatnonzero(judgement.spared).tolist()])
-        notes.append(f"{spared} would be excluded, but too few are beyond question: left out of this round alone")
+        who = f"client {spared}" if judgement.spared.sum() == 1 else f"clients {spared}"
+        notes.append(f"{who} would be excluded, but too few others are beyond question: left out of this round only")
     for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
         names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
         so = "share one vote" if 2 * len(names) <= len(leaders) else "are judged as one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,8 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
-        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, lambda _, s=signals: s)  # type: ignore[misc]
+        recorded = partial(_recorded, signals)
+        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded)
         n = len(record.client_ids)
         out.append(
             replace(
@@ -48,6 +50,11 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
             )
         )
     return out
+
+
+def _recorded(signals: Sequence[Scores], trusted: Mask) -> Sequence[Scores]:
+    """What was measured in the live round, whoever is trusted now."""
+    return signals
 
 
 def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:

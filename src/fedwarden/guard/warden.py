@@ -158,10 +158,9 @@ class Warden:
         return Outcome(update, self.remember(decision.record(weights, notes)))
 
     def remember(self, record: RoundRecord) -> RoundRecord:
-        """Keep a round to look at; returns it."""
-        if self.recent and record.round <= self.recent[-1].round:  # another run, or this one from an earlier state
-            self.recent = ()
-        self.recent = (*self.recent, record)[-RECENT:]
+        """Keep a round to look at, in place of what was kept of it and of later ones; returns it."""
+        earlier = (r for r in self.recent if r.round < record.round)
+        self.recent = (*earlier, record)[-RECENT:]
         return record
 
     def state_dict(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def note_kind(note: str) -> str:
     >>> note_kind("at most 3 of 20 can be flagged") == note_kind("at most 2 of 17 can be flagged")
     True
     """
-    return note if note.startswith("client ") else re.sub(r"\d+(\.\d+)?", "#", note)
+    return note if note.startswith(("client ", "clients ")) else re.sub(r"\d+(\.\d+)?", "#", note)
 
 
 def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
