@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
     from .core.errors import ConfigError, FedwardenError, MissingExtra
+    from .core.notes import Note
     from .core.protocols import Aggregator, History, Policy, Rule, Signal
     from .core.registry import names, register
     from .core.stats import robust_z
@@ -56,10 +57,10 @@ __all__ = [
     "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError", "Direction",
     "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust", "FedwardenError",
     "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean", "Median",
-    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome", "Policy",
-    "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord",
-    "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates",
-    "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
+    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Outcome",
+    "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ",
+    "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm",
+    "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
     "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
@@ -77,6 +78,7 @@ _HOMES = {
     "audit.metrics": ("cmd", "cosine", "procrustes"),
     "aggregators.common": ("aggregate",),
     "core.errors": ("ConfigError", "FedwardenError", "MissingExtra"),
+    "core.notes": ("Note",),
     "core.protocols": ("Aggregator", "History", "Policy", "Rule", "Signal"),
     "core.registry": ("names", "register"),
     "core.stats": ("robust_z",),

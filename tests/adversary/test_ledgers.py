@@ -213,7 +213,9 @@ def test_the_tables_stay_known_after_vacuum_and_in_a_copy_by_sql(sound, outside,
         ("UPDATE round SET round = -3 WHERE run = 1 AND round = 3", ("run 1", "-3")),
         ("UPDATE metric SET value = 'high' WHERE run = 1 AND round = 4", ("run 1, round 4", "value", "'high'")),
         ("UPDATE metric SET round = 44 WHERE run = 1 AND round = 4", ("run 1", "metric", "round 44")),
-        ("UPDATE remark SET kind = 'x' WHERE run = 1", ("run 1, round 4", "kind")),
+        ("UPDATE remark SET about = 'x' WHERE run = 1", ("run 1, round 4", "about")),
+        ("UPDATE remark SET note = 'why' WHERE run = 1", ("run 1, round 4", "note", "JSON")),
+        ("UPDATE remark SET note = '{}' WHERE run = 1", ("run 1, round 4", "note", "kind, clients, values")),
         ("UPDATE run SET config = '[]' WHERE id = 1", ("run 1", "config")),
         ("UPDATE run SET state = '[/]' WHERE id = 1", ("run 1", "state")),
         ("UPDATE run SET created = 1e300 WHERE id = 1", ("run 1", "created")),
@@ -238,7 +240,8 @@ def test_a_client_may_have_a_name_that_no_terminal_can_show(outside, capsys):
     one = np.ones(1)
     name = "a\ud800b"
     told = fw.RoundRecord(
-        1, (name,), one, one, flagged=one > 2, excluded=(name,), rejected=(fw.Rejection(name, name),), notes=(name,),
+        1, (name,), one, one, flagged=one > 2, excluded=(name,),
+        rejected=(fw.Rejection(name, fw.Note.text(name)),), notes=(fw.Note.of("spared", name),),
         metrics={name: 1.0},
     )  # fmt: skip
     with Ledger(outside / "home") as ledger:

@@ -64,7 +64,7 @@ def test_a_server_without_data(cohort_of):
     with pytest.raises(ValueError, match="fltrust needs the server's own update: give root"):
         FLTrust().step({}, cohort_of(rows()), np.ones(6))
     outcome = fw.Warden(aggregator="fltrust").step(cohort_of(rows()))
-    assert "fltrust needs the server's own update" in outcome.record.notes[0]
+    assert "fltrust needs the server's own update" in str(outcome.record.notes[0])
     assert outcome.update.tolist() == [0.0] * 4
 
 

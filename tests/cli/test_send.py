@@ -56,9 +56,9 @@ def test_a_sink_that_fails_is_a_note_and_the_run_goes_on(tiny, call, call_json, 
     assert code == 0
     assert "warning round 1: the sink 'tensorboard' could not take round 1" in err
     with Ledger(read_only=True) as ledger:
-        notes = [[n for n in record.notes if "sink" in n] for record in ledger.records(1)]
+        notes = [[n for n in record.notes if n.kind.startswith("sink")] for record in ledger.records(1)]
     assert [len(found) for found in notes] == [1, 0, 1]
-    assert "fedwarden send 1 --to tensorboard sends the rest" in notes[2][0]
+    assert "fedwarden send 1 --to tensorboard sends the rest" in str(notes[2][0])
     assert call("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'other'}")[0] == 0
 
 

@@ -15,6 +15,7 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import Observation, Rejection
 from fedwarden.report.html import page
 from fedwarden.sim.scenario import load_scenario
@@ -89,9 +90,9 @@ def hostile(played):
             r,
             client_ids=tuple(rename.get(c, c) for c in r.client_ids),
             excluded=tuple(rename.get(c, c) for c in r.excluded),
-            rejected=tuple(Rejection(rename.get(x.client_id, x.client_id), EVIL) for x in r.rejected),
+            rejected=tuple(Rejection(rename.get(x.client_id, x.client_id), Note.text(EVIL)) for x in r.rejected),
             watches=tuple(replace(w, name=EVIL, words=EVIL) for w in r.watches),
-            notes=(EVIL,),
+            notes=(Note.text(EVIL),),
             metrics={"accuracy": 0.5, f"{EVIL} acc": 0.5},
         )
         for r in played

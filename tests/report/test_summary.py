@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import Observation
 from fedwarden.report.summary import tell
 from fedwarden.sim.scenario import load_scenario
@@ -96,6 +97,6 @@ def test_an_audit_without_rounds_is_told_as_such():
 
 
 def test_warnings_are_told_once(record):
-    notes = tuple((t, f"far: at most {t} of 9 can be flagged") for t in (1, 2, 3))
+    notes = tuple((t, Note.of("no_usable_reply", rejected=t)) for t in (1, 2, 3))
     told = tell(replace(record, series=replace(record.series, notes=notes)))
-    assert told[-1] == "Warning in 3 rounds from 1 to 3: far: at most 1 of 9 can be flagged."
+    assert told[-1] == "Warning in 3 rounds from 1 to 3: no usable reply (1 rejected); the model is kept."

@@ -65,7 +65,7 @@ def test_rounds_to_a_loss():
 def record(t, ids, weights, flagged, excluded=(), rejected=()):
     return fw.RoundRecord(
         t, tuple(ids), np.ones(len(ids)), np.array(weights), flagged=np.array(flagged, bool), excluded=tuple(excluded),
-        rejected=tuple(fw.Rejection(c, "why") for c in rejected),
+        rejected=tuple(fw.Rejection(c, fw.Note.of("idle")) for c in rejected),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from mlflow.tracking import MlflowClient
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger
 
@@ -37,7 +38,7 @@ def round_of(
         tuple(WatchRecord(name, scores / 2, scores, 10.0 * t + n - 1.5, last) for name in watches),
         last,
         tuple(excluded),
-        tuple(Rejection(c, why) for c, why in rejected),
+        tuple(Rejection(c, Note.text(why)) for c, why in rejected),
         (),
         {"accuracy": 0.5 + 0.1 * t, "train/loss": 1.0 / t, "broken": math.nan} if metrics is None else metrics,
     )

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedwarden.core.types import RoundRecord, WatchRecord
-from fedwarden.store.explain import explain
+from fedwarden.store.explain import Flag, Reason
+from fedwarden.store.explain import explain as reasons_of
 
 IDS = ("ann", "bob", "cy", "dee", "eve")
 CALM = np.array([1.0, 1.1, 0.9, 1.0, 1.1])
@@ -15,6 +16,10 @@ CALM = np.array([1.0, 1.1, 0.9, 1.0, 1.1])
 def watch(name, signal, flagged=(), parts=None, words=None):
     flags = np.isin(np.arange(len(signal)), flagged)
     return WatchRecord(name, signal, signal, 9.0, flags, None, parts or {}, words or f"its {name} is odd")
+
+
+def explain(record):
+    return {client: str(reason) for client, reason in reasons_of(record).items()}
 
 
 def record(*watches, flagged=None):
@@ -92,3 +97,15 @@ def test_flagged_by_nobody_here():
     told = explain(record(watch("distance", CALM), flagged=[2]))
     assert told == {"cy": "flagged by an earlier look at the same round; not unusual: distance"}
     assert explain(record(flagged=[2])) == {"cy": "flagged by an earlier look at the same round"}
+
+
+def test_a_reason_is_data_and_its_short_form_has_no_numbers():
+    far = np.array([1.0, 1.1, 0.9, 1.0, 9.0])  # the median is 1, the median deviation 0.1
+    reason = reasons_of(record(watch("distance", far, [4], {"layer 1": far}), watch("angle", CALM)))["eve"]
+    (flag,) = reason.flags
+    assert (flag.watch, flag.score, flag.limit, flag.part) == ("distance", 9.0, 9.0, "layer 1")
+    assert flag.height == pytest.approx(80.0)
+    assert reason.usual == ("angle",)
+    assert reason.short == "its distance is odd, most in layer 1"
+    assert str(Reason(flagged=False)) == Reason(flagged=False).short == "weight 0 without a flag"
+    assert Flag("far", "it is (far) away", 2.0, 1.0, 9.0).tell(numbers=False) == "it is (far) away"

@@ -12,6 +12,7 @@ import pytest
 
 from fedwarden.core.types import Observation
 from fedwarden.store.digest import reasons
+from fedwarden.store.explain import Flag, Reason
 from fedwarden.store.export import columns, write_csv, write_json, write_parquet
 from fedwarden.store.ledger import Run
 from fedwarden.store.record import RunRecord
@@ -66,7 +67,7 @@ def test_every_format_gives_the_same_table_back(record, tmp_path):
     told = json.loads(text.getvalue())
     for found in (from_csv, from_parquet, pandas.DataFrame(told["table"])):
         pandas.testing.assert_frame_equal(found.astype(frame.dtypes), frame)
-    assert told["reasons"] == dict(record.reasons)
+    assert told["reasons"] == {c: str(reason) for c, reason in record.reasons.items()}
     assert told["observations"][0]["observer"] == "eve"
     assert told["observations"][0]["value"] is None
     assert told["observations"][0]["parts"] == {"3": None}
@@ -83,7 +84,12 @@ def test_a_record_shows_itself(record):
 
 def test_a_record_of_hostile_names_is_text(record):
     series = replace(record.series, clients=("<script>x</script>", *record.series.clients[1:]))
-    hostile = replace(record, run=replace(RUN, name="<script>"), series=series, reasons={"h": "<img src=x>"})
+    hostile = replace(
+        record,
+        run=replace(RUN, name="<script>"),
+        series=series,
+        reasons={"h": Reason((Flag("far", "<img src=x>", 2.0, 1.0, 9.0),))},
+    )
     text = hostile._repr_html_()
     assert "<script" not in text
     assert "<img" not in text

@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, replace
 from threading import Barrier
 
@@ -14,8 +15,9 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.core.types import Observation, WatchRecord
-from fedwarden.store.ledger import Ledger, LedgerError, home
-from fedwarden.store.schema import ROUND_TABLES, SCHEMA
+from fedwarden.store.ledger import Ledger, LedgerError, OldLedger, home
+from fedwarden.store.repair import examine
+from fedwarden.store.schema import MIGRATIONS, ROUND_TABLES, SCHEMA
 
 NAN, INF = math.nan, math.inf
 
@@ -24,7 +26,7 @@ def record(t=1, scale=1.0):
     """A round with everything in it: three clients, one rejected, two watches, odd numbers."""
     first = WatchRecord(
         "centroid_distance", scale * np.array([1.0, NAN, 1 / 3]), np.array([INF, NAN, -INF]), 0.1 + 0.2,
-        np.array([True, False, False]), "a warning",
+        np.array([True, False, False]), fw.Note.of("masking", k=2.33, most=3, n=20, hidden=4, percent=15.6),
         {"layer 2": np.array([0.5, NAN, 1e-9]), "layer 1": np.zeros(3)}, "its weights moved",
     )  # fmt: skip
     second = WatchRecord(
@@ -38,8 +40,16 @@ def record(t=1, scale=1.0):
         watches=(first, second),
         flagged=np.array([True, False, False]),
         excluded=("ü ☃", "a"),
-        rejected=(fw.Rejection("b 'quoted'; DROP TABLE run", "why"), fw.Rejection("nobody", "twice")),
-        notes=("one", "one", "two"),
+        rejected=(
+            fw.Rejection("b 'quoted'; DROP TABLE run", fw.Note.of("layer_shape", layer=0, shape=(4,), expected=(2, 2))),
+            fw.Rejection("nobody", fw.Note.of("count_not_positive", count=-INF)),
+        ),
+        notes=(
+            fw.Note.text("one"),
+            fw.Note.text("one"),
+            fw.Note.of("spared", "a", "ü ☃"),
+            fw.Note.of("evaluation_left_out", "a", cause=fw.Note.of("idle")),
+        ),
         metrics={"loss": NAN, "accuracy": 2 / 3, "worst": INF},
     )
 
@@ -93,7 +103,7 @@ def test_the_loudest_watch_flagged_most_clients_and_not_one_most_often(ledger, r
 
 
 def test_an_empty_round_comes_back(ledger, run):
-    empty = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), notes=("nobody came",))
+    empty = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), notes=(fw.Note.of("no_usable_reply", rejected=0),))
     ledger.append(run, empty)
     same(ledger.record(run, 1), empty)
 
@@ -222,6 +232,46 @@ def test_opening_again_changes_nothing(tmp_path, ledger, run):
     for _ in range(2):
         with Ledger(tmp_path) as again:
             same(again.record(run, 1), record())
+
+
+OLD = 'fedwarden: 3 of 20 "clients" {at} most'
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A ledger of schema 4, where notes, reasons and warnings were sentences, with one round."""
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
+        for statement in MIGRATIONS[0]:
+            db.execute(statement)
+        db.execute("INSERT INTO run VALUES (1, 'old', 1.0, 'done', 'in-process', '{}', '{}', '{}')")
+        db.execute("INSERT INTO round VALUES (1, 1, 2.0, '[\"a\"]', '[5.0]', '[1.0]', '[]', '[]')")
+        db.execute("INSERT INTO watch VALUES (1, 'far', 1, 0, 2.0, ?, 'far', '[1.0]', '[1.0]', '[]', '{}')", (OLD,))
+        db.execute("INSERT INTO watch VALUES (1, 'near', 1, 1, 2.0, NULL, 'near', '[1.0]', '[1.0]', '[]', '{}')")
+        db.execute("INSERT INTO remark VALUES (1, 1, 0, 'rejected', 'b', 'claims -5 examples')")
+        db.execute("INSERT INTO remark VALUES (1, 1, 1, 'note', NULL, ?)", (OLD,))
+        db.execute("PRAGMA user_version = 4")
+    return tmp_path
+
+
+def test_sentences_of_an_old_ledger_are_free_text_as_they_stand(old):
+    with pytest.raises(OldLedger, match="fedwarden runs"):
+        Ledger(old, read_only=True)
+    for _ in range(2):  # brought up to date once, and read as any other
+        with Ledger(old) as ledger:
+            found = ledger.record(1, 1)
+        assert found.notes == (fw.Note.text(OLD),)
+        assert found.rejected == (fw.Rejection("b", fw.Note.text("claims -5 examples")),)
+        assert [w.warning for w in found.watches] == [fw.Note.text(OLD), None]
+        assert str(found.notes[0]) == OLD
+        assert version(old) == SCHEMA
+
+
+def test_the_doctor_reads_an_old_ledger_and_leaves_it_alone(old):
+    before = (old / "ledger.sqlite").read_bytes()
+    findings, saved = examine(old)
+    assert findings == []
+    assert saved[0].records[0].notes == (fw.Note.text(OLD),)
+    assert (old / "ledger.sqlite").read_bytes() == before
 
 
 def test_a_newer_schema_is_refused(tmp_path, ledger):

@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.record import RunRecord
@@ -20,11 +21,13 @@ def record(
 
     def watch(name):
         signal = np.where([c in rejected for c in ids], np.nan, rng.normal(size=n))
-        return WatchRecord(name, signal, signal * 2, np.inf if t == 1 else 1.5, signal > 1, "low" if t == 2 else None)
+        return WatchRecord(
+            name, signal, signal * 2, np.inf if t == 1 else 1.5, signal > 1, Note.text("low") if t == 2 else None
+        )
 
     return RoundRecord(
         t, ids, rng.integers(1, 9, n).astype(float), rng.random(n), tuple(map(watch, watches)), rng.random(n) > 0.5,
-        ids[:1] if t > 2 else (), tuple(Rejection(c, "not finite") for c in rejected), ("a note",) if t == 2 else (),
+        ids[:1] if t > 2 else (), tuple(Rejection(c, Note.of("update_not_finite", most=1e15)) for c in rejected), (Note.text("a note"),) if t == 2 else (),
         {"accuracy": t / 10} if t != 2 else {},
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord
 from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, saved
@@ -24,7 +25,7 @@ class Heard:
 
     def send(self, ledger, run):
         self.rounds.append(ledger.last_round(run))
-        return ["the sink is away"] if self.rounds[-1] == self.complains_in else []
+        return [Note.text("the sink is away")] if self.rounds[-1] == self.complains_in else []
 
     def close(self, state):
         self.ended.append(state)
@@ -77,7 +78,7 @@ def test_a_run_from_start_to_end(tmp_path):
     assert list(saved(tmp_path, 1)) == [5, 4]  # every second round and the last one; two are kept
     assert (sinks.rounds, sinks.ended) == ([1, 2, 3, 4, 5], ["done"])
     with Ledger(tmp_path) as ledger:
-        assert [r.notes for r in ledger.records(1)] == [(), (), ("the sink is away",), (), ()]
+        assert [r.notes for r in ledger.records(1)] == [(), (), (Note.text("the sink is away"),), (), ()]
     with claim(tmp_path, 1):  # nobody holds it any more
         pass
 
@@ -110,7 +111,7 @@ def test_a_run_is_continued_from_its_newest_sound_checkpoint(tmp_path):
         made, notes = recorder.resume(found, {"rounds": 9}, lambda state, t: (t, state["params"].tolist()))
         assert made == (2, [2.0, 2.0, 2.0])
         assert len(notes) == 1
-        assert "continued from the one of round 2" in notes[0]
+        assert "continued from the one of round 2" in str(notes[0])
         assert not draft.exists()
         assert (head(tmp_path).state, head(tmp_path).config) == ("running", {"rounds": 9})
         played(recorder, [3, 4])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.series import Series
 
@@ -17,7 +18,7 @@ def record(t, clients, excluded=(), watches=("far",), rejected=(), **metrics):
         for w in watches
     )
     flags = np.array([c in excluded for c in clients], bool)
-    refused = tuple(Rejection(c, "no number") for c in rejected)
+    refused = tuple(Rejection(c, Note.of("idle")) for c in rejected)
     return RoundRecord(
         t, tuple(clients), np.full(n, 10.0), np.full(n, 1 / n), seen, flags, excluded, refused, (f"note {t}",), metrics
     )

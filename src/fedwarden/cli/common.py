@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..core.notes import Note
 from ..core.words import printable
 from ..store.ledger import Ledger, OldLedger, home
 
@@ -118,6 +119,11 @@ def short(clients: Sequence[str], most: int = 8) -> str:
     """
     more = f" and {len(clients) - most} more" if len(clients) > most else ""
     return ", ".join(clients[:most]) + more
+
+
+def notes_as_tables(notes: Mapping[Note, Sequence[int]]) -> list[dict[str, Any]]:
+    """Notes with their rounds, for a program: the sentence, and what it is made of."""
+    return [{"note": str(note), **note.table(), "rounds": rounds} for note, rounds in notes.items()]
 
 
 def _plain(value: Any) -> Any:

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from ..core.notes import Note
 from ..guard.config import guard_table, spell_guard
 from ..sim.recorded import truth_of
 from ..sim.scenario import ASKED, load_modules
 from ..sim.whatif import Change, compare, decide_again
-from ..store.digest import distinct_notes, note_kind
-from .common import AsJson, Home, Imports, RunNumber, Settings, emit, out, reader, safe, table
+from ..store.digest import distinct_notes, rounds_by_note
+from .common import AsJson, Home, Imports, RunNumber, Settings, emit, notes_as_tables, out, reader, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -49,17 +50,17 @@ def command(
                 "name": found.name,
                 "guard": guard_table(warden),
                 "clients": [{**vars(c), "attacker": None if truth is None else c.client in truth} for c in changes],
-                "notes": distinct_notes(notes),
+                "notes": notes_as_tables(rounds_by_note(notes)),
             }
         )
     out.print(f"[bold]run {found.id}[/]  {safe(found.name)}, replayed with {safe(spell_guard(warden))}")
-    _show(changes, truth, distinct_notes(notes, note_kind))
+    _show(changes, truth, distinct_notes(notes))
     if warden.guard.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None
 
 
-def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[int]]) -> None:
+def _show(changes: list[Change], truth: set[str] | None, notes: dict[Note, list[int]]) -> None:
     shown = table(
         "\nclient", "excluded in round\n(recorded)", "excluded in round\n(replayed)", "\nattacker", "", left=(0, 4)
     )
@@ -72,7 +73,7 @@ def _show(changes: list[Change], truth: set[str] | None, notes: dict[str, list[i
     differ = sum(c.recorded != c.replayed for c in changes)
     out.print(f"\n{differ} of {len(changes)} clients are treated differently." if differ else "\nThe same decisions.")
     for note, rounds in notes.items():
-        out.print(f"[yellow]warning[/] from round {rounds[0]}: {safe(note)}")
+        out.print(f"[yellow]warning[/] from round {rounds[0]}: {safe(str(note))}")
     out.print(
         "A what-if on recorded signals: nothing was trained, the model stays that of the recorded run.", style="dim"
     )

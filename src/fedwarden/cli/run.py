@@ -18,14 +18,30 @@ from rich.progress import Progress
 from typer.core import TyperCommand
 
 from ..core.errors import ConfigError, FedwardenError
+from ..core.notes import Note
 from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
-from ..store.digest import note_kind
+from ..store.digest import rounds_by_note
 from ..store.ledger import Run
 from . import Interrupted, told
-from .common import AsJson, Home, Imports, Settings, emit, err, hint, out, percent, progress, reader, safe, short
+from .common import (
+    AsJson,
+    Home,
+    Imports,
+    Settings,
+    emit,
+    err,
+    hint,
+    notes_as_tables,
+    out,
+    percent,
+    progress,
+    reader,
+    safe,
+    short,
+)
 
 LATEST = "latest"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -150,7 +166,7 @@ class Monitor:
         self.task = bar.add_task(safe(scenario.name), total=scenario.rounds, status="loading")
         self.run: int | None = None
         self.done = 0
-        self.noted: set[str] = set()
+        self.noted: set[Note] = set()
 
     def on_start(self, run: int, federation: Federation) -> None:
         self.run, self.done = run, federation.round
@@ -165,10 +181,10 @@ class Monitor:
 
     def on_round(self, record: RoundRecord) -> None:
         self.done = record.round
-        for note in [*record.notes, *(f"client {r.client_id} rejected: {r.reason}" for r in record.rejected)]:
-            if note_kind(note) not in self.noted and not self.quiet:
-                err.print(f"[yellow]warning[/] round {record.round}: {safe(note)}")
-            self.noted.add(note_kind(note))
+        for note in [*record.notes, *(Note.of("rejected", r.client_id, cause=r.reason) for r in record.rejected)]:
+            if note.topic not in self.noted and not self.quiet:
+                err.print(f"[yellow]warning[/] round {record.round}: {safe(str(note))}")
+            self.noted.add(note.topic)
         gone = f"excluded {safe(short(record.excluded))}" if record.excluded else "nobody excluded"
         status = f"accuracy {percent(record.metrics.get('accuracy'))}, {gone}"
         self.bar.update(self.task, completed=record.round, status=status)
@@ -201,7 +217,7 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
         "caught": list(found.caught),
         "wronged": list(found.wronged),
         "watched": list(dict.fromkeys(watch.name for record in result.records for watch in record.watches)),
-        "warnings": list(dict.fromkeys(note for record in result.records for note in record.notes)),
+        "warnings": notes_as_tables(rounds_by_note((r.round, note) for r in result.records for note in r.notes)),
         "seconds": round(seconds, 2),
     }
 

@@ -40,7 +40,7 @@ def send(
         sent = _follow(feed, ledger, found.id) if follow else feed.send(ledger, found.id)
         feed.close(ledger.run(found.id).state)
     if feed.note:
-        err.print(f"[yellow]warning[/] round {feed.shortened}: {safe(feed.note)}")
+        err.print(f"[yellow]warning[/] round {feed.shortened}: {safe(str(feed.note))}")
     if as_json:
         return emit({"run": found.id, "name": found.name, "to": feed.name, "sent": sent})
     rounds = f"{sent} round{'' if sent == 1 else 's'}" if sent else "nothing new"

@@ -13,12 +13,12 @@ from ..core.types import RoundRecord
 from ..core.words import rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
-from ..store.digest import ClientDigest, digest, distinct_notes, note_kind
+from ..store.digest import ClientDigest, digest, distinct_notes, rounds_by_note
 from ..store.explain import explain
 from ..store.ledger import Run
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
-from .common import AsJson, Home, Imports, RunNumber, emit, hint, number, out, reader, safe, table
+from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, number, out, reader, safe, table
 
 COLUMNS = 12  # accuracies in a row
 MOST = 10  # clients that are told of one by one
@@ -62,8 +62,8 @@ def _show(told: RunRecord, home: Path | None) -> None:
         _accuracies(series)
         _clients(list(series.watches), digest(series, told.reasons), truth)
         _stood_out(series)
-        for note, rounds in distinct_notes(series.notes, note_kind).items():
-            out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(note)}")
+        for note, rounds in distinct_notes(series.notes).items():
+            out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
     if series.watches:
         commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
@@ -130,9 +130,9 @@ def _clients(watches: Sequence[str], clients: Sequence[ClientDigest], truth: set
     out.print(shown)
     for c in clients:
         if c.excluded_in is not None:
-            out.print(f"[red]excluded[/] client {safe(c.client)} in round {c.excluded_in}: {safe(c.reason)}")
-        for reason, rounds in _grouped(c.rejected).items():
-            out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(reason)}")
+            out.print(f"[red]excluded[/] client {safe(c.client)} in round {c.excluded_in}: {safe(str(c.reason))}")
+        for reason, rounds in rounds_by_note(c.rejected.items()).items():
+            out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(str(reason))}")
 
 
 def _stood_out(series: Series) -> None:
@@ -153,7 +153,14 @@ def _stood_out(series: Series) -> None:
 
 def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
     if as_json:
-        return emit({"run": run.id, "name": run.name, **asdict(record), "explained": explain(record)})
+        told = {
+            "rejected": [
+                {"client_id": r.client_id, "reason": str(r.reason), **r.reason.table()} for r in record.rejected
+            ],
+            "notes": [{"note": str(note), **note.table()} for note in record.notes],
+            "explained": {client: str(reason) for client, reason in explain(record).items()},
+        }
+        return emit({"run": run.id, "name": run.name, **asdict(record), **told})
     truth = truth_of(run)
     metrics = "  ".join(f"{safe(name)} {number(value)}" for name, value in record.metrics.items())
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics}")
@@ -169,12 +176,12 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
         row += [] if truth is None else ["yes" if client in truth else "no"]
         shown.add_row(*map(safe, row), style="red" if record.weights[i] == 0 else None)
     out.print(shown)
-    for client, words in explain(record).items():
-        out.print(f"[red]flagged[/] client {safe(client)}: {safe(words)}")
+    for client, reason in explain(record).items():
+        out.print(f"[red]flagged[/] client {safe(client)}: {safe(str(reason))}")
     for rejection in record.rejected:
-        out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
+        out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(str(rejection.reason))}")
     for note in record.notes:
-        out.print(f"[yellow]warning[/] {safe(note)}")
+        out.print(f"[yellow]warning[/] {safe(str(note))}")
     out.print(f"excluded after this round: {safe(', '.join(record.excluded)) or 'nobody'}")
     return None
 
@@ -191,13 +198,13 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "summary": run.summary,
         "attackers": None if truth is None else client_order(list(truth)),
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},
-        "clients": [asdict(c) for c in digest(series, told.reasons)],
-        "notes": distinct_notes(series.notes),
+        "clients": [
+            {
+                **asdict(c),
+                "reason": str(c.reason or ""),
+                "rejected": {t: str(reason) for t, reason in c.rejected.items()},
+            }
+            for c in digest(series, told.reasons)
+        ],
+        "notes": notes_as_tables(rounds_by_note(series.notes)),
     }
-
-
-def _grouped(reasons: Any) -> dict[str, list[int]]:
-    grouped: dict[str, list[int]] = {}
-    for round, reason in reasons.items():
-        grouped.setdefault(reason, []).append(round)
-    return grouped

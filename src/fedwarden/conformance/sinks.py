@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from ..core.notes import Note
 from ..core.types import Rejection, RoundRecord, WatchRecord
 from ..sinks.feed import Channel, Sink
 from ..sinks.points import points
@@ -27,7 +28,7 @@ def record(t: int, clients: tuple[str, ...] = ("a", "b", "c")) -> RoundRecord:
     scores, last = np.arange(n, dtype=np.float64) + 10 * t, np.arange(n) == n - 1
     watch = WatchRecord("far", scores / 2, scores, 10.0 * t + n - 1.5, last)
     weights = np.where(last, 0.0, 1.0 / max(1, n - 1))
-    stranger = (Rejection("stranger\n", "2 arrays, expected 4"),)
+    stranger = (Rejection("stranger\n", Note.of("layer_count", sent=2, expected=4)),)
     return RoundRecord(
         t, clients, np.full(n, 100.0), weights, (watch,), last, (), stranger, (),
         {"accuracy": 0.5, "train/loss": 1.0 / t, "broken": math.nan},

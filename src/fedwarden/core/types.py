@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .notes import Note
 from .stats import Counts, Mask, Scores, Weights
 
 if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
@@ -111,11 +112,11 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a rule says of one set of scores: who lies above the threshold."""
+    """What a rule says of one set of scores: who lies above the threshold; ``warning`` may be in words of its own."""
 
     flagged: Mask
     threshold: float
-    warning: str | None = None
+    warning: Note | str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,10 +129,10 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Rejection:
-    """A reply that was not let in, and why."""
+    """A reply that was not let in, and why; ``str(reason)`` is a sentence."""
 
     client_id: str
-    reason: str
+    reason: Note
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,14 +144,14 @@ class WatchRecord:
     scores: Scores
     threshold: float
     flagged: Mask
-    warning: str | None = None
+    warning: Note | None = None
     parts: Mapping[str, Scores] = field(default_factory=dict)
     words: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class RoundRecord:
-    """Everything about a round in plain numbers: what the ledger stores and every reader shows."""
+    """Everything about a round as data: what the ledger stores and every reader shows; ``str(note)`` is a sentence."""
 
     round: int
     client_ids: tuple[str, ...]
@@ -160,7 +161,7 @@ class RoundRecord:
     flagged: Mask = field(default_factory=lambda: np.zeros(0, bool))
     excluded: tuple[str, ...] = ()
     rejected: tuple[Rejection, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -163,7 +163,7 @@ def client(series: Series, client: str, dark: bool = False) -> Any:
         fig.add_scatter(
             x=[t for t, _ in refused], y=[0] * len(refused), mode="markers", name="rejected reply", row=2, col=1,
             marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
-            text=[f"round {t}: reply rejected<br>{plain(reason)}" for t, reason in refused],
+            text=[f"round {t}: reply rejected<br>{plain(str(reason))}" for t, reason in refused],
         )  # fmt: skip
     fig.update_yaxes(title_text="0 = median client<br>1 = limit", row=1, col=1)
     fig.update_yaxes(title_text="weight", rangemode="tozero", row=2, col=1)

@@ -14,6 +14,7 @@ from flwr.app import Array
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from ..core.notes import Note, Value
 from ..core.words import short
 
 SERIALISED = "numpy.ndarray"
@@ -28,7 +29,15 @@ HEADER = re.compile(
 
 
 class Unfit(ValueError):
-    """A reply, or a part of one, that cannot be let in; the message is the reason."""
+    """A reply, or a part of one, that cannot be let in; ``note`` is the reason."""
+
+    def __init__(self, note: Note) -> None:
+        super().__init__(str(note))
+        self.note = note
+
+    @classmethod
+    def of(cls, kind: str, **values: Value) -> Unfit:
+        return cls(Note(kind, values=values))
 
 
 def view(array: Array) -> NDArray[Any]:
@@ -38,12 +47,12 @@ def view(array: Array) -> NDArray[Any]:
     [[1.0, 2.0]]
     """
     if array.stype != SERIALISED:
-        raise Unfit(f"is serialised as '{short(array.stype)}'; expected '{SERIALISED}'")
+        raise Unfit.of("array_serialised", sent=short(array.stype), expected=SERIALISED)
     head = head_of(array.data)
     shape, fortran, dtype = header(head)
     size, held = math.prod(shape) * dtype.itemsize, len(array.data) - len(head)
     if size != held:
-        raise Unfit(f"holds {held} bytes; its shape {shape} needs {size}")
+        raise Unfit.of("array_bytes", held=held, shape=shape, needed=size)
     flat = np.frombuffer(array.data, dtype, offset=len(head))
     return flat.reshape(shape, order="F" if fortran else "C")
 
@@ -53,7 +62,7 @@ def head_of(data: bytes) -> bytes:
     wide = 2 if data[6:7] == b"\x01" else 4  # bytes that hold the header's length
     stop = 8 + wide + int.from_bytes(data[8 : 8 + wide], "little")
     if stop > min(LARGEST_HEADER, len(data)):
-        raise Unfit("cannot be read as a NumPy array")
+        raise Unfit.of("array_not_numpy")
     return data[:stop]
 
 
@@ -67,15 +76,15 @@ def header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     ((2, 3), False, dtype('float32'))
     """
     if head[:6] != b"\x93NUMPY" or head[6:8] not in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
-        raise Unfit("cannot be read as a NumPy array")
+        raise Unfit.of("array_not_numpy")
     found = HEADER.fullmatch(head, 10 if head[6] == 1 else 12)
     if found is None:
-        raise Unfit("cannot be read as a NumPy array of real numbers")
+        raise Unfit.of("array_not_real")
     dtype, shape = np.dtype(found[1].decode()), tuple(int(size) for size in found[3].split(b",") if size)
     if len(shape) > MOST_DIMENSIONS:
-        raise Unfit(f"has {len(shape)} dimensions; expected at most {MOST_DIMENSIONS}")
+        raise Unfit.of("array_dimensions", sent=len(shape), most=MOST_DIMENSIONS)
     if math.prod(size or 1 for size in shape) * dtype.itemsize > LARGEST_ARRAY:
-        raise Unfit(f"has shape {shape}, which no array can have")
+        raise Unfit.of("array_impossible", shape=shape)
     return shape, found[2] == b"True", dtype
 
 
@@ -89,19 +98,19 @@ def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return array.astype(dtype, copy=False)
     if dtype.kind == "f":
         if array.dtype.kind != "f":  # an integer array would not be measured
-            raise Unfit(f"has dtype {array.dtype}; expected a floating type")
+            raise Unfit.of("array_dtype", dtype=str(array.dtype), expected="a floating")
         with np.errstate(over="ignore"):
             new = array.astype(dtype)
         lost = np.isinf(new) & np.isfinite(array)
         if lost.any():
-            raise Unfit(f"holds {array[lost][0]:g}, too large for the model's {dtype}")
+            raise Unfit.of("array_too_large", value=float(array[lost][0]), dtype=str(dtype))
         return new
     if array.dtype.kind == "f" and not (np.isfinite(array) & (np.rint(array) == array)).all():
-        raise Unfit(f"has dtype {array.dtype}; expected an integer type")
+        raise Unfit.of("array_dtype", dtype=str(array.dtype), expected="an integer")
     low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     for value in (int(array.min()), int(array.max())):
         if not low <= value <= high:
-            raise Unfit(f"holds {value}; the model's {dtype} goes from {low} to {high}")
+            raise Unfit.of("array_out_of_range", value=value, dtype=str(dtype), least=low, most=high)
     return array.astype(dtype)
 
 
@@ -135,7 +144,7 @@ class Slot:
             return array, self.dtype
         sent = view(array)
         if sent.shape != self.shape:
-            raise Unfit(f"has shape {sent.shape}; expected {self.shape}")
+            raise Unfit.of("array_shape", shape=sent.shape, expected=self.shape)
         return Array(np.asarray(fitted(sent, self.dtype))), sent.dtype
 
 

@@ -10,6 +10,7 @@ import httpx
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from ..core.notes import Note
 from ..core.words import short
 
 POLL = 3.0  # seconds between two looks for replies, as Flower's own
@@ -50,7 +51,7 @@ class OneByOne(Seen):
     def __init__(self, grid: Grid, poll: float = POLL) -> None:
         super().__init__(grid)
         self.poll = poll
-        self.unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, Note] = {}
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Push the messages and wait for the replies, as in every Flower grid."""
@@ -74,5 +75,5 @@ class OneByOne(Seen):
         except httpx.HTTPError:  # the SuperLink, not a client
             raise
         except Exception as error:  # what a client sent cannot be unpacked
-            self.unreadable[number] = f"cannot be unpacked ({type(error).__name__}: {short(str(error))})"
+            self.unreadable[number] = Note.of("unpacked", error=type(error).__name__, words=short(str(error)))
             return []

@@ -14,9 +14,10 @@ from flwr.app import Array, Message
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.notes import Note
 from ..core.stats import Counts, Scores
 from ..core.types import Cohort, Rejection
-from ..core.words import listed, short
+from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.decide import Decision
 from ..guard.limits import Admission
@@ -47,13 +48,13 @@ def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
     try:
         return read()
     except Unfit as error:
-        return Rejection(client, str(error))
+        return Rejection(client, error.note)
     except Exception as error:  # also where memory or the stack would not do
-        return Rejection(client, f"cannot be read ({type(error).__name__}: {short(str(error))})")
+        return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=short(str(error))))
 
 
 def match(
-    sent: Sequence[Message], replies: Iterable[Message], name: Name, unreadable: Mapping[str, str]
+    sent: Sequence[Message], replies: Iterable[Message], name: Name, unreadable: Mapping[str, Note]
 ) -> tuple[list[tuple[str, Message]], list[Rejection]]:
     """Each reply with the client that was asked, and who answered unasked or not at all.
 
@@ -70,7 +71,7 @@ def match(
             heard.add(node)
             found.append((name(node), reply))
     why = {nodes[message]: reason for message, reason in unreadable.items() if message in nodes}
-    late = "did not answer in time"
+    late = Note.of("no_answer")
     return found, refused + [Rejection(name(node), why.get(node, late)) for node in sorted(asked - heard)]
 
 
@@ -83,9 +84,9 @@ def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
     source = int(reply.metadata.src_node_id)
     node = nodes.get(reply.metadata.reply_to_message_id) if nodes else source
     if node is None or node not in asked:
-        raise Unfit(f"answered without being asked, in the name of node {source}")
+        raise Unfit.of("not_asked", node=source)
     if node != source and (source in asked or reply.has_content()):
-        raise Unfit(f"answered the message to node {node} in the name of node {source}")
+        raise Unfit.of("other_name", asked=node, node=source)
     return node
 
 
@@ -101,7 +102,7 @@ def open_letters(
     refused = []
     for client, message in found:
         if client in letters:
-            refused.append(Rejection(client, "answered more than once; the first reply counts"))
+            refused.append(Rejection(client, Note.of("answered_twice")))
             continue
         letter = attempt(client, partial(read_letter, client, message, template, key))
         if isinstance(letter, Rejection):
@@ -125,19 +126,20 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     place, record = arrays_of(message)
     settled, converted = template.settle(record)
     for array, lowest in template.below_zero(settled).items():
-        raise Unfit(f"array {array!r} has a negative variance ({lowest:g}); expected at least 0")
+        raise Unfit(Note.of("array", array=array, cause=Note.of("array_variance", lowest=lowest)))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     return Letter(client, message, template.layers(settled), count, form(message), converted)
 
 
-def conversion_notes(letters: Sequence[Letter]) -> list[str]:
-    """One line for all clients that sent the same other dtypes than the model's."""
-    groups: dict[str, list[str]] = {}
+def conversion_notes(letters: Sequence[Letter]) -> list[Note]:
+    """One note of all clients that sent the same other dtypes than the model's."""
+    groups: dict[tuple[str, str, int], list[str]] = {}
     for letter in letters:
         for (sent, model), many in letter.converted.items():
-            told = f"sent {sent} for {many} array{'s' * (many > 1)}; the model has {model}: converted"
-            groups.setdefault(told, []).append(letter.client_id)
-    return [f"client{'s' * (len(who) > 1)} {listed(who)}: {told}" for told, who in groups.items()]
+            groups.setdefault((sent, model, many), []).append(letter.client_id)
+    return [
+        Note.of("converted", *who, sent=sent, model=model, many=many) for (sent, model, many), who in groups.items()
+    ]
 
 
 def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, round: int) -> Cohort:
@@ -213,8 +215,8 @@ def largest_metric(values: NDArray[np.float64]) -> Scores:
     return np.asarray(np.where(beyond.any(axis=0), first, np.inf), dtype=np.float64)
 
 
-def bound_metrics(letters: Sequence[Letter], key: str) -> list[str]:
-    """Cut what lies absurdly far beyond the others' metrics, all but the count; one line for every one that was cut."""
+def bound_metrics(letters: Sequence[Letter], key: str) -> list[Note]:
+    """Cut what lies absurdly far beyond the others' metrics, all but the count; a note of every one that was cut."""
     notes = []
     metrics = [metrics_of(letter.message) for letter in letters]
     for name in [k for k in (metrics[0] if metrics else ()) if k != key]:
@@ -223,17 +225,16 @@ def bound_metrics(letters: Sequence[Letter], key: str) -> list[str]:
         for i in np.flatnonzero((np.abs(values) > largest).any(axis=1)).tolist():
             cut = np.clip(values[i], -largest, largest)
             worst = int(np.argmax(np.abs(values[i]) > largest))
-            notes.append(
-                f"client {letters[i].client_id}: its metric '{short(name)}' is {values[i, worst]:g}, "
-                f"far from the others', and counts as {cut[worst]:g}"
-            )
+            value, counted = float(values[i, worst]), float(cut[worst])
+            told = Note.of("metric_bounded", letters[i].client_id, metric=short(name), value=value, counted=counted)
+            notes.append(told)
             metrics[i][name] = cut.tolist() if isinstance(metrics[i][name], list) else float(cut[0])
     return notes
 
 
 def evaluations(
     found: Iterable[tuple[str, Message]], key: str, limits: Admission
-) -> tuple[list[Message], list[Rejection], list[str]]:
+) -> tuple[list[Message], list[Rejection], list[Note]]:
     """The evaluations that can be averaged, their counts and metrics bounded, the others with the reason, and notes."""
     letters, refused = open_letters(found, None, key)
     messages, counts = [letter.message for letter in letters], np.array([letter.count for letter in letters])

@@ -13,6 +13,7 @@ from typing import Any
 
 from flwr.serverapp.strategy import Strategy
 
+from ..core.notes import Note
 from ..core.registry import describe
 from ..core.types import RoundRecord
 from ..core.words import listed, printable
@@ -25,7 +26,6 @@ from .records import Template
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 ENGINE = "flower"
-WHY = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 
 
 class Journal:
@@ -64,8 +64,8 @@ class Journal:
         server, lost = server_state(self.strategy, self.start)
         if new := [name for name in lost if name not in self.lost]:
             self.lost += new
-            note = f"the strategy's {_named(new)} changed, and a resumed server starts with a fresh one; {WHY}"
-            LOG.warning("fedwarden: %s", printable(note))
+            note = Note.of("state_changed", names=tuple(new))
+            LOG.warning("fedwarden: %s", printable(str(note)))
             record = replace(record, notes=(*record.notes, note))
         state = {"round": record.round, "model": model, "warden": warden, "server": server}
         self.recorder.commit(record, lambda: {**state, "lost": self.lost} if self.lost else state)
@@ -75,7 +75,7 @@ class Journal:
         """Write the record of a committed round again, with what was learned of it since."""
         self.recorder.amend(record)
 
-    def send(self) -> Sequence[str]:
+    def send(self) -> Sequence[Note]:
         """Send committed rounds that will not be amended any more to the sinks; what is to be noted of it."""
         return self.recorder.send()
 
@@ -106,17 +106,17 @@ class Journal:
                 f"run {self.run} starts at round 1: give another experiment another name"
             )
 
-    def _continue(self, notes: Sequence[str]) -> None:
+    def _continue(self, notes: Sequence[Note]) -> None:
         """Note in the round that the run goes on from what was passed over, and what its checkpoint lacks."""
         if self.state is None:
             return
         self.lost = lost = list(self.state.get("lost", ()))
-        told = [*notes, *([f"the strategy goes on with a fresh {_named(lost)}; {WHY}"] if lost else [])]
+        told = [*notes, *([Note.of("state_fresh", names=tuple(lost))] if lost else [])]
         if told:
             record = self.recorder.ledger.record(self.run, self.state["round"])
             self.recorder.amend(record, told)
             for note in told:
-                LOG.warning("fedwarden: %s", printable(note))
+                LOG.warning("fedwarden: %s", printable(str(note)))
 
 
 def experiment(strategies: Sequence[str], warden: Warden, template: Template) -> dict[str, str]:
@@ -150,15 +150,6 @@ def digest(value: Any) -> str:
 
 def options(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in fields(value)}
-
-
-def _named(attributes: Sequence[str]) -> str:
-    """Attributes in a sentence.
-
-    >>> _named(["m"]), _named(["m", "strategy.n"])
-    ("attribute 'm'", "attributes 'm' and 'strategy.n'")
-    """
-    return f"attribute{'s' if len(attributes) > 1 else ''} {listed([repr(name) for name in attributes])}"
 
 
 def _checked(state: Any, round: int) -> dict[str, Any]:

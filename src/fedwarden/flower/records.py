@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.notes import Note
 from ..core.words import printable, short
 from .arrays import Slot, Unfit, cast, spelt, view
 
@@ -60,16 +62,16 @@ class Template:
         """
         names = self.names
         if missing := [name for name in names if name not in record]:
-            raise Unfit(f"sent no array {listing(missing)}; the model has {len(names)} arrays")
+            raise Unfit.of("arrays_missing", names=first(missing), many=len(missing), arrays=len(names))
         known = set(names)
         if extra := [name for name in record if name not in known]:
-            raise Unfit(f"sent an array {listing(extra)} that the model does not have")
+            raise Unfit.of("arrays_unknown", names=first(extra), many=len(extra))
         made, converted = ArrayRecord(), Converted()
         for slot in self.slots:
             try:
                 made[slot.name], sent = slot.settle(record[slot.name])
             except Unfit as error:
-                raise Unfit(f"array {slot.name!r} {error}") from error
+                raise Unfit(Note.of("array", array=slot.name, cause=error.note)) from error
             if sent != slot.dtype:
                 converted[spelt(sent), spelt(slot.dtype)] += 1
         return made, converted
@@ -113,11 +115,11 @@ def metrics_of(message: Message) -> MetricRecord:
     """The one metric record of a reply, of finite numbers."""
     found = list(message.content.metric_records.values())
     if len(found) != 1:
-        raise Unfit(f"sent {len(found)} metric records; expected one")
+        raise Unfit.of("metric_records", sent=len(found))
     for key, value in found[0].items():
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(v, int | float) and math.isfinite(number(v)) for v in values):
-            raise Unfit(f"its metric '{short(key)}' is not a finite number")
+            raise Unfit.of("metric_not_finite", metric=short(key))
     return found[0]
 
 
@@ -125,16 +127,16 @@ def arrays_of(message: Message) -> tuple[str, ArrayRecord]:
     """The one array record of a reply, with its name."""
     found = list(message.content.array_records.items())
     if len(found) != 1:
-        raise Unfit(f"sent {len(found)} array records; expected one")
+        raise Unfit.of("array_records", sent=len(found))
     return found[0]
 
 
 def answered(message: Message) -> None:
     """Raise :class:`Unfit` where a message carries an error or nothing."""
     if message.has_error():
-        raise Unfit(f"failed: {short(message.error.reason or '') or f'error {message.error.code}'}")
+        raise Unfit.of("failed", error=short(message.error.reason or "") or f"error {message.error.code}")
     if not message.has_content():
-        raise Unfit("sent nothing")
+        raise Unfit.of("sent_nothing")
 
 
 def form(message: Message) -> Form:
@@ -144,17 +146,13 @@ def form(message: Message) -> Form:
     return tuple(content.array_records), tuple(content.metric_records), tuple(sorted(shapes.items()))
 
 
-def odd_ones(forms: Sequence[Form]) -> dict[int, str]:
+def odd_ones(forms: Sequence[Form]) -> dict[int, Note]:
     """The positions of replies whose records or metrics are named otherwise than in most, and why."""
     if len(set(forms)) < 2:
         return {}
     usual = Counter(forms).most_common(1)[0][0]
-    expected = listing([key for key, _ in usual[2]])
-    return {
-        i: f"its records or metrics are named unlike the others'; expected metrics {expected}"
-        for i, f in enumerate(forms)
-        if f != usual
-    }
+    reason = Note.of("named_otherwise", names=first(key for key, _ in usual[2]), many=len(usual[2]))
+    return {i: reason for i, f in enumerate(forms) if f != usual}
 
 
 def number(value: Any) -> float:
@@ -170,7 +168,6 @@ def scalars(record: Mapping[str, Any] | None, prefix: str = "") -> dict[str, flo
     return {prefix + printable(key): number(v) for key, v in (record or {}).items() if not isinstance(v, list)}
 
 
-def listing(names: Iterable[str]) -> str:
-    """A few names, quoted; names come from clients, so they are cut."""
-    names = [f"'{short(name)}'" for name in names]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def first(names: Iterable[str]) -> tuple[str, ...]:
+    """The first three names; they come from clients, so they are cut."""
+    return tuple(short(name) for name in islice(names, 3))

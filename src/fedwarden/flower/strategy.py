@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.superlink.grid import HttpGrid
 
+from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import RoundRecord
 from ..core.words import printable
@@ -174,14 +175,14 @@ class Guarded(Strategy):
             return self.strategy.aggregate_evaluate(t, replies)
         found, lost = match(self.sent, replies, self._name, getattr(self.grid, "unreadable", {}))
         kept, unfit, bounded = evaluations(found, self._weight_key, self.warden.admission)
-        notes = [f"evaluation of client {r.client_id} left out: {r.reason}" for r in [*lost, *unfit]]
-        notes += [f"evaluation of {note}" for note in bounded]
+        notes = [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
+        notes += [Note.of("evaluation", *note.clients, cause=note) for note in bounded]
         try:
             metrics = self.strategy.aggregate_evaluate(t, kept)
             told = scalars(metrics, "evaluate/")
         except Exception as error:  # nothing that a client sends may end the run
             metrics, told = None, {}
-            notes.append(f"the evaluations could not be combined: {reason(error)}")
+            notes.append(Note.of("evaluations_failed", error=reason(error)))
         self._amend(told, notes)
         return metrics
 
@@ -224,7 +225,7 @@ class Guarded(Strategy):
         return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
 
     def _delegate(
-        self, t: int, messages: Sequence[Message], notes: list[str]
+        self, t: int, messages: Sequence[Message], notes: list[Note]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """What the wrapped strategy makes of the replies; where that is no model, a note and its old state."""
         before = [(s, dict(vars(s))) for s in chain(self.strategy)]
@@ -236,25 +237,25 @@ class Guarded(Strategy):
             if made is not None:
                 arrays = self._sound(made, notes)
             elif messages:
-                notes.append(f"the strategy made no model of {len(messages)} replies; the model is kept")
+                notes.append(Note.of("no_model", replies=len(messages)))
         except Exception as error:  # nothing that a client sends may end the run
-            notes.append(f"the strategy could not combine {len(messages)} replies ({reason(error)}); the model is kept")
+            notes.append(Note.of("strategy_failed", replies=len(messages), error=reason(error)))
         if arrays is None:
             for strategy, state in before:
                 vars(strategy).clear()
                 vars(strategy).update(state)
         return arrays, metrics
 
-    def _sound(self, arrays: ArrayRecord, notes: list[str]) -> ArrayRecord | None:
+    def _sound(self, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
         """A new model in the dtypes of the old one, with no variance below zero; None and a note where it is none."""
         assert self.template is not None
         if not finite(arrays):
-            notes.append("the strategy's model was not finite; the model is kept")
+            notes.append(Note.of("model_not_finite"))
             return None
         settled = self.template.restore(arrays)
         for name, lowest in self.template.below_zero(settled).items():
             settled[name] = Array(np.maximum(view(settled[name]), 0))
-            notes.append(f"array {name!r} of the new model had a negative variance ({lowest:g}); 0 is used")
+            notes.append(Note.of("variance_negative", array=name, lowest=lowest))
         trial = self.warden.trial
         if trial is not None and trial.layout.names == self.template.names:
             new, last = (self.template.flatten(record) for record in (settled, self.arrays))
@@ -263,7 +264,7 @@ class Guarded(Strategy):
                 return None
         return settled
 
-    def _own_metrics(self, messages: Sequence[Message], notes: list[str]) -> MetricRecord | None:
+    def _own_metrics(self, messages: Sequence[Message], notes: list[Note]) -> MetricRecord | None:
         """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""
         core = innermost(self.strategy)
         if not messages or getattr(core, METRICS, None) is None:
@@ -303,10 +304,10 @@ class Guarded(Strategy):
         if self.journal is not None:
             self.record = self.journal.commit(record, pack_arrays(arrays), self.warden.state_dict())
 
-    def _amend(self, metrics: Mapping[str, float], notes: Sequence[str]) -> None:
+    def _amend(self, metrics: Mapping[str, float], notes: Sequence[Note]) -> None:
         """Add what evaluation says to the round's record."""
         for note in notes:
-            _warn(note)
+            _warn(str(note))
         if self.record is not None and (metrics or notes):
             new = {**self.record.metrics, **metrics}
             self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
@@ -345,7 +346,7 @@ class Guarded(Strategy):
             names = [w.name for w in record.watches if w.flagged[record.client_ids.index(client)]]
             _warn(f"client {client} is excluded, flagged by {', '.join(names) or 'no watch'}")
         for note in record.notes:
-            _warn(note)
+            _warn(str(note))
 
     def _told(self) -> dict[str, Any]:
         """The run in a few numbers."""

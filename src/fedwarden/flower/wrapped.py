@@ -9,6 +9,7 @@ from typing import cast
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
+from ..core.notes import Note
 from ..core.words import short
 
 METRICS = "train_metrics_aggr_fn"
@@ -26,7 +27,7 @@ def innermost(strategy: Strategy) -> Strategy:
 
 
 @contextmanager
-def metrics_apart(strategy: Strategy, notes: list[str]) -> Iterator[None]:
+def metrics_apart(strategy: Strategy, notes: list[Note]) -> Iterator[None]:
     """Inside, a function that fails to average the metrics costs the metrics, with a note, and not the model."""
     average = getattr(strategy, METRICS, None)
 
@@ -34,7 +35,7 @@ def metrics_apart(strategy: Strategy, notes: list[str]) -> Iterator[None]:
         try:
             return cast(MetricRecord, average(records, key))  # type: ignore[misc]
         except Exception as error:
-            notes.append(f"the metrics could not be combined: {reason(error)}")
+            notes.append(Note.of("metrics_failed", error=reason(error)))
             return MetricRecord()
 
     if average is None:

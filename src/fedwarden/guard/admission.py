@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights
 from ..core.types import Cohort, Rejection
 from ..updates.survey import LARGEST
@@ -19,7 +20,6 @@ from .limits import Admission
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
-OVERFLOW = f"its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {LARGEST:g}"
 
 
 @dataclass(frozen=True)
@@ -31,35 +31,35 @@ class Reply:
     num_examples: float
 
 
-def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | str:
+def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
     """A reply's layers as arrays, or why they do not fit the global model's."""
     try:
         arrays = [layers] if isinstance(layers, np.ndarray | Tensor) else list(layers)
         arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in arrays]
     except (TypeError, ValueError) as error:
-        return f"layers cannot be read as arrays ({error}); expected {len(like)} arrays"
+        return Note.of("layers_unreadable", error=str(error), expected=len(like))
     if len(arrays) != len(like):
-        return f"sent {len(arrays)} layers; expected {len(like)}"
+        return Note.of("layer_count", sent=len(arrays), expected=len(like))
     for i, (array, want) in enumerate(zip(arrays, like, strict=True)):
         if tuple(array.shape) != tuple(want.shape):
-            return f"layer {i} has shape {tuple(array.shape)}; expected {tuple(want.shape)}"
+            return Note.of("layer_shape", layer=i, shape=tuple(array.shape), expected=tuple(want.shape))
         if _kind(array) != _kind(want):
-            return f"layer {i} has dtype {array.dtype}; expected {want.dtype} or another {_kind(want)} type"
+            return Note.of("layer_dtype", layer=i, dtype=str(array.dtype), expected=str(want.dtype), family=_kind(want))
         if isinstance(array, Tensor) and array.layout != torch.strided:
-            return f"layer {i} has the layout {array.layout}; expected a dense array"
+            return Note.of("layer_layout", layer=i, layout=str(array.layout))
     return arrays
 
 
-def count_fault(count: float) -> str | None:
+def count_fault(count: float) -> Note | None:
     """Why an example count cannot be used, or None.
 
-    >>> count_fault(-5.0)
-    'claims -5 examples; expected a positive number'
+    >>> print(count_fault(-5.0))
+    claims -5 examples; expected a positive number
     """
     if not np.isfinite(count) or count <= 0:
-        return f"claims {count:g} examples; expected a positive number"
+        return Note.of("count_not_positive", count=count)
     if not SMALLEST <= count <= LARGEST:
-        return f"claims {count:g} examples; expected {SMALLEST:g} to {LARGEST:g}"
+        return Note.of("count_out_of_range", count=count, least=SMALLEST, most=LARGEST)
     return None
 
 
@@ -72,7 +72,7 @@ def admit(
     flat = torch.cat([p.detach().reshape(-1).to(torch.float64 if wide else torch.float32) for p in params])
     for reply in replies:
         read = read_layers(reply.layers, params)
-        if isinstance(read, str):
+        if isinstance(read, Note):
             rejected.append(Rejection(str(reply.client_id), read))
         else:
             kept.append((reply, read))
@@ -87,9 +87,9 @@ def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection
     keep, rejected, seen = [], [], set[str]()
     for i, (client, count) in enumerate(zip(cohort.client_ids, cohort.num_examples.tolist(), strict=True)):
         if limits.known is not None and client not in limits.known:
-            reason: str | None = f"unknown client; {len(limits.known)} clients are known"
+            reason: Note | None = Note.of("unknown_client", known=len(limits.known))
         elif client in seen:
-            reason = "answered more than once; the first reply counts"
+            reason = Note.of("answered_twice")
         else:
             reason = count_fault(count)
         seen.add(client)
@@ -102,7 +102,7 @@ def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection
 
 def enter(
     limits: Admission, cohort: Cohort, excluded: Collection[str] = ()
-) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[str]]:
+) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[Note]]:
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
     Also its positions in the cohort, who is rejected, and what is worth a word.
@@ -130,70 +130,67 @@ def enter(
     return inside, tuple(index), refused, notes
 
 
-def size_faults(sq_norms: Norms, norm_ratio: float | None) -> dict[int, str]:
+def size_faults(sq_norms: Norms, norm_ratio: float | None) -> dict[int, Note]:
     """The positions whose update is not finite, or absurdly long beside the median one, and why.
 
-    >>> size_faults(np.array([1.0, 4.0, 9.0, 1e12, np.nan]), norm_ratio=1000.0)[3]
-    'its update is 5e+05 times as long as the median one; at most 1000 times is let in'
+    >>> print(size_faults(np.array([1.0, 4.0, 9.0, 1e12, np.nan]), norm_ratio=1000.0)[3])
+    its update is 5e+05 times as long as the median one; at most 1000 times is let in
     """
     finite = sq_norms <= LARGEST**2
-    faults = {int(i): OVERFLOW for i in np.flatnonzero(~finite)}
+    faults = {int(i): Note.of("update_not_finite", most=LARGEST) for i in np.flatnonzero(~finite)}
     norms = np.sqrt(np.where(finite, sq_norms, 0.0))
     typical = float(np.quantile(norms[finite], 0.5, method="lower")) if finite.any() else 0.0
     if norm_ratio is not None and typical > 0:
         for i in np.flatnonzero(norms > norm_ratio * typical):
-            faults[int(i)] = (
-                f"its update is {norms[i] / typical:.3g} times as long as the median one; "
-                f"at most {norm_ratio:g} times is let in"
-            )
+            faults[int(i)] = Note.of("update_too_long", times=float(norms[i] / typical), most=norm_ratio)
     return faults
 
 
-def idle_faults(sq_lengths: Norms) -> dict[int, str]:
+def idle_faults(sq_lengths: Norms) -> dict[int, Note]:
     """The positions that sent the model back unchanged, and the reason to count them in no average.
 
-    >>> idle_faults(np.array([1.0, 0.0]))
+    >>> {i: str(fault) for i, fault in idle_faults(np.array([1.0, 0.0])).items()}
     {1: 'idle: it returned the model unchanged'}
     """
-    return {int(i): "idle: it returned the model unchanged" for i in np.flatnonzero(sq_lengths == 0)}
+    return {int(i): Note.of("idle") for i in np.flatnonzero(sq_lengths == 0)}
 
 
-def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts) -> list[str]:
-    """One line for every client whose example count was clipped and is more than ten times the median one.
+def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts) -> list[Note]:
+    """A note of every client whose example count was clipped and is more than ten times the median one.
 
-    >>> clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0]))
-    ['client c: claims 1e+09 examples, counted as 10']
+    >>> print(*clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0])))
+    client c: claims 1e+09 examples, counted as 10
     """
     usual = MANY * float(np.quantile(claimed, 0.5, method="lower")) if len(claimed) else 0.0
     return [
-        f"client {client}: claims {a:g} examples, counted as {b:g}"
+        Note.of("count_clipped", client, claimed=a, counted=b)
         for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)
         if a != b and a > usual
     ]
 
 
-def buffer_notes(client_ids: Collection[str], shares: Weights) -> list[str]:
-    """One line for every client of whose buffers more than a tenth is far off: a few far values are nobody's fault.
+def buffer_notes(client_ids: Collection[str], shares: Weights) -> list[Note]:
+    """A note of every client of whose buffers more than a tenth is far off: a few far values are nobody's fault.
 
-    >>> buffer_notes(["a", "b"], np.array([0.01, 0.5]))
-    ["client b: its buffers (values that are not trained) lie far from the others', whose median counts"]
+    >>> print(*buffer_notes(["a", "b"], np.array([0.01, 0.5])))
+    client b: its buffers (values that are not trained) lie far from the others', whose median counts
     """
     return [
-        f"client {client}: its buffers (values that are not trained) lie far from the others', whose median counts"
+        Note.of("buffers_far", client, share=share)
         for client, share in zip(client_ids, shares.tolist(), strict=True)
         if share > 0.1
     ]
 
 
-def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], used: torch.dtype) -> list[str]:
-    """One line for every client that sent wider numbers than the model's, which were rounded.
+def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], used: torch.dtype) -> list[Note]:
+    """A note of every client that sent wider numbers than the model's, which were rounded.
 
-    >>> type_notes(["a", "b"], [{torch.float32}, {torch.float64}], torch.float32)
-    ["client b: sent float64; the model's float32 counts"]
+    >>> print(*type_notes(["a", "b"], [{torch.float32}, {torch.float64}], torch.float32))
+    client b: sent float64; the model's float32 counts
     """
     name = str(used).removeprefix("torch.")
     return [
-        f"client {client}: sent float64; the model's {name} counts"
+        Note.of("dtype_rounded", client, sent="float64", dtype=name)
         for client, types in zip(client_ids, sent, strict=True)
         if used != torch.float64 and torch.float64 in types
     ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..aggregators.clipping import shrink
+from ..core.notes import Note
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
@@ -38,7 +39,7 @@ class Decision:
     judgement: Judgement
     excluded: tuple[str, ...]
     rejected: tuple[Rejection, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     @property
     def kept(self) -> Mask:
@@ -55,7 +56,7 @@ class Decision:
         """Values of the clients that were let in, over all that came."""
         return scatter(values, self.index, len(self.came), fill)
 
-    def record(self, weights: Weights | None = None, notes: Sequence[str] = ()) -> RoundRecord:
+    def record(self, weights: Weights | None = None, notes: Sequence[Note] = ()) -> RoundRecord:
         """The round in plain numbers over all that came; ``weights`` are those that the model was made with."""
         return RoundRecord(
             round=self.came.round,
@@ -75,7 +76,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded)
     refused = [*rejected, *refused]
     if not len(inside):
-        notes.append(f"no usable reply ({len(refused)} rejected); the model is kept")
+        notes.append(Note.of("no_usable_reply", rejected=len(refused)))
         nobody = Judgement((), np.zeros(0, bool), np.zeros(0, bool), np.zeros(0))
         none = np.zeros(0)
         return memory, Decision(
@@ -91,7 +92,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     kept = weights > 0
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
     if not kept.any():
-        notes.append(f"all {len(inside)} clients are excluded; the model is kept")
+        notes.append(Note.of("all_excluded", many=len(inside)))
     buffers = torch.zeros(0)
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
         buffers, far = inside.updates.agreed(kept)

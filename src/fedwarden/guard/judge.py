@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import Spec, component, describe, make
 from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
 from ..core.types import Reading, State, WatchRecord
-from ..core.words import count, listed
 from .limits import Admission
 
 Combine = Literal["any", "all", "vote"]
@@ -138,7 +138,7 @@ def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
     return np.asarray(votes >= needed)
 
 
-def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask, float, str | None]:
+def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask, float, Note | None]:
     """Whom a rule flags, its threshold and its warning.
 
     The rule judges the clients in good standing, and its mask counts for them. The others are held against its
@@ -148,7 +148,8 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     verdict = rule(scores[trusted & sound], test)
     flagged = scores > verdict.threshold
     flagged[trusted & sound] = verdict.flagged
-    return flagged | ~sound, verdict.threshold, verdict.warning
+    warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
+    return flagged | ~sound, verdict.threshold, warning
 
 
 def look(
@@ -272,26 +273,21 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weight
 
 def judgement_notes(
     guard: Guard, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
-) -> list[str]:
+) -> list[Note]:
     """What a judgement, and the memory after it, leave to be said of the round."""
-    notes = [f"{w.name}: {w.warning}" for w in judgement.watches if w.warning]
+    notes = [Note.of("watch", watch=w.name, cause=w.warning) for w in judgement.watches if w.warning]
     for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
-        words = [r.words for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
-        notes.append(f"client {client_ids[i]} was left out of this round: {' and '.join(dict.fromkeys(words))}")
+        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
+        words = " and ".join(dict.fromkeys(r.words for r in by))
+        notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
     if judgement.spared.any():
-        spared = listed([client_ids[i] for i in np.flatnonzero(judgement.spared).tolist()])
-        who = f"client {spared}" if judgement.spared.sum() == 1 else f"clients {spared}"
-        notes.append(f"{who} would be excluded, but too few others are beyond question: left out of this round only")
+        notes.append(Note.of("spared", *(client_ids[i] for i in np.flatnonzero(judgement.spared).tolist())))
     for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
         names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
-        so = "share one vote" if 2 * len(names) <= len(leaders) else "are judged as one"
-        notes.append(f"clients {listed(names)} sent the same update: they {so}")
+        notes.append(Note.of("copies_share" if 2 * len(names) <= len(leaders) else "copies_as_one", *names))
     voters = len(np.unique(leaders[[c not in memory.excluded for c in client_ids]]))
     if guard.watches and voters < guard.quorum:
-        notes.append(
-            f"{count(voters, 'different update')} of clients in good standing: too few to decide on anybody; "
-            f"expected {guard.quorum}"
-        )
+        notes.append(Note.of("too_few", many=voters, quorum=guard.quorum))
     return notes
 
 

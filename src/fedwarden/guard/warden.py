@@ -13,6 +13,7 @@ import torch
 
 from ..core.errors import ConfigError
 from ..core.html import facts
+from ..core.notes import Note
 from ..core.protocols import Aggregator, Policy, equip
 from ..core.registry import Spec, component, describe, make
 from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State
@@ -151,7 +152,7 @@ class Warden:
 
     def combine(self, decision: Decision) -> Outcome:
         """The update that the aggregator makes of what was decided, if it makes a model that works."""
-        notes: list[str] = []
+        notes: list[Note] = []
         aggregate = self._aggregate(decision, notes)
         weights = decision.weights if aggregate.weights is None else aggregate.weights
         update = self._install(aggregate.update, decision.came.params, notes)
@@ -209,7 +210,7 @@ class Warden:
         }
         return facts(told, "Warden")
 
-    def _aggregate(self, decision: Decision, notes: list[str]) -> Aggregate:
+    def _aggregate(self, decision: Decision, notes: list[Note]) -> Aggregate:
         cohort, kept = decision.cohort, decision.kept
         nothing = Aggregate(_zeros(decision.came), np.zeros(len(cohort)))
         if not kept.any():
@@ -220,21 +221,21 @@ class Warden:
         try:
             self.carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
         except ValueError as error:
-            notes.append(f"the aggregator could not combine {int(kept.sum())} updates ({error}); the model is kept")
+            notes.append(Note.of("aggregator_failed", updates=int(kept.sum()), error=str(error)))
             return nothing
         agreed = decision.buffers
         for a, b in updates.buffers if len(agreed) else ():
             made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
         return made
 
-    def _install(self, update: torch.Tensor, params: torch.Tensor | None, notes: list[str]) -> torch.Tensor:
+    def _install(self, update: torch.Tensor, params: torch.Tensor | None, notes: list[Note]) -> torch.Tensor:
         """The update, unless the model that it makes gives no numbers where the last one does."""
         if self.trial is None or params is None:
             return update
         params = params.to(update)
         floored = self.trial.floored(params, update)
         if floored is not update:
-            notes.append("a variance of the new model was below 0; it is set to 0")
+            notes.append(Note.of("variance_floored"))
         if fault := self.trial.fault(params + floored, params):
             notes.append(fault)
             return torch.zeros_like(update)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..core.notes import Note
 from ..core.types import Server
 from .batched import at_home, evaluating
 from .layout import Layout
@@ -39,11 +40,11 @@ class Trial:
             out = functional_call(self.model, state, (at_home(self.inputs, self.model),))
         return bool(torch.isfinite(out).all()) if isinstance(out, Tensor) else True
 
-    def fault(self, params: Tensor, last: Tensor) -> str | None:
+    def fault(self, params: Tensor, last: Tensor) -> Note | None:
         """Why the model with these parameters is not to be installed in place of the last one, or None."""
         if self.sound(params) or not self.sound(last):
             return None
-        return "the new model gives no finite output; the last one is kept"
+        return Note.of("no_finite_output")
 
     def floored(self, params: Tensor, update: Tensor) -> Tensor:
         """The update with no variance of the new model below 0."""

@@ -17,11 +17,12 @@ from typing import Any
 
 from ..core.config import to_toml
 from ..core.html import facts, table, text
+from ..core.notes import Note
 from ..core.words import rounds_of
 from ..figures import audit, guard
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
-from ..store.digest import digest, distinct_notes, note_kind
+from ..store.digest import digest, distinct_notes
 from ..store.record import RunRecord
 from .summary import day, tell
 
@@ -91,20 +92,20 @@ def tables(record: RunRecord) -> Iterator[tuple[str, str]]:
     if series.clients:
         head = ["client", "rounds taken part", "last weight", "excluded in round", "why"]
         rows = [
-            [c.client, c.rounds, f"{c.weight:.3g}", c.excluded_in or "", c.reason]
+            [c.client, c.rounds, f"{c.weight:.3g}", c.excluded_in or "", str(c.reason or "")]
             + ([] if truth is None else ["yes" if c.client in truth else ""])
             for c in digest(series, record.reasons)
         ]
         yield "Clients", table(head if truth is None else [*head, "attacker"], rows)
     if series.rejected:
-        grouped: dict[tuple[str, str], list[int]] = {}
+        grouped: dict[tuple[str, Note], list[int]] = {}
         for t, client, reason in series.rejected:
             grouped.setdefault((client, reason), []).append(t)
-        rows = [[client, rounds_of(rounds), reason] for (client, reason), rounds in grouped.items()]
+        rows = [[client, rounds_of(rounds), str(reason)] for (client, reason), rounds in grouped.items()]
         yield "Rejected replies", table(["client", "when", "why"], rows)
     if series.notes:
-        notes = distinct_notes(series.notes, note_kind)
-        yield "Warnings", table(["when", "warning"], [[rounds_of(rounds), note] for note, rounds in notes.items()])
+        notes = distinct_notes(series.notes)
+        yield "Warnings", table(["when", "warning"], [[rounds_of(rounds), str(note)] for note, rounds in notes.items()])
     if record.observations:
         head = ["auditor", "round", "source", "metric", "layer", "measured", "expected", "p"]
         rows = [

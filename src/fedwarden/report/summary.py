@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ import numpy as np
 from ..core.types import Observation
 from ..core.words import count, listed, rounds_of
 from ..sim.recorded import truth_of
-from ..store.digest import distinct_notes, note_kind
+from ..store.digest import distinct_notes
 from ..store.record import RunRecord
 
 NAMED = 5  # reasons and warnings that are told one by one
@@ -80,20 +79,12 @@ def _exclusions(record: RunRecord) -> list[str]:
         return ["No client was excluded."]
     grouped: dict[str, list[str]] = {}
     for c in gone:
-        grouped.setdefault(_in_short(record.reasons.get(c, "")), []).append(c)
-    told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in grouped.items() if words]
+        if c in record.reasons:
+            grouped.setdefault(record.reasons[c].short, []).append(c)
+    told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in grouped.items()]
     if len(told) > NAMED:
         told[NAMED:] = [f"{count(len(told) - NAMED, 'more reason')} stand in the table of clients."]
     return [_who(record), *told]
-
-
-def _in_short(reason: str) -> str:
-    """A reason without its numbers.
-
-    >>> _in_short("it moved (divergence 2, limit 1, 18 MADs above the median), most in layer 1; not unusual: distance")
-    'it moved, most in layer 1'
-    """
-    return re.sub(r" \([^()]*\)", "", reason).partition("; not unusual")[0]
 
 
 def _who(record: RunRecord) -> str:
@@ -132,7 +123,7 @@ def _rejections(record: RunRecord) -> list[str]:
 
 
 def _warnings(record: RunRecord) -> list[str]:
-    notes = distinct_notes(record.series.notes, note_kind)
+    notes = distinct_notes(record.series.notes)
     first = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in notes.items()]
     more = (
         [f"{count(len(first) - NAMED, 'more warning')} stand in the table of warnings."] if len(first) > NAMED else []

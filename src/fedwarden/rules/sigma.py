@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
+from ..core.notes import Note
 from ..core.registry import register
 from ..core.stats import Scores, robust_z
 from ..core.types import Verdict
@@ -63,19 +64,16 @@ def masking_limit(n: int, k: float) -> int:
     return max(math.ceil(n / (1 + k * k)) - 1, 0)
 
 
-def masking_warning(scores: Scores, k: float) -> str | None:
-    """Says what mean + k sigma cannot see among so many clients; None where it can see any minority."""
-    n, limit = len(scores), masking_limit(len(scores), k)
-    if n == 0 or limit >= (n - 1) // 2:
+def masking_warning(scores: Scores, k: float) -> Note | None:
+    """What mean + k sigma cannot see among so many clients; None where it can see any minority."""
+    n, most = len(scores), masking_limit(len(scores), k)
+    if n == 0 or most >= (n - 1) // 2:
         return None
-    text = (
-        f"mean + {k:.3g} sigma can flag at most {limit} of {n} clients at once, however far out they lie: "
-        f"{limit + 1} or more equal outliers mask each other (limit 1/(1+k^2) = {100 / (1 + k * k):.1f} %)"
-    )
+    limits = {"k": k, "most": most, "n": n, "hidden": most + 1, "percent": 100 / (1 + k * k)}
     apart = int((robust_z(scores) > APART).sum())
-    if apart > limit:
-        text += f"; {apart} clients stand more than {APART:.0f} MADs above the median now"
-    return text + "; the rule 'gesd' has no such limit below half of the clients"
+    if apart > most:
+        return Note("masking_now", values={**limits, "apart": apart, "mads": APART})
+    return Note("masking", values=limits)
 
 
 def judge_sigma(scores: Scores, k: float) -> Verdict:

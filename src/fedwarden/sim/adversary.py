@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..attacks import DataAttack, ModelAttack, View
 from ..core.errors import ConfigError
+from ..core.notes import Note
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask
 from .scenario import AttackConfig, Scenario
@@ -69,7 +70,7 @@ class Adversary:
         """How many times its examples each attacker claims in round t."""
         return {str(c): config.claims for config, members in self.plans if config.strength(t) for c in members}
 
-    def act(self, round: Round) -> list[str]:
+    def act(self, round: Round) -> list[Note]:
         """Let every attack of the round rewrite its rows; returns which could not, and why."""
         notes = []
         for forger in self.forgers:
@@ -81,7 +82,7 @@ class Adversary:
                     self._forge(forger, round, mine, trained, strength)
                 except ValueError as error:
                     round.models[mine] = trained
-                    notes.append(f"attack {forger.config.name!r} was not carried out: {error}")
+                    notes.append(Note.of("attack_failed", attack=forger.config.name, error=str(error)))
         return notes
 
     def _forge(self, forger: Forger, round: Round, mine: list[int], trained: Tensor, strength: float) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..attacks import Examples, Targeted
 from ..core.config import parse
 from ..core.errors import ConfigError
+from ..core.notes import Note
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask
 from ..core.types import Cohort, RoundRecord, Server
@@ -255,7 +256,7 @@ def simulate(
     live = Live(sink.build() for sink in scenario.sinks)
     with Recorder(folder, live, scenario.checkpoint_every, scenario.rounds) as recorder:
         federation = Federation(scenario)
-        notes: tuple[str, ...] = ()
+        notes: tuple[Note, ...] = ()
         if resume is None:
             recorder.start(scenario.name, engine, scenario.model_dump(mode="json"))
         else:

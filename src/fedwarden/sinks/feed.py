@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ..core.errors import ConfigError, FedwardenError
+from ..core.notes import Note
 from ..core.registry import component, describe
 from ..core.types import RoundRecord
 from ..store.ledger import Ledger, Run
@@ -80,12 +81,9 @@ class Feed:
         return sent
 
     @property
-    def note(self) -> str | None:
+    def note(self) -> Note | None:
         """What a reader of the target should know."""
-        if self.shortened is None:
-            return None
-        who = f"there are more than most={self.most} clients"
-        return f"the sink {self.name!r} is sent flagged and excluded clients only, since {who}; set most to send more"
+        return None if self.shortened is None else Note.of("sink_shortened", sink=self.name, most=self.most)
 
     def close(self, state: str) -> None:
         """Let go of the target, which may be away already."""
@@ -105,9 +103,9 @@ class Live:
 
     def __init__(self, feeds: Iterable[Feed] = ()) -> None:
         self.feeds = list(feeds)
-        self.noted: set[str] = set()
+        self.noted: set[Note] = set()
 
-    def send(self, ledger: Ledger, run: int) -> list[str]:
+    def send(self, ledger: Ledger, run: int) -> list[Note]:
         """Send what is new to every sink; what is to be noted of it in the run's newest round.
 
         A sink that fails is tried again after the next round, a few times, and then left alone.
@@ -121,14 +119,14 @@ class Live:
             feed.close(state)
 
 
-def _attempt(feed: Feed, ledger: Ledger, run: int) -> list[str]:
+def _attempt(feed: Feed, ledger: Ledger, run: int) -> list[Note]:
     if feed.failures >= TRIES:
         return []
     try:
         feed.send(ledger, run)
     except Exception as error:
         if feed.failures == 1:
-            return [f"{error}; it is tried again after the next round"]
-        gone = f"{error}; it is left alone: fedwarden send {run} --to {feed.name} sends the rest"
+            return [Note.of("sink_failed", sink=feed.name, error=str(error))]
+        gone = Note.of("sink_left", sink=feed.name, run=run, error=str(error))
         return [gone] if feed.failures >= TRIES else []
     return [feed.note] if feed.note else []

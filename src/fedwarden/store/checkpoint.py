@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..core.errors import FedwardenError
+from ..core.notes import Note
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ def clear_drafts(folder: Path, run: int) -> None:
         draft.unlink(missing_ok=True)
 
 
-def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> tuple[T | None, tuple[str, ...]]:
+def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> tuple[T | None, tuple[Note, ...]]:
     """What ``use`` makes of the newest sound checkpoint up to a round, and a note of each that was passed over.
 
     None where there is no checkpoint; where there are some and none can be used, that is an error.
@@ -78,7 +79,7 @@ def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> t
         except (FedwardenError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             faults.append(f"{path} does not fit this run: {error}")
             continue
-        return made, tuple(f"{fault}; continued from the one of round {t}" for fault in faults)
+        return made, tuple(Note.of("checkpoint_passed_over", fault=fault, round=t) for fault in faults)
     if faults:
         where = checkpoint_path(folder, run, 0).parent
         raise CheckpointError(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..core.notes import Note
 from ..core.types import RoundRecord
-from .explain import explain
+from .explain import Reason, explain
 from .ledger import Ledger, Run
 from .series import Series
 
@@ -25,15 +25,15 @@ class ClientDigest:
     scores: Mapping[str, float]
     thresholds: Mapping[str, float]
     excluded_in: int | None
-    reason: str
-    rejected: Mapping[int, str]
+    reason: Reason | None
+    rejected: Mapping[int, Note]
 
 
-def digest(series: Series, reasons: Mapping[str, str] | None = None) -> list[ClientDigest]:
+def digest(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[ClientDigest]:
     """One entry per client; a round in which its only reply was rejected is not taken part in."""
     place, row = ({x: i for i, x in enumerate(xs)} for xs in (series.clients, series.rounds.tolist()))
     took, gone = ~np.isnan(series.weights), series.excluded_in
-    rejected: dict[str, dict[int, str]] = {c: {} for c in series.clients}
+    rejected: dict[str, dict[int, Note]] = {c: {} for c in series.clients}
     for t, c, reason in series.rejected:
         rejected[c][t] = reason
         took[row[t], place[c]] &= series.weights[row[t], place[c]] > 0
@@ -49,36 +49,39 @@ def digest(series: Series, reasons: Mapping[str, str] | None = None) -> list[Cli
                 scores={} if last is None else {w.name: float(w.scores[last, j]) for w in series.watches.values()},
                 thresholds={} if last is None else {w.name: float(w.threshold[last]) for w in series.watches.values()},
                 excluded_in=gone.get(client),
-                reason=(reasons or {}).get(client, ""),
+                reason=(reasons or {}).get(client),
                 rejected=rejected[client],
             )
         )
     return found
 
 
-def reasons(records: Sequence[RoundRecord], excluded_in: Mapping[str, int]) -> dict[str, str]:
-    """Why each client was excluded in its round, in words."""
+def reasons(records: Sequence[RoundRecord], excluded_in: Mapping[str, int]) -> dict[str, Reason]:
+    """Why each client was excluded in its round."""
     rounds = set(excluded_in.values())
     told = {r.round: explain(r) for r in records if r.round in rounds}
-    return {c: told[t].get(c, "weight 0 without a flag") for c, t in excluded_in.items()}
+    return {c: told[t].get(c, Reason(flagged=False)) for c, t in excluded_in.items()}
 
 
-def distinct_notes(notes: Iterable[tuple[int, str]], key: Callable[[str], str] = str) -> dict[str, list[int]]:
-    """Every note of (round, note) once, with the rounds it was made in; of notes with the same key, the first."""
-    first: dict[str, str] = {}
-    rounds: dict[str, list[int]] = {}
-    for t, note in notes:
-        rounds.setdefault(first.setdefault(key(note), note), []).append(t)
-    return rounds
+def distinct_notes(notes: Iterable[tuple[int, Note]]) -> dict[Note, list[int]]:
+    """The first of all notes of (round, note) that have a topic, with the rounds in which the topic came up.
 
-
-def note_kind(note: str) -> str:
-    """What a note is about: those that differ only in numbers are of one kind, unless they speak of a client.
-
-    >>> note_kind("at most 3 of 20 can be flagged") == note_kind("at most 2 of 17 can be flagged")
-    True
+    >>> few, fewer = (Note.of("no_usable_reply", rejected=n) for n in (3, 5))
+    >>> {str(note): rounds for note, rounds in distinct_notes([(1, few), (2, fewer)]).items()}
+    {'no usable reply (3 rejected); the model is kept': [1, 2]}
     """
-    return note if note.startswith(("client ", "clients ")) else re.sub(r"\d+(\.\d+)?", "#", note)
+    found: dict[Note, tuple[Note, list[int]]] = {}
+    for t, note in notes:
+        found.setdefault(note.topic, (note, []))[1].append(t)
+    return dict(found.values())
+
+
+def rounds_by_note(notes: Iterable[tuple[int, Note]]) -> dict[Note, list[int]]:
+    """Every note of (round, note) once, with its rounds."""
+    found: dict[Note, list[int]] = {}
+    for t, note in notes:
+        found.setdefault(note, []).append(t)
+    return found
 
 
 def brief(ledger: Ledger, run: Run) -> dict[str, Any]:

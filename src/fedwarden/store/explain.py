@@ -1,6 +1,9 @@
-"""Why a client was flagged, in words."""
+"""Why a client was flagged: the watches that carry the verdict and what they saw."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +13,53 @@ from ..core.types import RoundRecord, WatchRecord
 PLAIN = 3.0  # robust deviations within which a signal is not worth a word
 
 
-def explain(record: RoundRecord) -> dict[str, str]:
+@dataclass(frozen=True)
+class Flag:
+    """What one watch saw of a flagged client: how far out its signal is, in MADs, and the part where it is farthest."""
+
+    watch: str
+    words: str
+    score: float
+    limit: float
+    height: float
+    part: str = ""
+
+    def tell(self, numbers: bool = True) -> str:
+        """In words, with or without the numbers."""
+        if math.isnan(self.height):
+            return f"its {self.watch} is not a number"
+        side = f"{abs(self.height):.0f} MADs {'above' if self.height >= 0 else 'below'} the median"
+        out = "gathered over rounds" if abs(self.height) < PLAIN else side
+        told = f" ({self.watch} {self.score:.3g}, limit {self.limit:.3g}, {out})" if numbers else ""
+        return f"{self.words}{told}{f', most in {self.part}' if self.part else ''}"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a client is left out; ``usual`` are the watches to which it is not unusual. ``str(reason)`` is a sentence."""
+
+    flags: tuple[Flag, ...] = ()
+    usual: tuple[str, ...] = ()
+    flagged: bool = True
+
+    @property
+    def short(self) -> str:
+        """The sentence without numbers and without what is not unusual."""
+        if not self.flagged:
+            return "weight 0 without a flag"
+        return self._carried(numbers=False)
+
+    def __str__(self) -> str:
+        if not self.flagged:
+            return self.short
+        return self._carried() + (f"; not unusual: {', '.join(self.usual)}" if self.usual else "")
+
+    def _carried(self, numbers: bool = True) -> str:
+        told = "; ".join(flag.tell(numbers) for flag in self.flags)
+        return told or "flagged by an earlier look at the same round"
+
+
+def explain(record: RoundRecord) -> dict[str, Reason]:
     """For every flagged client: the watches that carry the verdict with the score and the limit it exceeded, how far
     out the signal of this round is, and what is not unusual.
 
@@ -20,34 +69,30 @@ def explain(record: RoundRecord) -> dict[str, str]:
     ...     WatchRecord("divergence", moved, moved, 1.0, flags, None, {"layer 1": moved, "layer 2": apart}, "it moved"),
     ...     WatchRecord("distance", apart, apart, 2.0, none, None, {}, "it lies apart"),
     ... )
-    >>> explain(RoundRecord(1, tuple("abcde"), np.ones(5), np.ones(5), watches, flags))
-    {'e': 'it moved (divergence 2, limit 1, 18 MADs above the median), most in layer 1; not unusual: distance'}
+    >>> reason = explain(RoundRecord(1, tuple("abcde"), np.ones(5), np.ones(5), watches, flags))["e"]
+    >>> print(reason)
+    it moved (divergence 2, limit 1, 18 MADs above the median), most in layer 1; not unusual: distance
+    >>> reason.short
+    'it moved, most in layer 1'
     """
     found = {}
-    for i in np.flatnonzero(record.flagged):
-        carrying = [w for w in record.watches if w.flagged[i]]
-        usual = [w.name for w in record.watches if not w.flagged[i] and abs(_height(w.signal, int(i))) < PLAIN]
-        words = "; ".join(_words(w, int(i)) for w in carrying) or "flagged by an earlier look at the same round"
-        found[record.client_ids[i]] = words + (f"; not unusual: {', '.join(usual)}" if usual else "")
+    for i in np.flatnonzero(record.flagged).tolist():
+        carrying = tuple(_flag(w, i) for w in record.watches if w.flagged[i])
+        usual = [w.name for w in record.watches if not w.flagged[i] and abs(_height(w.signal, i)) < PLAIN]
+        found[record.client_ids[i]] = Reason(carrying, tuple(usual))
     return found
 
 
-def _words(watch: WatchRecord, i: int) -> str:
+def _flag(watch: WatchRecord, i: int) -> Flag:
+    part = max(watch.parts, key=lambda part: _height(watch.parts[part], i)) if watch.parts else ""
     height = _height(watch.signal, i)
-    if np.isnan(height):
-        return f"its {watch.name} is not a number"
-    side = f"{abs(height):.0f} MADs {'above' if height >= 0 else 'below'} the median"
-    out = "gathered over rounds" if abs(height) < PLAIN else side
-    text = f"{watch.words} ({watch.name} {watch.scores[i]:.3g}, limit {watch.threshold:.3g}, {out})"
-    if watch.parts:
-        text += f", most in {max(watch.parts, key=lambda part: _height(watch.parts[part], i))}"
-    return text
+    return Flag(watch.name, watch.words, float(watch.scores[i]), watch.threshold, height, part)
 
 
 def _height(values: np.ndarray[tuple[int], np.dtype[np.float64]], i: int) -> float:
     """A client's robust z among the clients that have a value; capped, as equal values have no spread."""
     sound = np.isfinite(values)
     if not sound[i]:
-        return float("nan")
+        return math.nan
     place = int(np.flatnonzero(np.flatnonzero(sound) == i)[0])
     return float(np.clip(robust_z(values[sound])[place], -999, 999))

@@ -58,9 +58,9 @@ def as_table(record: RunRecord) -> dict[str, Any]:
         **head(record),
         "metrics": {"round": series.rounds.tolist(), **{k: _plain(v) for k, v in series.metrics.items()}},
         "excluded_in": series.excluded_in,
-        "reasons": dict(record.reasons),
-        "rejected": [{"round": t, "client": c, "reason": reason} for t, c, reason in series.rejected],
-        "notes": [{"round": t, "note": note} for t, note in series.notes],
+        "reasons": {c: str(reason) for c, reason in record.reasons.items()},
+        "rejected": [{"round": t, "client": c, "reason": str(r), **_sound(r.table())} for t, c, r in series.rejected],
+        "notes": [{"round": t, "note": str(note), **_sound(note.table())} for t, note in series.notes],
         "observations": [
             {"observer": who, **_sound(asdict(o))} for who, seen in record.observations.items() for o in seen
         ],
@@ -89,4 +89,4 @@ def _number(value: object) -> object:
 def _sound(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _sound(v) for k, v in value.items()}
-    return [_sound(v) for v in value] if isinstance(value, list) else _number(value)
+    return [_sound(v) for v in value] if isinstance(value, list | tuple) else _number(value)

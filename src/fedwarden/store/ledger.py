@@ -134,16 +134,17 @@ class Ledger:
                 "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
-                        run, w.name, record.round, i, cells.number(w.threshold), w.warning, w.words,
+                        run, w.name, record.round, i, cells.number(w.threshold),
+                        None if w.warning is None else json.dumps(w.warning.table()), w.words,
                         cells.array(w.signal), cells.array(w.scores), cells.places(w.flagged), cells.arrays(w.parts),
                     )
                     for i, w in enumerate(record.watches)
                 ],
             )  # fmt: skip
             remarks: list[tuple[str, str | None, str]] = [
-                ("rejected", utf8(r.client_id), utf8(r.reason)) for r in record.rejected
+                ("rejected", utf8(r.client_id), json.dumps(r.reason.table())) for r in record.rejected
             ]
-            remarks += [("note", None, utf8(note)) for note in record.notes]
+            remarks += [("note", None, json.dumps(note.table())) for note in record.notes]
             self.db.executemany(
                 "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
             )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.notes import Note
 from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
 from . import cells
 from .cells import Damaged
@@ -92,7 +93,7 @@ def read_record(
     n = len(clients)
     cells.moment(head, "finished")
     for remark in remarks:
-        cells.word(remark, "kind", REMARKS)
+        cells.word(remark, "about", REMARKS)
     return RoundRecord(
         round=head["round"],
         client_ids=clients,
@@ -102,9 +103,9 @@ def read_record(
         flagged=cells.mask(head, "flagged", n),
         excluded=cells.names("excluded", cells.text(head, "excluded")),
         rejected=tuple(
-            Rejection(cells.text(r, "client"), cells.text(r, "text")) for r in remarks if r["kind"] == "rejected"
+            Rejection(cells.text(r, "client"), _note(r, "note")) for r in remarks if r["about"] == "rejected"
         ),
-        notes=tuple(cells.text(r, "text") for r in remarks if r["kind"] == "note"),
+        notes=tuple(_note(r, "note") for r in remarks if r["about"] == "note"),
         metrics={cells.text(m, "name"): cells.real(m, "value") for m in metrics},
     )
 
@@ -116,7 +117,24 @@ def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
         cells.vector(row, "score", n),
         cells.real(row, "threshold", math.inf),
         cells.mask(row, "flagged", n),
-        None if row["warning"] is None else cells.text(row, "warning"),
+        None if row["warning"] is None else _note(row, "warning"),
         cells.vectors(row, "parts", n),
         cells.text(row, "words"),
     )
+
+
+def _note(row: sqlite3.Row, column: str) -> Note:
+    return _note_of(column, cells.table(row, column))
+
+
+def _note_of(column: str, table: Any) -> Note:
+    match table:
+        case {"kind": str(kind), "clients": [*clients], "values": dict(values)} if _are_names(clients):
+            cause = _note_of(column, table["cause"]) if "cause" in table else None
+            return Note(kind, tuple(clients), {name: _frozen(value) for name, value in values.items()}, cause)
+    raise Damaged(column, "a note: kind, clients, values", table)
+
+
+def _frozen(value: Any) -> Any:
+    """A list as the tuple that it was written from."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

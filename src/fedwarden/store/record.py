@@ -14,6 +14,7 @@ from ..core.errors import require
 from ..core.html import facts
 from ..core.types import Observation
 from .digest import reasons
+from .explain import Reason
 from .ledger import Ledger, Run
 from .series import Series, columns
 
@@ -29,7 +30,7 @@ class RunRecord:
     run: Run
     series: Series
     observations: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
 
     @classmethod
     def open(cls, which: str | int | None = None, folder: Path | None = None) -> RunRecord:
@@ -72,7 +73,7 @@ class RunRecord:
             "watches": ", ".join(self.series.watches) or "none",
             "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
             **{
-                f"client {c}, excluded in round {t}": self.reasons.get(c, "")
+                f"client {c}, excluded in round {t}": str(self.reasons.get(c, ""))
                 for c, t in self.series.excluded_in.items()
             },
         }

@@ -27,6 +27,7 @@ import numpy as np
 import scipy
 import torch
 
+from ..core.notes import Note
 from ..core.types import RoundRecord
 from . import checkpoint
 from .claim import claim
@@ -38,7 +39,7 @@ T = TypeVar("T")
 class Sinks(Protocol):
     """Whoever is sent the rounds of a run; nothing that happens to them may end it."""
 
-    def send(self, ledger: Ledger, run: int, /) -> Sequence[str]:
+    def send(self, ledger: Ledger, run: int, /) -> Sequence[Note]:
         """Send what is new; what is to be noted of it."""
         ...
 
@@ -77,7 +78,7 @@ class Recorder:
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
-    ) -> tuple[T | None, tuple[str, ...]]:
+    ) -> tuple[T | None, tuple[Note, ...]]:
         """Continue a run: what ``use`` makes of its newest sound checkpoint, and notes on those passed over.
 
         None where there is no checkpoint: then all rounds are played again. Where checkpoints exist and none can be
@@ -99,13 +100,13 @@ class Recorder:
         self.ledger.append(self.run, record)
         checkpoint.forget(folder, self.run, record.round)
 
-    def amend(self, record: RoundRecord, notes: Sequence[str] = ()) -> RoundRecord:
+    def amend(self, record: RoundRecord, notes: Sequence[Note] = ()) -> RoundRecord:
         """Write a committed round again, with what was learned of it since; the record, with these notes as well."""
         record = replace(record, notes=(*record.notes, *notes))
         self.ledger.append(self.run, record)
         return record
 
-    def send(self) -> Sequence[str]:
+    def send(self) -> Sequence[Note]:
         """Send the committed rounds that are new to the sinks; what is to be noted of it in the newest one."""
         return self.sinks.send(self.ledger, self.run) if self.sinks else ()
 

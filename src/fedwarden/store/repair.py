@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
-from .connection import DOCTOR, ERRORS, copy, log_of, made_by, strangers
+from .connection import DOCTOR, ERRORS, OldLedger, copy, log_of, made_by, strangers
 from .digest import reasons
 from .ledger import Ledger, LedgerError
 from .parse import Run, read_run
@@ -111,16 +111,23 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[tuple[Patient, str | None]]:
-    """The ledger; where SQLite can make nothing of it, a copy whose beginning is replaced by that of a sound one."""
+    """The ledger, or a copy: of an old one brought up to date, of one that SQLite can make nothing of with the
+    beginning of a sound one.
+    """
     try:
         ledger, fault = Patient(folder, read_only=True), None
     except LedgerError as error:
-        if not (folder / "ledger.sqlite").is_file():
+        path = folder / "ledger.sqlite"
+        if not path.is_file():
             raise
-        fault = _words(error)
+        fault = None if isinstance(error, OldLedger) else _words(error)
         with TemporaryDirectory(prefix="fedwarden-") as place:
             try:
-                _mend(folder / "ledger.sqlite", Path(place))
+                if fault is None:
+                    copy(path, Path(place) / path.name)
+                    Ledger(Path(place)).close()
+                else:
+                    _mend(path, Path(place))
                 ledger = Patient(Path(place), read_only=True)
             except (*ERRORS, LedgerError, OSError):
                 raise error from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 BEFORE = 3  # schemas of before the first release, which are not read any more
+AS_NOTE = "json_object('kind', 'text', 'clients', json_array(), 'values', json_object('text', {}))"
 MIGRATIONS = (  # what leads from each schema to the next
     (
         """CREATE TABLE run (
@@ -47,8 +48,20 @@ MIGRATIONS = (  # what leads from each schema to the next
                 each.key IN (SELECT value FROM json_each(watch.flagged)) AS flagged
             FROM watch, json_each(watch.signal) AS each""",
     ),
+    (  # a note is data: the sentences of before are free text
+        "CREATE TABLE said AS SELECT * FROM remark",
+        "DROP TABLE remark",
+        """CREATE TABLE remark (
+            run INTEGER NOT NULL, round INTEGER NOT NULL, position INTEGER NOT NULL, about TEXT NOT NULL, client TEXT,
+            note TEXT NOT NULL,
+            PRIMARY KEY (run, round, position)
+        ) WITHOUT ROWID""",
+        f"INSERT INTO remark SELECT run, round, position, kind, client, {AS_NOTE.format('text')} FROM said",
+        "DROP TABLE said",
+        f"UPDATE watch SET warning = {AS_NOTE.format('warning')} WHERE warning IS NOT NULL",
+    ),
 )
 SCHEMA = BEFORE + len(MIGRATIONS)
 STATEMENTS = tuple(statement for migration in MIGRATIONS for statement in migration)
 ROUND_TABLES = ("round", "metric", "watch", "remark")
-REMARKS = ("rejected", "note")
+REMARKS = ("rejected", "note")  # what a remark is about: a reply, or the round

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.notes import Note
 from ..core.types import RoundRecord
 
 Grid = NDArray[np.float64]  # (rounds, clients); NaN where a client did not take part
@@ -24,7 +25,7 @@ class WatchSeries:
     scores: Grid
     flagged: NDArray[np.bool_]
     threshold: NDArray[np.float64]
-    warnings: Mapping[int, str]
+    warnings: Mapping[int, Note]
     words: str = ""
 
 
@@ -40,9 +41,9 @@ class Series:
     excluded: NDArray[np.bool_]
     watches: Mapping[str, WatchSeries]
     metrics: Mapping[str, NDArray[np.float64]]
-    rejected: tuple[tuple[int, str, str], ...] = ()
+    rejected: tuple[tuple[int, str, Note], ...] = ()
     """(round, client, reason) of every reply that was not let in."""
-    notes: tuple[tuple[int, str], ...] = ()
+    notes: tuple[tuple[int, Note], ...] = ()
 
     @classmethod
     def of(cls, records: Sequence[RoundRecord], known: Sequence[str] = ()) -> Series:

@@ -13,6 +13,7 @@ from ...core.stats import robust_z
 from ...core.types import RoundRecord
 from ...core.words import printable
 from ...figures import guard as figures
+from ...store.digest import rounds_by_note
 from ...store.explain import explain
 from ..layout import GRAPH, aria, card, number, problem, table
 from ..routes import link, query, read
@@ -65,7 +66,7 @@ def reasons(view: RunView, name: str) -> Any:
     gone = series.excluded_in.get(name)
     flagged = [r for r, mine in zip(view.records, series.flagged[:, column], strict=True) if mine]
     told = list(dict.fromkeys([*(r for r in flagged if r.round == gone), *flagged[::-1]]))[:REASONS]
-    items = [html.Li([html.Strong(_moment(r.round, gone)), printable(explain(r).get(name, ""))]) for r in told]
+    items = [html.Li([html.Strong(_moment(r.round, gone)), printable(str(explain(r).get(name, "")))]) for r in told]
     more = f"{len(flagged) - len(told)} more rounds in which it was flagged." if len(flagged) > len(told) else None
     if not items:
         return html.P("No watch has flagged this client.")
@@ -74,11 +75,10 @@ def reasons(view: RunView, name: str) -> Any:
 
 def refused(view: RunView, name: str) -> Any:
     """Replies that were not let in, each reason with its rounds."""
-    grouped: dict[str, list[int]] = {}
-    for t, client, reason in view.series.rejected:
-        if client == name:
-            grouped.setdefault(reason, []).append(t)
-    items = [html.Li([html.Strong(f"{_rounds(rounds)}: "), printable(reason)]) for reason, rounds in grouped.items()]
+    grouped = rounds_by_note((t, reason) for t, client, reason in view.series.rejected if client == name)
+    items = [
+        html.Li([html.Strong(f"{_rounds(rounds)}: "), printable(str(reason))]) for reason, rounds in grouped.items()
+    ]
     return html.Div([html.H3("Rejected replies"), html.Ul(items)]) if items else None
 
 

@@ -13,12 +13,13 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_upda
 from dash.exceptions import PreventUpdate
 
 from ...core.errors import FedwardenError
+from ...core.notes import Note
 from ...core.registry import lookup, names, parameters, summary
 from ...core.words import printable
 from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
 from ...sim.whatif import Change, compare, decide_again
-from ...store.digest import distinct_notes, note_kind
+from ...store.digest import distinct_notes
 from ..layout import address, aria, card, empty, field, heading, page, table
 from ..routes import Page, query, read, search
 from ..state import RunView, Workspace
@@ -134,10 +135,10 @@ def verdict(view: RunView, chosen: Settings) -> Any:
 
 
 @lru_cache(maxsize=8)
-def judge_again(view: RunView, chosen: Settings) -> tuple[str, list[Change], dict[str, list[int]]]:
+def judge_again(view: RunView, chosen: Settings) -> tuple[str, list[Change], dict[Note, list[int]]]:
     """The guard in words, the exclusions before and after, and its warnings."""
     warden, rounds = decide_again(view.run, view.records, chosen)
-    warnings = distinct_notes(((r.round, w.warning) for r in rounds for w in r.watches if w.warning), note_kind)
+    warnings = distinct_notes((r.round, w.warning) for r in rounds for w in r.watches if w.warning)
     return spell_guard(warden), compare(view.records, rounds), warnings
 
 

@@ -1,0 +1,215 @@
+"""What is noticed in a round, as data, and the one place where it becomes a sentence.
+
+Whatever a guard, a server or a sink has to say is a :class:`Note`: what it is, which clients it is about, and the
+numbers and names that belong to it. The ledger keeps it as such, and no code reads a sentence to learn what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .words import listed
+
+Value = bool | int | float | str | tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """One thing that was noticed; ``str(note)`` is its sentence.
+
+    ``kind`` is a key of :data:`SENTENCES`, ``values`` are numbers and names, and ``cause`` is another note that this
+    one tells more of. A component's own words are of the kind ``text``.
+
+    >>> note = Note.of("count_clipped", "g", claimed=1e9, counted=1000.0)
+    >>> print(note)
+    client g: claims 1e+09 examples, counted as 1000
+    >>> note.clients, note.values["counted"]
+    (('g',), 1000.0)
+    """
+
+    kind: str
+    clients: tuple[str, ...] = ()
+    values: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    cause: Note | None = None
+
+    @classmethod
+    def of(cls, kind: str, /, *clients: str, cause: Note | None = None, **values: Value) -> Note:
+        """The same, written in one line."""
+        return cls(kind, clients, values, cause)
+
+    @classmethod
+    def text(cls, words: str) -> Note:
+        """A component's own words, or a sentence from a ledger that has no more.
+
+        >>> str(Note.text("too few rounds"))
+        'too few rounds'
+        """
+        return cls.of("text", text=words)
+
+    @property
+    def topic(self) -> Note:
+        """The note without its numbers: of notes with the same topic a reader is shown the first.
+
+        >>> first, later = (Note.of("no_usable_reply", rejected=n) for n in (3, 5))
+        >>> first == later, first.topic == later.topic
+        (False, True)
+        """
+        names = {k: v for k, v in self.values.items() if not isinstance(v, int | float)}
+        return replace(self, values=names, cause=self.cause and self.cause.topic)
+
+    def table(self) -> dict[str, Any]:
+        """The note as JSON can hold it."""
+        found = {"kind": self.kind, "clients": list(self.clients), "values": dict(self.values)}
+        return found if self.cause is None else {**found, "cause": self.cause.table()}
+
+    def __str__(self) -> str:
+        return sentence(self)
+
+
+def sentence(note: Note) -> str:
+    """A note in words. One that this version has no sentence for, or that lacks a value, is spelled out.
+
+    >>> sentence(Note.of("idle")), sentence(Note.of("of another version", "a", height=2))
+    ('idle: it returned the model unchanged', 'of another version: client a, height 2')
+    """
+    who = f"client{'s' * (len(note.clients) > 1)} {listed(note.clients)}" if note.clients else ""
+    template = SENTENCES.get(note.kind)
+    try:
+        if isinstance(template, str):
+            s = "" if note.values.get("many") == 1 else "s"
+            return template.format_map({**note.values, "clients": who, "cause": note.cause, "s": s})
+        if template is not None:
+            return template(**note.values)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        pass  # a ledger may come from anywhere
+    told = [who, *(f"{name} {value}" for name, value in note.values.items()), str(note.cause or "")]
+    return ": ".join(filter(None, [note.kind, ", ".join(filter(None, told))]))
+
+
+def _quoted(names: Sequence[str], many: int) -> str:
+    """The first names of many.
+
+    >>> _quoted(["a", "b"], 2), _quoted(["a", "b", "c"], 5)
+    ("'a', 'b'", "'a', 'b', 'c' and 2 more")
+    """
+    more = f" and {many - len(names)} more" if many > len(names) else ""
+    return ", ".join(f"'{name}'" for name in names) + more
+
+
+def _attributes(names: Sequence[str]) -> str:
+    """Attributes of an object in a sentence.
+
+    >>> _attributes(["m"]), _attributes(["m", "strategy.n"])
+    ("attribute 'm'", "attributes 'm' and 'strategy.n'")
+    """
+    return f"attribute{'s' if len(names) > 1 else ''} {listed([repr(name) for name in names])}"
+
+
+MASKING = (
+    "mean + {k:.3g} sigma can flag at most {most} of {n} clients at once, however far out they lie: {hidden} or more "
+    "equal outliers mask each other (limit 1/(1+k^2) = {percent:.1f} %)"
+)
+CARRIED = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
+KEPT = "the model is kept"
+
+SENTENCES: Mapping[str, str | Callable[..., str]] = {
+    "text": "{text}",
+    # why a reply is rejected
+    "answered_twice": "answered more than once; the first reply counts",
+    "count_not_positive": "claims {count:g} examples; expected a positive number",
+    "count_out_of_range": "claims {count:g} examples; expected {least:g} to {most:g}",
+    "idle": "idle: it returned the model unchanged",
+    "layer_count": "sent {sent} layers; expected {expected}",
+    "layer_dtype": "layer {layer} has dtype {dtype}; expected {expected} or another {family} type",
+    "layer_layout": "layer {layer} has the layout {layout}; expected a dense array",
+    "layer_shape": "layer {layer} has shape {shape}; expected {expected}",
+    "layers_unreadable": "layers cannot be read as arrays ({error}); expected {expected} arrays",
+    "unknown_client": "unknown client; {known} clients are known",
+    "update_not_finite": (
+        "its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {most:g}"
+    ),
+    "update_too_long": ("its update is {times:.3g} times as long as the median one; at most {most:g} times is let in"),
+    # why a reply to Flower's server is rejected
+    "array": "array {array!r} {cause}",
+    "array_bytes": "holds {held} bytes; its shape {shape} needs {needed}",
+    "array_dimensions": "has {sent} dimensions; expected at most {most}",
+    "array_dtype": "has dtype {dtype}; expected {expected} type",
+    "array_impossible": "has shape {shape}, which no array can have",
+    "array_not_numpy": "cannot be read as a NumPy array",
+    "array_not_real": "cannot be read as a NumPy array of real numbers",
+    "array_out_of_range": "holds {value}; the model's {dtype} goes from {least} to {most}",
+    "array_records": "sent {sent} array records; expected one",
+    "array_serialised": "is serialised as '{sent}'; expected '{expected}'",
+    "array_shape": "has shape {shape}; expected {expected}",
+    "array_too_large": "holds {value:g}, too large for the model's {dtype}",
+    "array_variance": "has a negative variance ({lowest:g}); expected at least 0",
+    "arrays_missing": lambda names, many, arrays: (
+        f"sent no array {_quoted(names, many)}; the model has {arrays} arrays"
+    ),
+    "arrays_unknown": lambda names, many: f"sent an array {_quoted(names, many)} that the model does not have",
+    "failed": "failed: {error}",
+    "metric_not_finite": "its metric '{metric}' is not a finite number",
+    "metric_records": "sent {sent} metric records; expected one",
+    "named_otherwise": lambda names, many: (
+        f"its records or metrics are named unlike the others'; expected metrics {_quoted(names, many)}"
+    ),
+    "no_answer": "did not answer in time",
+    "not_asked": "answered without being asked, in the name of node {node}",
+    "other_name": "answered the message to node {asked} in the name of node {node}",
+    "rejected": "{clients} rejected: {cause}",
+    "sent_nothing": "sent nothing",
+    "unpacked": "cannot be unpacked ({error}: {words})",
+    "unreadable": "cannot be read ({error}: {words})",
+    # what a guard notices in a round
+    "aggregator_failed": f"the aggregator could not combine {{updates}} updates ({{error}}); {KEPT}",
+    "all_excluded": f"all {{many}} clients are excluded; {KEPT}",
+    "buffers_far": "{clients}: its buffers (values that are not trained) lie far from the others', whose median counts",
+    "copies_as_one": "{clients} sent the same update: they are judged as one",
+    "copies_share": "{clients} sent the same update: they share one vote",
+    "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
+    "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
+    "left_out": "{clients} was left out of this round: {words}",
+    "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
+    "masking_now": (
+        f"{MASKING}; {{apart}} clients stand more than {{mads:.0f}} MADs above the median now; "
+        "the rule 'gesd' has no such limit below half of the clients"
+    ),
+    "no_finite_output": "the new model gives no finite output; the last one is kept",
+    "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
+    "spared": "{clients} would be excluded, but too few others are beyond question: left out of this round only",
+    "too_few": (
+        "{many} different update{s} of clients in good standing: too few to decide on anybody; expected {quorum}"
+    ),
+    "variance_floored": "a variance of the new model was below 0; it is set to 0",
+    "watch": "{watch}: {cause}",
+    # what an engine notices
+    "attack_failed": "attack {attack!r} was not carried out: {error}",
+    "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
+    "converted": "{clients}: sent {sent} for {many} array{s}; the model has {model}: converted",
+    "evaluation": "evaluation of {cause}",
+    "evaluation_left_out": "evaluation of {clients} left out: {cause}",
+    "evaluations_failed": "the evaluations could not be combined: {error}",
+    "metric_bounded": (
+        "{clients}: its metric '{metric}' is {value:g}, far from the others', and counts as {counted:g}"
+    ),
+    "metrics_failed": "the metrics could not be combined: {error}",
+    "model_not_finite": f"the strategy's model was not finite; {KEPT}",
+    "no_model": f"the strategy made no model of {{replies}} replies; {KEPT}",
+    "state_changed": lambda names: (
+        f"the strategy's {_attributes(names)} changed, and a resumed server starts with a fresh one; {CARRIED}"
+    ),
+    "state_fresh": lambda names: f"the strategy goes on with a fresh {_attributes(names)}; {CARRIED}",
+    "strategy_failed": f"the strategy could not combine {{replies}} replies ({{error}}); {KEPT}",
+    "variance_negative": "array {array!r} of the new model had a negative variance ({lowest:g}); 0 is used",
+    # what becomes of the sinks of a run
+    "sink_failed": "{error}; it is tried again after the next round",
+    "sink_left": "{error}; it is left alone: fedwarden send {run} --to {sink} sends the rest",
+    "sink_shortened": (
+        "the sink {sink!r} is sent flagged and excluded clients only, since there are more than most={most} clients; "
+        "set most to send more"
+    ),
+}
+"""The sentence of every kind: a function of the values, or a template over them and ``clients``, ``cause`` and ``s``,
+which makes a plural of a word after the value ``many``."""
