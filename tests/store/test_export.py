@@ -84,16 +84,12 @@ def test_a_record_shows_itself(record):
 
 def test_a_record_of_hostile_names_is_text(record):
     series = replace(record.series, clients=("<script>x</script>", *record.series.clients[1:]))
-    hostile = replace(
-        record,
-        run=replace(RUN, name="<script>"),
-        series=series,
-        reasons={"h": Reason((Flag("far", "<img src=x>", 2.0, 1.0, 9.0),))},
-    )
+    why = {"h": Reason((Flag("far", "<img src=x>", 2.0, 1.0, 9.0),))}
+    hostile = replace(record, run=replace(RUN, name="<script>"), series=series, reasons=why)
     text = hostile._repr_html_()
     assert "<script" not in text
     assert "<img" not in text
-    assert "&lt;img src=x&gt;" in text
+    assert "&lt;img src=x&gt; (far 2, limit 1" in text
 
 
 def test_no_name_is_a_formula_to_a_spreadsheet(record):
