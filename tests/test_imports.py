@@ -12,7 +12,7 @@ import pytest
 
 NUMBERS = "import numpy, torch, scipy.special, scipy.spatial.distance"
 FLOWER = "import flwr.app, flwr.clientapp, flwr.serverapp.strategy, flwr.superlink.grid, safetensors.torch"
-SIMULATOR = {"sim", "attacks", "experiments", "conformance", "cli", "dashboard", "report", "figures"}
+SIMULATOR = {"sim", "attacks", "papers", "studies", "conformance", "cli", "dashboard", "report", "figures"}
 HEAVY = {"sklearn", "pandas", "pyarrow", "joblib", "plotly", "dash", "matplotlib", "optuna", "numba"}
 COMMANDS = {"pydantic", "typer", "rich"}
 CODE = """

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.experiments.adversary import (
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.attack_suite import (
     NO_ATTACK,
     Case,
     Outcome,
@@ -26,7 +27,6 @@ from fedwarden.experiments.adversary import (
     suite,
     verdict,
 )
-from fedwarden.sim.scenario import load_scenario
 
 TINY = {
     "rounds": 2,

@@ -1,4 +1,4 @@
-"""Tables of the audits: which source tells a shift from each of its nulls, and from which severity on."""
+"""Tables of the studies of shifts: which source tells a shift from each of its nulls, and from which severity on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from ..audit.verdict import Leakage, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
 from ..core.types import Observation
-from .audit import FRESH, STILL, ratio
-from .study import Grid, Sheet
+from ..studies.tables import Grid, Sheet
+from .shifts import FRESH, STILL, ratio
 
 Results = Sequence[Mapping[str, Any]]
 

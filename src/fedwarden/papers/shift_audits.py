@@ -1,4 +1,4 @@
-"""The audits by name: what each runs, prints and draws."""
+"""The studies of shifts by name: what each runs, prints and draws."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .audit import Setting, centralised, federated, layers, many, run, scalability
-from .departures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES, SIZES
-from .leakage import (
+from ..studies.runner import Cell, Table
+from ..studies.tables import Sheet
+from .shift_mitigations import cells, draw, run_measured, sheets
+from .shift_pictures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES, SIZES
+from .shift_tables import (
     Results,
     alarms,
     by_layer,
@@ -20,8 +22,7 @@ from .leakage import (
     seen_by_clients,
     smallest_clients,
 )
-from .mitigation import cells, draw, run_measured, sheets
-from .study import Cell, Sheet, Table
+from .shifts import Setting, centralised, federated, layers, many, run, scalability
 
 Draw = Callable[[Results, Path, str], Path]
 

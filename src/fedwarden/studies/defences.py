@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .pictures import curves
-from .study import Cell, Table, confidence, markdown, select
+from .runner import Cell, Table
+from .tables import confidence, markdown, select
 
 CLIENTS = 20
 SHARES = (0.1, 0.25, 0.4)

@@ -20,7 +20,8 @@ from ..core.errors import ConfigError, nearest
 from ..core.words import count
 from ..sim.federation import Federation
 from ..sim.scenario import Scenario
-from .study import Cell, Table, confidence, markdown, mean_interval, one
+from .runner import Cell, Table, one
+from .tables import confidence, markdown, mean_interval
 
 NO_ATTACK = "no attack"
 PERIODS = ((1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (5, 5), (1, 5))  # rounds on, rounds off

@@ -1,4 +1,4 @@
-"""Pictures of the audits: a panel per source, the shift beside its nulls.
+"""Pictures of the studies of shifts: a panel per source, the shift beside its nulls.
 
 A source that sees the shift keeps it apart from the swap; of one that sees new samples only, the two lines are one.
 """
@@ -11,9 +11,9 @@ from itertools import groupby
 from pathlib import Path
 
 from ..audit.verdict import BY_CLASS, auroc
-from .audit import FRESH, STILL, ratio
-from .leakage import Results, by_size, name, scores, severities, sources
-from .pictures import Panels, curves
+from ..studies.pictures import Panels, curves
+from .shift_tables import Results, by_size, name, scores, severities, sources
+from .shifts import FRESH, STILL, ratio
 
 INTERNAL = ("weights", "gradients", "representations")
 SHOWN = (

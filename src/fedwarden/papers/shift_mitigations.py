@@ -23,10 +23,11 @@ from ..audit.verdict import leakage
 from ..core.generators import torch_rng
 from ..core.stats import Scores
 from ..sim.branches import Measures, ObserverSettings
-from .audit import FRESH, STILL, Setting, branches, ratio, run
-from .leakage import auroc, departure, name
-from .pictures import curves
-from .study import Cell, Grid, Sheet, Table, confidence
+from ..studies.pictures import curves
+from ..studies.runner import Cell, Table
+from ..studies.tables import Grid, Sheet, confidence
+from .shift_tables import auroc, departure, name
+from .shifts import FRESH, STILL, Setting, branches, ratio, run
 
 EVEN = 0.8
 SHIFT = f"fresh {ratio(EVEN)}"

@@ -1,21 +1,11 @@
-"""The cells of the studies, counted by hand, and their tables from made-up results."""
+"""The cells of the study on digits, counted by hand, and its tables from made-up results."""
 
 from __future__ import annotations
 
 import json
 
-import pytest
-
-from fedwarden.experiments.guard import (
-    PUBLISHED,
-    STUDIES,
-    detection,
-    detection_summary,
-    detection_table,
-    published,
-    published_table,
-)
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.detection import detection, detection_summary, detection_table
 
 
 def rows(table):
@@ -23,10 +13,8 @@ def rows(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_every_cell_is_a_scenario_of_its_own(name):
-    cells, tables = STUDIES[name]
-    made = cells([0, 1])
+def test_every_cell_is_a_scenario_of_its_own():
+    made = detection([0, 1])
     keys = [json.dumps(cell, sort_keys=True) for cell, _ in made]
     assert len(set(keys)) == len(keys)
     for cell, table in made:
@@ -36,14 +24,12 @@ def test_every_cell_is_a_scenario_of_its_own(name):
         assert len(scenario.attackers()) == cell["attackers"]
         assert scenario.guard.preset == cell["preset"]
         for attack in scenario.attacks:
-            assert attack.options["fraction"] == cell.get("fraction", cell.get("poison"))
+            assert attack.options["fraction"] == cell["poison"]
         scenario.guard.build()
-    for table in tables:
-        assert rows(table([])) == []
+    assert rows(detection_table([])) == rows(detection_summary([])) == []
 
 
 def test_the_number_of_cells():
-    assert len(published([0, 1])) == len(PUBLISHED) * 3 * 2
     # 5 clients: nobody, 1 or 2 attackers, each of those with 3 poisons; 10, 20 and 40: nobody or one of three numbers
     assert len(detection([0])) == ((1 + 2 * 3) + 3 * (1 + 3 * 3)) * 2 * 2
     found = {(c["clients"], c["attackers"]) for c, _ in detection([0])}
@@ -51,34 +37,6 @@ def test_the_number_of_cells():
         *((5, f) for f in (0, 1, 2)), *((10, f) for f in (0, 1, 2, 4)),
         *((20, f) for f in (0, 2, 5, 8)), *((40, f) for f in (0, 4, 10, 16)),
     }  # fmt: skip
-
-
-def test_the_device_goes_into_the_published_cells():
-    assert {t["train"]["device"] for _, t in published([0], "cuda")} == {"cuda"}
-
-
-def published_result(seed, caught, wronged, last, accuracy, own, **cell):
-    where = {"data": "femnist_digits", "clients": 20, "attackers": 2, "fraction": 0.5, "preset": "auto", **cell}
-    result = {
-        "caught": caught, "wronged": wronged, "last_catch": last, "accuracy": accuracy, "clients_accuracy": own,
-    }  # fmt: skip
-    return {"cell": {**where, "seed": seed}, "result": result}
-
-
-def test_the_published_table_by_hand():
-    results = [
-        published_result(0, 2, 0, 4, 0.9, 0.5),
-        published_result(1, 1, 0, 7, 1.0, 0.5),
-        published_result(2, 2, 3, 5, 0.95, 0.5),
-        published_result(0, 0, 1, None, 0.8, 0.8, attackers=0, fraction=1.0, preset="pid_made"),
-    ]
-    assert rows(published_table(results)) == [
-        ["femnist_digits", "0 of 20", "-", "pid_made", "0 of 0", "1 of 20", "-", ".800", ".800"],
-        [
-            "femnist_digits", "2 of 20", "50 %", "auto", "1 to 2 of 2 (mean 1.7)", "0 to 3 of 18 (mean 1.0)", "5",
-            ".950 ± .050", ".500 ± .000",
-        ],
-    ]  # fmt: skip
 
 
 def detection_result(seed, attackers, poison, caught, wronged, last, **cell):

@@ -18,7 +18,7 @@ from ..sim.branches import Branch, Measures, ObserverSettings, rehearse
 from ..sim.change_audit import FRESH as FRESH
 from ..sim.change_audit import STILL as STILL
 from ..sim.scenario import AttackConfig, load_scenario
-from .study import Cell, Table
+from ..studies.runner import Cell, Table
 
 SEVERITIES = (0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
 FEDERATIONS = ((2, 1), (3, 1), (5, 1), (10, 3))  # clients, and how many of them change

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import fedwarden.experiments.study as module
-from fedwarden.experiments.study import collect, interval, markdown, one, results, results_file
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies import runner
+from fedwarden.studies.runner import collect, one, results, results_file
 
 TINY = {
     "rounds": 2,
@@ -37,8 +37,8 @@ def ran(monkeypatch):
         return {"accuracy": table["seed"] / 10, "notes": []}
 
     failing = set()
-    monkeypatch.setattr(module, "one", pretend)
-    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
+    monkeypatch.setattr(runner, "one", pretend)
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     return tables, failing
 
 
@@ -123,20 +123,3 @@ def test_a_study_in_processes_of_its_own(tmp_path):
     assert found["result"]["rounds"] == 2
     assert found["result"]["clients_accuracy"] is None
     assert list(collect("real", [({"seed": 0}, table)], tmp_path, 1)) == [1]
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ([0.5], ".500"),  # one seed has no deviation
-        ([1.0, 1.0], "1.000 ± .000"),
-        ([0.0, 1.0], ".500 ± .707"),  # deviations of a half each: sqrt(0.5)
-        ([0.9996, 0.9996], "1.000 ± .000"),
-    ],
-)
-def test_an_interval_over_seeds(values, text):
-    assert interval(values) == text
-
-
-def test_a_table_in_markdown():
-    assert markdown(("a", "b"), [[1, "x"], [2.5, None]]) == "| a | b |\n| --- | --- |\n| 1 | x |\n| 2.5 | None |"

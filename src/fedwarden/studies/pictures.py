@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from ..core.errors import MissingExtra
-from .study import mean_interval
+from .tables import mean_interval
 
 Line = Mapping[Any, Sequence[float]]
 """What was measured at each place on the horizontal axis, once per seed; a place is a number or a word."""

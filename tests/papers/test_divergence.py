@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from fedwarden.experiments.watch import (
+from fedwarden.papers.divergence import (
     ALPHAS,
     CLIENTS,
     CORRUPTIONS,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedwarden.experiments.choices import (
+from fedwarden.papers.divergence import CORRUPTIONS
+from fedwarden.papers.divergence_choices import (
     CHOICES,
     HARMS,
     KINDS,
@@ -14,7 +15,6 @@ from fedwarden.experiments.choices import (
     weights,
     weights_table,
 )
-from fedwarden.experiments.watch import CORRUPTIONS
 from fedwarden.sim.scenario import load_scenario
 
 

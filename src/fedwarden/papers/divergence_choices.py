@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .study import Cell, Table, confidence, interval, markdown, select
-from .watch import CORRUPTIONS, late, rank_one, scenario
+from ..studies.runner import Cell, Table
+from ..studies.tables import confidence, interval, markdown, select
+from .divergence import CORRUPTIONS, late, rank_one, scenario
 
 Option = Mapping[str, Any]
 AFFINITIES: Mapping[str, Option] = {f"affinity {a}": {"affinity": a} for a in ("absolute", "relative", "cosine")}

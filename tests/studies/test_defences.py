@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from fedwarden.experiments.defences import (
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.defences import (
     ALPHAS,
     ATTACKS,
     CLIENTS,
@@ -23,7 +24,6 @@ from fedwarden.experiments.defences import (
     table,
     verdict,
 )
-from fedwarden.sim.scenario import load_scenario
 
 
 def rows(text):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedwarden.experiments.audit import SETTINGS
-from fedwarden.experiments.mitigation import MEASURES, NORM, SHIFT, advice, cells, draw, measures, table
+from fedwarden.papers.shift_mitigations import MEASURES, NORM, SHIFT, advice, cells, draw, measures, table
+from fedwarden.papers.shifts import SETTINGS
 from fedwarden.sim.scenario import load_scenario
 
 UPDATE = torch.full((400,), 0.5)

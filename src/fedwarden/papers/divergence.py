@@ -19,8 +19,9 @@ from sklearn.metrics import roc_auc_score
 
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
-from .pictures import curves
-from .study import Cell, Table, interval, markdown, select
+from ..studies.pictures import curves
+from ..studies.runner import Cell, Table
+from ..studies.tables import interval, markdown, select
 
 CLIENTS = 10
 ALPHAS = (100.0, 1.0, 0.1)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedwarden.experiments import departures
-from fedwarden.experiments.audit import branches
-from fedwarden.experiments.audits import AUDITS
-from fedwarden.experiments.departures import (
+from fedwarden.papers import shift_pictures
+from fedwarden.papers.shift_audits import AUDITS
+from fedwarden.papers.shift_pictures import (
     CERTAINTY,
     CLIENTS,
     LAYERS,
@@ -22,6 +21,7 @@ from fedwarden.experiments.departures import (
     over_severities,
     over_sizes,
 )
+from fedwarden.papers.shifts import branches
 
 MOVES = {"no change": 0.0, "fresh swap": 1.0, "fresh 70-30": 2.0, "fresh 90-10": 3.0, "partial swap 90-10": 0.5}
 
@@ -102,7 +102,9 @@ def test_every_number_of_clients_has_its_line_of_certainty():
 def test_the_title_tells_clients_and_seeds(tmp_path, monkeypatch):
     assert extent(planted(1, 1, seeds=(0,))) == "one model, 1 seeds"
     titles = []
-    monkeypatch.setattr(departures, "curves", lambda path, panels, title, *rest, **kw: titles.append((title, panels)))
+    monkeypatch.setattr(
+        shift_pictures, "curves", lambda path, panels, title, *rest, **kw: titles.append((title, panels))
+    )
     for picture in (ROUNDS, LAYERS, SEVERITIES, CLIENTS, CERTAINTY, SIZES):
         picture(planted(), tmp_path / "p.svg", "a study, some data")
         assert titles[-1] == ("a study, some data: 2 clients, 3 seeds", picture.panels(planted()))
