@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.sinks.points import LONGEST, Point, chosen, points, refusals, segment
+from fedwarden.sinks.data_points import LONGEST, DataPoint, chosen, data_points, refusals, segment
 
 from .conftest import HOSTILE, round_of
 
@@ -31,14 +31,14 @@ def test_a_name_cannot_be_chosen_to_look_like_another_ones_hash():
 
 def test_every_point_of_a_round_has_its_own_name():
     record = round_of(1, HOSTILE, metrics={"a/b": 1.0, "a:2Fb": 2.0, "/".join("abcd" * 99): 3.0})
-    found = points(record)
+    found = data_points(record)
     assert len({p.tag for p in found}) == len(found)
     assert len({(p.family, *sorted(p.labels.items())) for p in found}) == len(found)
     assert max(len(p.tag) for p in found) < 250
 
 
 def test_the_numbers_of_a_round():
-    found = {p.tag: p.value for p in points(round_of(2, "abc", rejected=[("z", "why")], excluded="cd"))}
+    found = {p.tag: p.value for p in data_points(round_of(2, "abc", rejected=[("z", "why")], excluded="cd"))}
     assert found == {
         "metric/accuracy": 0.7,
         "metric/train/loss": 0.5,
@@ -62,11 +62,11 @@ def test_where_there_are_too_many_clients_only_the_flagged_and_excluded_are_sent
     assert len(chosen(record, "all", 31)) == 31
     assert chosen(record, "all", 30) == chosen(record, "flagged", 31) == ["c29", "gone", "c3"]
     assert chosen(record, "all", 2) == ["c29", "gone"]
-    assert Point("round", "clients", 30.0) in points(record, "all", 0)
+    assert DataPoint("round", "clients", 30.0) in data_points(record, "all", 0)
 
 
 def test_of_two_replies_of_one_client_the_first_counts():
-    found = {p.tag: p.value for p in points(round_of(1, "aba"))}
+    found = {p.tag: p.value for p in data_points(round_of(1, "aba"))}
     assert found["watch/near/score/a"] == 10.0
 
 

@@ -1,4 +1,4 @@
-"""A round as named numbers, and how they are named everywhere they are sent to."""
+"""A round as data points, and how they are named everywhere they are sent to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 64  # characters of one part of a name
 TEXT = 4000  # characters of a text
 
 
-class Point(NamedTuple):
+class DataPoint(NamedTuple):
     """One number of a round: of the model (``metric``), of a watch, of a client, or a count over the ``round``."""
 
     level: Literal["metric", "watch", "client", "round"]
@@ -32,7 +32,7 @@ class Point(NamedTuple):
     def tag(self) -> str:
         """The name with slashes, as TensorBoard and MLflow group by.
 
-        >>> Point("watch", "score", 2.5, "gross", "7").tag, Point("client", "weight", 0.1, client="a/b").tag
+        >>> DataPoint("watch", "score", 2.5, "gross", "7").tag, DataPoint("client", "weight", 0.1, client="a/b").tag
         ('watch/gross/score/7', 'client/weight/a:2Fb')
         """
         if self.level == "metric":
@@ -53,9 +53,9 @@ class Point(NamedTuple):
         return {label: segment(value) for label, value in found.items() if value is not None}
 
 
-def points(record: RoundRecord, clients: Clients = "all", most: int = MOST) -> list[Point]:
+def data_points(record: RoundRecord, clients: Clients = "all", most: int = MOST) -> list[DataPoint]:
     """The numbers of a round; what is not finite, such as the score of a rejected reply, is left out."""
-    found = [*_points(record, chosen(record, clients, most))]
+    found = [*_data_points(record, chosen(record, clients, most))]
     return [point for point in found if math.isfinite(point.value)]
 
 
@@ -102,26 +102,26 @@ def title(run: Run) -> str:
     return f"{run.id}-{segment(run.name)}-{began:%Y%m%dT%H%M%S}.{began.microsecond // 1000:03d}"
 
 
-def _points(record: RoundRecord, clients: list[str]) -> Iterator[Point]:
+def _data_points(record: RoundRecord, clients: list[str]) -> Iterator[DataPoint]:
     place = {
         c: i for i, c in reversed([*enumerate(record.client_ids)])
     }  # of two replies of one client the first counts
     present = [(c, place[c]) for c in clients if c in place]
     excluded = set(record.excluded)
     for name, value in record.metrics.items():
-        yield Point("metric", name, value)
+        yield DataPoint("metric", name, value)
     for watch in record.watches:
-        yield Point("watch", "threshold", watch.threshold, watch.name)
+        yield DataPoint("watch", "threshold", watch.threshold, watch.name)
         columns = {"signal": watch.signal, "score": watch.scores, "flagged": watch.flagged}
         for name, column in columns.items():
             values = column.tolist()
-            yield from (Point("watch", name, float(values[i]), watch.name, c) for c, i in present)
+            yield from (DataPoint("watch", name, float(values[i]), watch.name, c) for c, i in present)
     columns = {"weight": record.weights, "examples": record.num_examples, "flagged": record.flagged}
     for name, column in columns.items():
         values = column.tolist()
-        yield from (Point("client", name, float(values[i]), client=c) for c, i in present)
-    yield from (Point("client", "excluded", float(c in excluded), client=c) for c in clients)
-    yield Point("round", "flagged", float(record.flagged.sum()))
-    yield Point("round", "excluded", float(len(excluded)))
-    yield Point("round", "rejected", float(len(record.rejected)))
-    yield Point("round", "clients", float(len(record.client_ids)))
+        yield from (DataPoint("client", name, float(values[i]), client=c) for c, i in present)
+    yield from (DataPoint("client", "excluded", float(c in excluded), client=c) for c in clients)
+    yield DataPoint("round", "flagged", float(record.flagged.sum()))
+    yield DataPoint("round", "excluded", float(len(excluded)))
+    yield DataPoint("round", "rejected", float(len(record.rejected)))
+    yield DataPoint("round", "clients", float(len(record.client_ids)))
