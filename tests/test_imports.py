@@ -83,7 +83,7 @@ def test_commands_that_read_a_run_load_no_torch(command, own):
 
 
 def test_reading_a_ledger_takes_numpy():
-    statement = "from fedwarden.store import ledger, record, digest, export"
+    statement = "from fedwarden.store import ledger, record, overview, export"
     assert beyond(statement, "import numpy") == set()
     assert rooms(statement) == {"core", "store"}
     assert not packages(statement) & COMMANDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import fedwarden as fw
-from fedwarden.store.digest import digest, distinct_notes, note_kind, reasons
+from fedwarden.store.overview import digest, distinct_notes, note_kind, reasons
 from fedwarden.store.series import Series
 
 RULE = {"name": "robust_z", "limit": 3.0}
