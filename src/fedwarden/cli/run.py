@@ -23,8 +23,8 @@ from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
-from ..store.digest import rounds_by_note
 from ..store.ledger import Run
+from ..store.overview import rounds_by_note
 from . import Interrupted, told
 from .common import (
     AsJson,

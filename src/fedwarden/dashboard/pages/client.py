@@ -13,8 +13,8 @@ from ...core.stats import robust_z
 from ...core.types import RoundRecord
 from ...core.words import printable
 from ...figures import guard as figures
-from ...store.digest import rounds_by_note
 from ...store.explain import explain
+from ...store.overview import rounds_by_note
 from ..layout import GRAPH, aria, card, number, problem, table
 from ..routes import link, query, read
 from ..state import RunView, Workspace
