@@ -9,7 +9,7 @@ import pytest
 
 from fedwarden.audit.verdict import Leakage
 from fedwarden.cli.audit import words
-from fedwarden.papers.shifts import branches
+from fedwarden.papers.shifts import all_changes
 from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, Answer, Source, load_plan
 from fedwarden.studies.runner import results_file
 from fedwarden.studies.tables import read_csv
@@ -99,7 +99,7 @@ def test_an_audit_writes_its_tables_as_csv(call, workspace, tmp_path):
     kept = results_file(workspace, "layers-digits")
     kept.parent.mkdir(parents=True)
     for seed in range(4):
-        moved = {b: float(b.endswith(" 80-20") and "swap" not in b) for b in branches(11, [1], [0.8])}
+        moved = {str(c): float(c.kind in ("fresh", "partial")) for c in all_changes([0.8])}
         found = {}
         for branch, m in moved.items():
             row = [11, 1 + m + seed / 100, 1, m, 0.1, m]

@@ -221,9 +221,9 @@ def leaks(even, seed):
         value = {"weights/cosine/": 1 + 0.1 * rng.random(), "outputs/mean_logits/": 1.0}
         return {"readings": {k: [[11, v, 1.0, 9.0 * shift + rng.random(), 0.1, 0.0]] for k, v in value.items()}}
 
-    names = {shifts.STILL: 0, shifts.FRESH: 0, f"fresh {even}": 1}
-    cell = {"n": 2, "m": 1, "seed": seed}
-    return {"cell": cell, "result": {"branches": {name: branch(shift) for name, shift in names.items()}}}
+    changes = {shifts.Change(shifts.STILL): 0, shifts.Change(shifts.FRESH): 0, shifts.Change("fresh", even): 1}
+    kept = {str(c): {"kind": c.kind, "even": c.even, **branch(shift)} for c, shift in changes.items()}
+    return {"cell": {"n": 2, "m": 1, "seed": seed}, "result": {"branches": kept}}
 
 
 def test_a_study_is_shown_as_far_as_it_has_come(tmp_path):
@@ -231,11 +231,11 @@ def test_a_study_is_shown_as_far_as_it_has_come(tmp_path):
     assert studies.version(workspace, routes.Page("studies")) == ""
     path = results_file(tmp_path, "sensitivity-digits")
     path.parent.mkdir()
-    path.write_text("".join(json.dumps(leaks("80-20", seed)) + "\n" for seed in range(5)) + '{"cell": {"n"')
+    path.write_text("".join(json.dumps(leaks(0.82, seed)) + "\n" for seed in range(5)) + '{"cell": {"n"')
     assert "sensitivity-digits" in studies.version(workspace, routes.Page("studies"))
     case = studies.cases(workspace, "sensitivity-digits")
-    assert case == ["1 of 2 changes to 80-20"]
-    found = studies.judged(workspace, "sensitivity-digits", workspace.study_stamp("sensitivity-digits"), case[0])
+    assert list(case) == ["1 of 2 changes to 82-18"]
+    found = studies.judged(workspace, "sensitivity-digits", workspace.study_stamp("sensitivity-digits"), *case)
     assert found["outputs, mean logits"][shifts.FRESH].auroc == 1.0
     assert found["weights, cosine"][shifts.FRESH].auroc < 1.0
 

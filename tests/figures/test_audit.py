@@ -63,7 +63,7 @@ def test_each_source_against_each_null():
 
 def test_a_line_per_kind_of_measure():
     figure = audit.mitigation(
-        [Measured("noise, 0.3", 0.6, 0.1), Measured("noise, 0.1", 0.8, 0.02), Measured("none", 0.9, 0)]
+        [Measured("noise", 0.6, 0.1, 0.3), Measured("noise", 0.8, 0.02, 0.1), Measured("none", 0.9, 0)]
     )
     noise = trace(figure, "noise")
     assert (noise.x, noise.y) == ((2.0, 10.0), (0.8, 0.6))

@@ -21,7 +21,7 @@ from fedwarden.papers.shift_pictures import (
     over_severities,
     over_sizes,
 )
-from fedwarden.papers.shifts import branches
+from fedwarden.papers.shifts import all_changes
 
 MOVES = {"no change": 0.0, "fresh swap": 1.0, "fresh 70-30": 2.0, "fresh 90-10": 3.0, "partial swap 90-10": 0.5}
 
@@ -31,7 +31,7 @@ def planted(n=2, m=1, seeds=(0, 1, 2), keys=("weights/cosine/", "outputs/mean_lo
     found = []
     for seed in seeds:
         kept = {}
-        for branch in branches(11, [1], [0.7, 0.9]):
+        for branch in map(str, all_changes([0.7, 0.9])):
             move = MOVES.get(branch, 0.25) + seed / 100
             readings = {key: [[11, 0.5 * (1 + move), 0.5, move, 0.1, 0.0]] for key in keys}
             kept[branch] = {"readings": readings, "accuracy": {}}

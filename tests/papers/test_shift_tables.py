@@ -13,12 +13,13 @@ from fedwarden.papers.shift_tables import (
     layer_table,
     partial_table,
     scores,
+    severities,
     sight_table,
     smallest_clients,
 )
-from fedwarden.papers.shifts import branches
+from fedwarden.papers.shifts import STILL, all_changes
 
-NAMES = list(branches(11, [1], [0.7, 0.9]))
+CHANGES = all_changes([0.7, 0.9])
 
 
 def planted(seeds=12, layer=""):
@@ -27,13 +28,18 @@ def planted(seeds=12, layer=""):
     found = []
     for seed in range(seeds):
         kept = {}
-        for branch in NAMES:
-            new, shifted = float(branch != "no change"), float("-" in branch and "swap" not in branch)
+        for change in CHANGES:
+            new, shifted = float(change.kind != STILL), float(change.kind in ("fresh", "partial"))
             moved = {"weights/cosine/" + layer: new, "weights/cmd/" + layer: 0.0, "outputs/mean_logits/": shifted}
             readings = {
                 k: [[11, 1.0 + 5 * m + rng.normal(0, 0.1), 1.0, 9 * m + rng.normal(), 0.1, m]] for k, m in moved.items()
             }
-            kept[branch] = {"readings": readings, "accuracy": {"11": 0.9}}
+            kept[str(change)] = {
+                "kind": change.kind,
+                "even": change.even,
+                "readings": readings,
+                "accuracy": {"11": 0.9},
+            }
         before = {"readings": {k: [[10, 1.0, 1.0, 0.0, 0.5, 0.0]] for k in moved}, "accuracy": {}}
         found.append({"cell": {"n": 2, "m": 1, "seed": seed}, "result": {"before": before, "branches": kept}})
     return found
@@ -105,3 +111,14 @@ def test_the_tables_of_an_audit_have_files_of_their_own(name):
     sheets = [sheet for table in AUDITS[name].tables for sheet in table(found)]
     assert len({sheet.name for sheet in sheets}) == len(sheets)
     assert all(len(row) == len(sheet.grid[0]) for sheet in sheets for row in sheet.grid[1])
+
+
+def test_severities_are_kept_as_numbers():
+    found = planted(1)
+    (kept,) = [r["result"]["branches"] for r in found]
+    assert severities(found) == [0.7, 0.9]
+    kept["anything"] = {"kind": "fresh", "even": 0.625, "readings": {}, "accuracy": {}}
+    assert severities(found) == [0.7, 0.9, 0.625]
+    for branch in kept.values():  # results of before they were kept
+        branch.pop("kind"), branch.pop("even")
+    assert severities(found) == [0.7, 0.9]

@@ -17,13 +17,13 @@ def test_a_partial_swap_exchanges_as_many_samples_as_the_shift(even):
     setting = SETTINGS["digits"]
     counts = []
     made = branches(setting.start, [1], [even])
-    for name in [n for n in made if n.startswith("partial")]:
-        scenario = load_scenario({**setting.scenario(2, 1, 0), "attacks": made[name]})
+    for change in [c for c in made if c.kind in ("partial", "partial swap")]:
+        scenario = load_scenario({**setting.scenario(2, 1, 0), "attacks": made[change]})
         world = build_world(scenario)
         before, after = world.rows["1"], world.changed(setting.start)["1"]
         counts.append(int((world.x[before] != world.x[after]).flatten(1).any(dim=1).sum()))
         odd = world.y[after].numpy() % 2
-        assert 1 - odd.mean() == pytest.approx(0.5 if "swap" in name else even, abs=0.002)
+        assert 1 - odd.mean() == pytest.approx(0.5 if change.kind == "partial swap" else even, abs=0.002)
     assert counts[0] == counts[1] == round((even - 0.5) * 300)
 
 
@@ -45,10 +45,10 @@ def test_many_tries_every_severity_in_the_larger_federations_from_the_rounds_tha
     setting = SETTINGS["mnist"]
     jobs = many([0, 1], "cpu", setting)
     assert [tuple(cell.values()) for cell, _ in jobs] == [(10, 3, 0), (10, 3, 1), (5, 1, 0), (5, 1, 1)]
-    tried = ["55-45", "60-40", "70-30", "80-20", "90-10", "100-0"]
+    tried = [0.55, 0.6, 0.7, 0.8, 0.9, 1.0]
     coarse = {tuple(cell.values()): job for cell, job in scalability([0, 1], "cpu", setting)}
     for cell, job in jobs:
-        assert [b.split()[1] for b in job["branches"] if b.startswith("fresh ") and b != "fresh swap"] == tried
+        assert [c.even for c in job["branches"] if c.kind == "fresh"] == tried
         twin = coarse[tuple(cell.values())]
         assert (job["scenario"], job["observing"], job["start"]) == (twin["scenario"], twin["observing"], twin["start"])
         assert twin["branches"].items() <= job["branches"].items()
@@ -59,6 +59,7 @@ def test_a_cell_gives_plain_numbers():
     job = {**job, "scenario": {**job["scenario"], "rounds": 4}, "start": 4, "branches": branches(4, [1], [0.9])}
     found = json.loads(json.dumps(run(job)))
     assert list(found["branches"]) == ["no change", "fresh swap", "fresh 90-10", "partial 90-10", "partial swap 90-10"]
+    assert [(b["kind"], b["even"]) for b in found["branches"].values()][1:3] == [("fresh swap", None), ("fresh", 0.9)]
     cosines = found["before"]["readings"]["weights/cosine/"]
     assert [r[0] for r in cosines] == [2, 3]
     assert all(r[1] != round(r[1], 6) for r in cosines)  # what tells rounds apart lies behind the sixth digit

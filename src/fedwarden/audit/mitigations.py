@@ -145,11 +145,21 @@ def blend(old: NDArray[np.int64], new: NDArray[np.int64], share: float, rng: np.
 
 @dataclass(frozen=True)
 class Measured:
-    """A mitigation as it was measured: how well the shift still shows, and the accuracy it costs."""
+    """A mitigation as it was measured: how well the shift still shows, and the accuracy it costs.
 
-    name: str
+    >>> Measured("noise", 0.6, 0.04, 0.3, "multiplier").name
+    'noise, 0.3 multiplier'
+    """
+
+    kind: str
     auroc: float
     accuracy_lost: float
+    strength: float | None = None
+    unit: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.strength is None else f"{self.kind}, {self.strength:g} {self.unit}".rstrip()
 
 
 def recommend(measured: Sequence[Measured], budget: float) -> Measured | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.stats import mannwhitneyu, rankdata
@@ -16,6 +17,7 @@ from scipy.stats import mannwhitneyu, rankdata
 from ..core.stats import Scores
 from ..core.types import Observation
 
+Sees = Literal["the shift", "new samples", "nothing"]
 BY_CLASS = ("mean_logits", "mean_softmax")  # answers by class: a vector, measured in units of its past changes
 
 
@@ -130,7 +132,7 @@ def leakage(
     return out
 
 
-def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float = 0.05) -> str:
+def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float = 0.05) -> Sees:
     """What a source sees: "the shift", "new samples", or "nothing".
 
     It sees something where it tells shifted runs from those without any change, and the shift itself where it tells

@@ -13,7 +13,7 @@ import typer
 from ..core.errors import ConfigError
 from ..core.words import count
 from ..sim.recorded import truth_of
-from ..store.connection import DOCTOR, LedgerError
+from ..store.connection import LedgerError
 from ..store.export import as_table
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
@@ -88,8 +88,7 @@ def _examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
         findings, saved = examine(folder)
         return findings + [found for s in saved for found in _config(s)], saved
     except LedgerError as error:
-        words = str(error).removesuffix(f"; {DOCTOR}")
-        raise LedgerError(words if words == str(error) else f"{words}; nothing can be read of it") from error
+        raise LedgerError(f"{error.words}; nothing can be read of it" if error.doctor else error.words) from error
 
 
 def _config(saved: Saved) -> Iterator[Finding]:

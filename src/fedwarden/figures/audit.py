@@ -32,6 +32,8 @@ class Measure(Protocol):
     """A mitigation as it was measured."""
 
     @property
+    def kind(self) -> str: ...
+    @property
     def name(self) -> str: ...
     @property
     def auroc(self) -> float: ...
@@ -104,17 +106,14 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
 
 
 def mitigation(points: Sequence[Measure], dark: bool = False) -> Any:
-    """How well the change still shows against the accuracy that hiding it costs; a line per kind of measure.
-
-    A measure's name is its kind and, after a comma, its strength.
-    """
+    """How well the change still shows against the accuracy that hiding it costs; a line per kind of measure."""
     title = "What hiding the change costs"
     if not points:
         return empty(title, "no measure has been tried", dark)
     fig = figure(title, dark, 420)
     kinds: dict[str, list[Measure]] = {}
     for point in points:
-        kinds.setdefault(point.name.partition(",")[0], []).append(point)
+        kinds.setdefault(point.kind, []).append(point)
     for k, (kind, found) in enumerate(kinds.items()):
         found = sorted(found, key=lambda m: m.accuracy_lost)
         fig.add_scatter(

@@ -27,10 +27,10 @@ from ..studies.pictures import curves
 from ..studies.runner import Cell, Table
 from ..studies.tables import Grid, Sheet, confidence
 from .shift_tables import auroc, departure, name
-from .shifts import FRESH, STILL, Setting, branches, ratio, run
+from .shifts import FRESH, STILL, Change, Setting, branches, run
 
 EVEN = 0.8
-SHIFT = f"fresh {ratio(EVEN)}"
+SHIFT = str(Change("fresh", EVEN))
 NORM = 0.6  # to which updates are clipped: about what they measure on digits in the round of the change
 MEASURES: Mapping[str, tuple[float, ...]] = {
     "none": (0.0,),
@@ -153,7 +153,7 @@ def measured(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
     if not any(kind == "none" for kind, *_ in known):
         return []
     return [
-        Measured(kind if kind not in UNITS else f"{kind}, {value:g} {UNITS[kind]}", _best(f)[0], _lost(results, f))
+        Measured(kind, _best(f)[0], _lost(results, f), value if kind in UNITS else None, UNITS.get(kind, ""))
         for kind, value, f in known
     ]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..audit.verdict import BY_CLASS, auroc
 from ..studies.pictures import Panels, curves
 from .shift_tables import Results, by_size, name, scores, severities, sources
-from .shifts import FRESH, STILL, ratio
+from .shifts import FRESH, STILL, Change, ratio
 
 INTERNAL = ("weights", "gradients", "representations")
 SHOWN = (
@@ -59,17 +59,18 @@ def shift_to(even: float) -> str:
     return f"shift to {ratio(even)}"
 
 
-def changes(results: Results) -> dict[str, str]:
+def changes(results: Results) -> dict[str, Change]:
     """The branches in which all samples are new, and the one without a change, by what they are called in a legend."""
-    return {STILL: STILL, FRESH: FRESH} | {shift_to(e): f"fresh {ratio(e)}" for e in severities(results)}
+    shifts = {shift_to(e): Change("fresh", e) for e in severities(results)}
+    return {STILL: Change(STILL), FRESH: Change(FRESH)} | shifts
 
 
-def values(results: Results, branch: str, key: str) -> dict[int, list[float]]:
+def values(results: Results, branch: Change, key: str) -> dict[int, list[float]]:
     """What a source read in each round, before the change and after it, once per seed; of a cosine 1 minus it."""
     found: dict[int, list[float]] = {}
     cosine = key.split("/")[1] == "cosine"
     for r in results:
-        for part in (r["result"]["before"], r["result"]["branches"][branch]):
+        for part in (r["result"]["before"], r["result"]["branches"][str(branch)]):
             for t, value, *_ in part["readings"].get(key, ()):
                 found.setdefault(int(t), []).append(1 - value if cosine else value)
     return found
@@ -99,18 +100,16 @@ def over_layers(results: Results) -> Panels:
 
 def over_severities(results: Results) -> Panels:
     """The departures of each source for every ratio, by either kind of exchange, each beside its null."""
-    tried = [ratio(e) for e in severities(results)]
-    drawn = {
-        STILL: dict.fromkeys(tried, STILL),
-        FRESH: dict.fromkeys(tried, FRESH),
-        SHIFT: {e: f"fresh {e}" for e in tried},
-        SWAP: {e: f"partial swap {e}" for e in tried},
-        FEWER: {e: f"partial {e}" for e in tried},
-    }
+    kinds = {STILL: STILL, FRESH: FRESH, SHIFT: "fresh", SWAP: "partial swap", FEWER: "partial"}
+    tried = severities(results)
+
+    def branch(kind: str, even: float) -> Change:
+        return Change(kind) if kind in (STILL, FRESH) else Change(kind, even)
+
     return {
         _unit(key): {
-            label: {e: list(scores(results, branch, key)) for e, branch in branches.items()}
-            for label, branches in drawn.items()
+            label: {ratio(e): list(scores(results, branch(kind, e), key)) for e in tried}
+            for label, kind in kinds.items()
         }
         for key in _shown(results)
     }
@@ -130,32 +129,33 @@ def over_clients(results: Results) -> Panels:
 
 def certainty(results: Results) -> Panels:
     """AUROC for every ratio: a row per kind of source, a panel per kind of swap, a line per metric."""
-    tried = [ratio(e) for e in severities(results)]
+    tried = severities(results)
     panels: dict[str, dict[str, dict[str, list[float]]]] = {}
     for source, keys in groupby(sources(results), key=lambda key: key.split("/")[0]):
         mine = list(keys)
         for kind, null in (("fresh", FRESH), ("partial", SWAP)):
-            lines = {CHANCE: {e: [0.5] for e in tried}}
+            lines = {CHANCE: {ratio(e): [0.5] for e in tried}}
             for key in mine:
-                lines[key.split("/")[1].replace("_", " ")] = {e: [_told(results, key, kind, e)] for e in tried}
+                metric = key.split("/")[1].replace("_", " ")
+                lines[metric] = {ratio(e): [_told(results, key, kind, e)] for e in tried}
             panels[f"{source}, against a {null}"] = lines
     return panels
 
 
 def over_sizes(results: Results) -> Panels:
     """AUROC of each source against a fresh swap for every ratio: a line per number of clients."""
-    tried = [ratio(e) for e in severities(results)]
+    tried = severities(results)
     lines = {f"{m} of {n} clients": part for (n, m), part in by_size(results).items()}
     return {
-        name(key): {CHANCE: {e: [0.5] for e in tried}}
-        | {label: {e: [_told(part, key, "fresh", e)] for e in tried} for label, part in lines.items()}
+        name(key): {CHANCE: {ratio(e): [0.5] for e in tried}}
+        | {label: {ratio(e): [_told(part, key, "fresh", e)] for e in tried} for label, part in lines.items()}
         for key in _shown(results)
     }
 
 
-def _told(results: Results, key: str, kind: str, even: str) -> float:
-    null = FRESH if kind == "fresh" else f"{SWAP} {even}"
-    return auroc(scores(results, f"{kind} {even}", key), scores(results, null, key))
+def _told(results: Results, key: str, kind: str, even: float) -> float:
+    null = Change(FRESH) if kind == "fresh" else Change("partial swap", even)
+    return auroc(scores(results, Change(kind, even), key), scores(results, null, key))
 
 
 def _shown(results: Results) -> list[str]:

@@ -12,7 +12,7 @@ from ..audit.verdict import Leakage, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
 from ..core.types import Observation
 from ..studies.tables import Grid, Sheet
-from .shifts import FRESH, STILL, ratio
+from .shifts import FRESH, STILL, Change, change_of, ratio
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -28,10 +28,10 @@ def departure(key: str, reading: Sequence[float]) -> float:
     return magnitude(Observation(int(t), source, metric, layer, value, expected, score, p, bool(alarm)))
 
 
-def scores(results: Results, branch: str, key: str) -> Scores:
+def scores(results: Results, branch: Change | str, key: str) -> Scores:
     """The departure of a source in the round of the change, once per seed, in the order of the seeds."""
     found = sorted(results, key=lambda r: int(r["cell"]["seed"]))
-    first = [r["result"]["branches"][branch]["readings"].get(key) for r in found]
+    first = [r["result"]["branches"][str(branch)]["readings"].get(key) for r in found]
     return np.array([math.nan if x is None else departure(key, x[0]) for x in first])
 
 
@@ -42,9 +42,9 @@ def sources(results: Results, layers: bool = False) -> list[str]:
     return [k for k in keys if all(np.isfinite(scores(results, b, k)).all() for b in present)]
 
 
-def verdicts(results: Results, key: str, shift: str, nulls: Sequence[str]) -> dict[str, Leakage]:
+def verdicts(results: Results, key: str, shift: Change, nulls: Sequence[Change | str]) -> dict[str, Leakage]:
     """A source's verdict on one shift against each null."""
-    against = {null: scores(results, null, key) for null in nulls}
+    against = {str(null): scores(results, null, key) for null in nulls}
     return leakage(scores(results, shift, key), against, np.random.default_rng(0))
 
 
@@ -60,10 +60,8 @@ def auroc(found: Leakage) -> str:
 
 def severities(results: Results) -> list[float]:
     """The shares of even classes that were tried."""
-    named = [
-        b.removeprefix("fresh ") for b in results[0]["result"]["branches"] if b.startswith("fresh ") and b != FRESH
-    ]
-    return [int(name.split("-")[0]) / 100 for name in named]
+    found = [change_of(name, kept) for name, kept in results[0]["result"]["branches"].items()]
+    return [c.even for c in found if c.kind == "fresh" and c.even is not None]
 
 
 def fresh_table(results: Results) -> Grid:
@@ -72,15 +70,15 @@ def fresh_table(results: Results) -> Grid:
     head = ["source", f"no change, {ratio(tried[-1])}", *(f"fresh swap, {ratio(e)}" for e in tried)]
     rows = []
     for key in sources(results):
-        still = verdicts(results, key, f"fresh {ratio(tried[-1])}", [STILL])[STILL]
-        fresh = [verdicts(results, key, f"fresh {ratio(e)}", [FRESH])[FRESH] for e in tried]
+        still = verdicts(results, key, Change("fresh", tried[-1]), [STILL])[STILL]
+        fresh = [verdicts(results, key, Change("fresh", e), [FRESH])[FRESH] for e in tried]
         rows.append([name(key), auroc(still), *map(auroc, fresh), smallest(results, key)])
     return [*head, "smallest detected"], rows
 
 
 def smallest(results: Results, key: str) -> str:
     """The smallest shift by fresh samples that a source detects at 5 % false alarms, and so every larger one."""
-    shifted = {e: scores(results, f"fresh {ratio(e)}", key) for e in severities(results)}
+    shifted = {e: scores(results, Change("fresh", e), key) for e in severities(results)}
     found = smallest_detected(shifted, scores(results, FRESH, key))
     return "-" if found is None else ratio(found)
 
@@ -90,8 +88,8 @@ def partial_table(results: Results) -> Grid:
     tried = severities(results)
     rows = []
     for key in sources(results):
-        fair = [verdicts(results, key, f"partial {ratio(e)}", [f"partial swap {ratio(e)}"]) for e in tried]
-        still = verdicts(results, key, f"partial {ratio(tried[-1])}", [STILL])[STILL]
+        fair = [verdicts(results, key, Change("partial", e), [Change("partial swap", e)]) for e in tried]
+        still = verdicts(results, key, Change("partial", tried[-1]), [STILL])[STILL]
         rows.append([name(key), auroc(still), *(auroc(next(iter(f.values()))) for f in fair)])
     head = ["source", f"no change, {ratio(tried[-1])}", *(f"partial swap, {ratio(e)}" for e in tried)]
     return head, rows
@@ -102,7 +100,7 @@ def sight_table(results: Results) -> Grid:
     tried = severities(results)
     rows = []
     for key in sources(results):
-        row = [sees(verdicts(results, key, f"fresh {ratio(e)}", [STILL, FRESH])) for e in tried]
+        row = [sees(verdicts(results, key, Change("fresh", e), [STILL, FRESH])) for e in tried]
         rows.append([name(key), *row])
     return ["source", *(ratio(e) for e in tried)], rows
 
@@ -110,17 +108,17 @@ def sight_table(results: Results) -> Grid:
 def alarms_table(results: Results) -> Grid:
     """The share of seeds with an alarm of the auditor's own test in the round of the change."""
     tried = severities(results)
-    shown = [STILL, FRESH, *(f"fresh {ratio(e)}" for e in tried)]
+    shown = {STILL: STILL, FRESH: FRESH} | {ratio(e): str(Change("fresh", e)) for e in tried}
     rows = []
     for key in sources(results):
-        found = [[r["result"]["branches"][b]["readings"][key][0][5] for r in results] for b in shown]
+        found = [[r["result"]["branches"][b]["readings"][key][0][5] for r in results] for b in shown.values()]
         rows.append([name(key), *(f"{np.mean(raised):.2f}" for raised in found)])
-    return ["source", *(b.removeprefix("fresh ") if b != FRESH else b for b in shown)], rows
+    return ["source", *shown], rows
 
 
 def layer_table(results: Results) -> Grid:
     """AUROC of the shift against no change and a fresh swap, for every layer."""
-    shift = f"fresh {ratio(severities(results)[-1])}"
+    shift = Change("fresh", severities(results)[-1])
     rows = []
     for key in sources(results, layers=True):
         source, metric, layer = key.split("/")
@@ -153,8 +151,8 @@ def clients_table(results: Results, kind: str) -> Grid:
         cells = []
         for part in parts.values():
             for even in tried:
-                null = FRESH if kind == "fresh" else f"partial swap {ratio(even)}"
-                cells.append(auroc(verdicts(part, key, f"{kind} {ratio(even)}", [null])[null]))
+                null = Change(FRESH) if kind == "fresh" else Change("partial swap", even)
+                cells.append(auroc(verdicts(part, key, Change(kind, even), [null])[str(null)]))
         rows.append([name(key), *cells])
     heads = [f"{m} of {n} clients, {ratio(even)}" for n, m in parts for even in tried]
     return ["source", *heads], rows

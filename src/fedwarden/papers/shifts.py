@@ -84,26 +84,63 @@ def ratio(even: float) -> str:
     return f"{round(100 * even)}-{round(100 * (1 - even))}"
 
 
-def branches(start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Change:
+    """What may happen to the data: a kind of exchange and, where its size or aim is given by one, a share of even
+    classes. ``str(change)`` is its name in results and tables.
+
+    >>> str(Change("fresh", 0.7)), str(Change(STILL))
+    ('fresh 70-30', 'no change')
+    """
+
+    kind: str
+    even: float | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.even is None else f"{self.kind} {ratio(self.even)}"
+
+
+def all_changes(severities: Sequence[float], partial: bool = True) -> list[Change]:
     """No change, an unshifted fresh swap, and for each severity the shift by fresh samples and by as few as it takes.
 
-    The null of the latter is an unshifted swap of as many samples. All swaps draw the classes of either kind as the
-    reserve has them, so that a shift and its null differ by the ratio of even to odd alone.
+    The null of the latter is an unshifted swap of as many samples.
+    """
+    kinds = ("fresh", "partial", "partial swap") if partial else ("fresh",)
+    return [Change(STILL), Change(FRESH), *(Change(kind, even) for even in severities for kind in kinds)]
 
-    >>> [name for name in branches(11, [1], [0.7])]
+
+def branches(
+    start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True
+) -> dict[Change, list[dict[str, Any]]]:
+    """Every change as attacks on the data of some clients.
+
+    All swaps draw the classes of either kind as the reserve has them, so that a shift and its null differ by the ratio
+    of even to odd alone.
+
+    >>> [str(change) for change in branches(11, [1], [0.7])]
     ['no change', 'fresh swap', 'fresh 70-30', 'partial 70-30', 'partial swap 70-30']
     """
 
-    def change(name: str, **options: Any) -> list[dict[str, Any]]:
-        return [{"name": name, "clients": list(clients), "start": start, **options}]
+    def attacks(change: Change) -> list[dict[str, Any]]:
+        even = 0.5 if change.even is None else change.even
+        options = {
+            FRESH: {"even": 0.5},
+            "fresh": {"even": even},
+            "partial": {"even": even, "exchange": 0.0},
+            "partial swap": {"even": 0.5, "exchange": even - 0.5},
+        }
+        what = {"name": "label_shift", "clients": list(clients), "start": start}
+        return [{**what, **options[change.kind]}] if change.kind in options else []
 
-    found: dict[str, Any] = {STILL: [], FRESH: change("label_shift", even=0.5)}
-    for even in severities:
-        found[f"fresh {ratio(even)}"] = change("label_shift", even=even)
-        if partial:
-            found[f"partial {ratio(even)}"] = change("label_shift", even=even, exchange=0.0)
-            found[f"partial swap {ratio(even)}"] = change("label_shift", even=0.5, exchange=even - 0.5)
-    return found
+    return {change: attacks(change) for change in all_changes(severities, partial)}
+
+
+KNOWN = {str(change): change for change in all_changes(SEVERITIES)}
+
+
+def change_of(name: str, kept: Mapping[str, Any]) -> Change:
+    """The change of a branch of kept results; those of before its data were kept have the paper's changes."""
+    return Change(kept["kind"], kept["even"]) if "kind" in kept else KNOWN.get(name, Change(name))
 
 
 def centralised(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
@@ -161,9 +198,10 @@ def scalability(seeds: Sequence[int], device: str, setting: Setting) -> list[tup
 def run(job: Table, measures: Measures | None = None) -> dict[str, Any]:
     """Play one cell and return its readings as plain numbers."""
     torch.set_num_threads(1)
-    changes = {name: [parse(AttackConfig, a) for a in attacks] for name, attacks in job["branches"].items()}
+    changes = {str(change): [parse(AttackConfig, a) for a in attacks] for change, attacks in job["branches"].items()}
     before, found = rehearse(load_scenario(job["scenario"]), job["start"], changes, job["observing"], measures, TESTS)
-    return {"before": _plain(before), "branches": {name: _plain(branch) for name, branch in found.items()}}
+    kept = {str(c): {"kind": c.kind, "even": c.even, **_plain(found[str(c)])} for c in job["branches"]}
+    return {"before": _plain(before), "branches": kept}
 
 
 def _plain(branch: Branch) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from ..attacks import DataAttack
-from ..audit.verdict import BY_CLASS, Leakage, leakage, magnitude, sees
+from ..audit.verdict import BY_CLASS, Leakage, Sees, leakage, magnitude, sees
 from ..core.config import Component, Part, Strict, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.html import table as html_table
@@ -75,7 +75,7 @@ class Source:
     source: str
     metric: str
     verdicts: dict[str, dict[str, Leakage]]
-    sees: dict[str, str]
+    sees: dict[str, Sees]
     first: dict[str, int | None]
     moved: dict[str, float]
 
@@ -209,7 +209,7 @@ def sources_of(runs: Sequence[Mapping[str, Branch]], plan: AuditPlan) -> list[So
     out = []
     for key in finite:
         verdicts: dict[str, dict[str, Leakage]] = {}
-        sight: dict[str, str] = {}
+        sight: dict[str, Sees] = {}
         first: dict[str, int | None] = {}
         for client in plan.observers:
             at = {t: _verdict(seen, key, client, nulls, t) for t in rounds}

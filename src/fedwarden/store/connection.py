@@ -29,20 +29,26 @@ OUTSIDE = (
 
 
 class LedgerError(FedwardenError):
-    """A ledger that cannot be read or written."""
+    """A ledger that cannot be read or written.
+
+    ``words`` say so, ``fault`` what is wrong without which ledger it is; ``doctor`` may help.
+    """
+
+    def __init__(self, words: str, fault: str = "", doctor: bool = False) -> None:
+        super().__init__(f"{words}; {DOCTOR}" if doctor else words)
+        self.words, self.fault, self.doctor = words, fault or words, doctor
 
 
 class OldLedger(LedgerError):
     """A ledger that must be brought up to date before it can be read."""
 
 
-def why(error: Exception, limit: float) -> str:
+def failed(what: str, error: Exception, limit: float) -> LedgerError:
     """SQLite's reason, which may quote the file, and so anything; and the doctor, unless the file is not at fault."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    if code == sqlite3.SQLITE_INTERRUPT:
-        return f"it took longer than {limit:g} s, which no sound ledger does; {DOCTOR}"
-    reason = ascii(str(error))[1:-1]
-    return reason if code in OUTSIDE else f"{reason}; {DOCTOR}"
+    late = f"it took longer than {limit:g} s, which no sound ledger does"
+    reason = late if code == sqlite3.SQLITE_INTERRUPT else ascii(str(error))[1:-1]
+    return LedgerError(f"{what}: {reason}", doctor=code not in OUTSIDE)
 
 
 def open_writer(path: Path, patience: float) -> sqlite3.Connection:

@@ -24,7 +24,7 @@ from typing import Any, Self
 from ..core.types import Observation, RoundRecord
 from . import cells
 from .cells import Damaged, utf8
-from .connection import DOCTOR, ERRORS, log_of, open_reader, open_writer, strangers, why
+from .connection import ERRORS, failed, log_of, open_reader, open_writer, strangers
 from .connection import LedgerError as LedgerError
 from .connection import OldLedger as OldLedger
 from .parse import LARGEST, SMALLEST, read_observation, read_record, read_run
@@ -234,7 +234,7 @@ class Ledger:
             seen = {} if watches is not None and not watches else by_round("watch", "ORDER BY position", *watches or ())
         for table, rows in (("metric", metrics), ("remark", remarks), ("watch", seen)):
             if lost := rows.keys() - heads.keys():
-                raise LedgerError(self._damaged(f"run {run}: table {table} has round {min(lost)}, which is not there"))
+                raise self._damaged(f"run {run}: table {table} has round {min(lost)}, which is not there")
         names = cache(partial(cells.names, "clients"))  # most rounds have the clients of the one before
         records = []
         for t, (head, *more) in heads.items():
@@ -301,9 +301,9 @@ class Ledger:
                 rows += batch
                 held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
                 if len(rows) > BATCH and held > self._room():
-                    raise LedgerError(self._damaged("a table holds more than the file"))
+                    raise self._damaged("a table holds more than the file")
         except ERRORS as error:
-            raise LedgerError(f"cannot read the ledger {self.path}: {why(error, LIMIT)}") from error
+            raise failed(f"cannot read the ledger {self.path}", error, LIMIT) from error
         return rows
 
     def _room(self) -> int:
@@ -314,8 +314,8 @@ class Ledger:
         """Whatever SQLite does next has this long."""
         self.deadline = time.monotonic() + seconds
 
-    def _damaged(self, where: str) -> str:
-        return f"the ledger {self.path} is damaged: {where}; {DOCTOR}"
+    def _damaged(self, fault: str) -> LedgerError:
+        return LedgerError(f"the ledger {self.path} is damaged: {fault}", fault, doctor=True)
 
     @contextmanager
     def reading(self, where: str) -> Iterator[None]:
@@ -323,14 +323,14 @@ class Ledger:
         try:
             yield
         except Damaged as error:
-            raise LedgerError(self._damaged(f"{where}: {error}")) from error
+            raise self._damaged(f"{where}: {error}") from error
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
         try:
             yield
         except ERRORS as error:
-            raise LedgerError(f"cannot open the ledger {self.path}: {why(error, LIMIT)}") from error
+            raise failed(f"cannot open the ledger {self.path}", error, LIMIT) from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -348,7 +348,7 @@ class Ledger:
         except ERRORS as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            raise LedgerError(f"cannot write to the ledger {self.path}: {why(error, LIMIT)}") from error
+            raise failed(f"cannot write to the ledger {self.path}", error, LIMIT) from error
 
     def _write_ahead(self) -> None:
         """Switch to WAL; SQLite does not wait by itself for another process that does so at the same moment."""
@@ -385,7 +385,7 @@ class Ledger:
                 f"the ledger {self.path} has schema {version} and not {SCHEMA}; `fedwarden runs` brings it up to date"
             )
         if other := strangers(self.db, STATEMENTS):
-            raise LedgerError(self._damaged(f"fedwarden did not make its {', '.join(other)}"))
+            raise self._damaged(f"fedwarden did not make its {', '.join(other)}")
 
     def _check(self, version: int) -> None:
         """Refuse a schema that cannot be read; 0 is an empty file."""

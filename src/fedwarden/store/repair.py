@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
-from .connection import DOCTOR, ERRORS, OldLedger, copy, log_of, made_by, strangers
+from .connection import ERRORS, OldLedger, copy, log_of, made_by, strangers
 from .ledger import Ledger, LedgerError
 from .overview import reasons
 from .parse import Run, read_run
@@ -120,7 +120,7 @@ def _opened(folder: Path) -> Iterator[tuple[Patient, str | None]]:
         path = folder / "ledger.sqlite"
         if not path.is_file():
             raise
-        fault = None if isinstance(error, OldLedger) else _words(error)
+        fault = None if isinstance(error, OldLedger) else error.fault
         with TemporaryDirectory(prefix="fedwarden-") as place:
             try:
                 if fault is None:
@@ -151,12 +151,6 @@ def _mend(path: Path, place: Path) -> None:
         for name, (kind, sql) in made_by(STATEMENTS).items():
             db.execute("UPDATE sqlite_master SET type = ?, sql = ? WHERE name = ?", (kind, sql, name))
         db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-
-def _words(error: LedgerError) -> str:
-    """What is wrong, without where and what to do, which the reader knows."""
-    words = str(error).removesuffix(f"; {DOCTOR}")
-    return words.partition(" is damaged: ")[2] or words
 
 
 def _ledger(ledger: Patient) -> tuple[list[Finding], list[Saved]]:
@@ -191,7 +185,7 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
         try:
             yield
         except LedgerError as error:
-            findings.append(Finding(kind, _words(error), run, round))
+            findings.append(Finding(kind, error.fault, run, round))
 
     head: Run | None = None
     if known:

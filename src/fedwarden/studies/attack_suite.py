@@ -81,18 +81,19 @@ def _flips(n: int, rounds: int) -> Iterator[Case]:
         "honest at first, then on-off 2-2": {"start": late, "on": 2, "off": 2},
     }
     for name, schedule in schedules.items():
-        for who, f in (("1 attacker", 1), ("30 %", share_of(n))):
-            for claims in (1.0, INFLATED) if name == "sign flip x3" or name.startswith("on-off") else (1.0,):
+        steady = "ramp" not in schedule and "start" not in schedule
+        for who, f, joint in (("1 attacker", 1, False), ("30 %", share_of(n), True)):
+            for claims in (1.0, INFLATED) if steady else (1.0,):
                 full = f"{name}, {who}{', inflated counts' if claims > 1 else ''}"
                 table = {"name": "sign_flip", "scale": 3.0, "clients": list(range(f)), **schedule}
                 if claims > 1:
                     table["claims"] = claims
-                yield Case(full, (table,), _unlike(n, rounds, who, schedule))
+                yield Case(full, (table,), _unlike(n, rounds, joint, schedule))
 
 
-def _unlike(n: int, rounds: int, who: str, schedule: Mapping[str, int]) -> str:
+def _unlike(n: int, rounds: int, joint: bool, schedule: Mapping[str, int]) -> str:
     """Why a case would be the same as another one, or nothing."""
-    if who == "30 %" and share_of(n) == 1:
+    if joint and share_of(n) == 1:
         return f"30 % of {n} clients are 1 attacker"
     begun = rounds - schedule.get("start", 1) + 1
     if begun <= schedule.get("on", 0):

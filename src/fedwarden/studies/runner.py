@@ -44,7 +44,7 @@ def one(table: Table, on_start: Callable[[int, Federation], None] | None = None)
         **result.summary,
         "late_accuracy": float(np.mean(late)),
         "clients_accuracy": last.get("clients_accuracy"),
-        "notes": _warnings(result.records),
+        "notes": [note.table() for note in dict.fromkeys(n for r in result.records[:2] for n in r.notes)],
     }
 
 
@@ -130,7 +130,3 @@ def _key(cell: Cell) -> str:
 
 def results_file(folder: Path, name: str) -> Path:
     return folder / "studies" / f"{name}.jsonl"
-
-
-def _warnings(records: Sequence[Any]) -> list[str]:
-    return sorted({note.split(";")[0] for record in records[:2] for note in record.notes})

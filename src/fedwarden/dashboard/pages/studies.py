@@ -13,14 +13,14 @@ from ...figures import audit as figures
 from ...papers.shift_audits import AUDITS
 from ...papers.shift_mitigations import measured
 from ...papers.shift_tables import name, severities, sources, verdicts
-from ...papers.shifts import FRESH, SETTINGS, STILL, ratio
+from ...papers.shifts import FRESH, SETTINGS, STILL, Change, ratio
 from ..layout import address, empty, field, graph, heading, move, page
 from ..routes import Page, query, search
 from ..state import Workspace
 
-MITIGATIONS = "mitigations"
 KINDS = dict.fromkeys(audit.runs for audit in AUDITS.values())
 NAMES = tuple(f"{kind}-{data}" for kind, data in product(KINDS, SETTINGS))
+MITIGATIONS = frozenset(f"{AUDITS['audit-mitigations'].runs}-{data}" for data in SETTINGS)
 
 
 def show(_: Page) -> list[Any]:
@@ -69,7 +69,7 @@ def register(app: Dash, workspace: Workspace) -> None:
             return nothing(), True, [], None, [], None
         study, case = study or query(asked).get("study"), case or query(asked).get("case")
         chosen = study if study in there else there[0]
-        known = cases(workspace, chosen)
+        known = list(cases(workspace, chosen))
         return [], False, there, chosen, known, case if case in known else next(iter(known), None)
 
     @app.callback(
@@ -86,30 +86,30 @@ def register(app: Dash, workspace: Workspace) -> None:
         if version is None or dark is None or study not in NAMES or case not in cases(workspace, study):
             raise PreventUpdate
         results = judged(workspace, study, workspace.study_stamp(study), case)
-        drawn = (figures.mitigation if study.startswith(MITIGATIONS) else figures.aurocs)(results, bool(dark))
+        drawn = (figures.mitigation if study in MITIGATIONS else figures.aurocs)(results, bool(dark))
         found = search(study=study, case=case)
         drawn.update_layout(uirevision=f"{study} {case}")
         return drawn, {"minHeight": drawn.layout.height}, move(asked, found)
 
 
-def cases(workspace: Workspace, study: str) -> list[str]:
-    """What of a study can be shown: federations and severities; of the mitigations, all in one."""
+def cases(workspace: Workspace, study: str) -> dict[str, tuple[int, int, float]]:
+    """What of a study can be shown, in words: clients, those that change, severity; of the mitigations, all in one."""
     found = workspace.study(study)
-    if study.startswith(MITIGATIONS):
-        return ["all measures"] if measured(found) else []
+    if study in MITIGATIONS:
+        return {"all measures": (0, 0, 0.0)} if measured(found) else {}
     sizes = sorted({(r["cell"]["n"], r["cell"]["m"]) for r in found})
-    return [f"{m} of {n} changes to {ratio(e)}" for n, m in sizes for e in severities(found)[::-1]]
+    return {f"{m} of {n} changes to {ratio(e)}": (n, m, e) for n, m in sizes for e in severities(found)[::-1]}
 
 
 @lru_cache(maxsize=16)
 def judged(workspace: Workspace, study: str, stamp: Any, case: str) -> Any:
     """The measures of a mitigation study, or every source's verdicts in a case; ``stamp`` tells when to look again."""
     found = workspace.study(study)
-    if study.startswith(MITIGATIONS):
+    if study in MITIGATIONS:
         return measured(found)
-    changed, _, n, *_, even = case.split()
-    part = [r for r in found if (r["cell"]["n"], r["cell"]["m"]) == (int(n), int(changed))]
-    return {name(key): verdicts(part, key, f"fresh {even}", [STILL, FRESH]) for key in sources(part)}
+    n, m, even = cases(workspace, study)[case]
+    part = [r for r in found if (r["cell"]["n"], r["cell"]["m"]) == (n, m)]
+    return {name(key): verdicts(part, key, Change("fresh", even), [STILL, FRESH]) for key in sources(part)}
 
 
 def nothing() -> Any:
