@@ -96,7 +96,9 @@ def test_what_can_be_carried_is_and_the_rest_is_named_once(tmp_path, caplog):
     with Ledger(tmp_path / "cut") as ledger:
         told = {r.round: [n for n in r.notes if "accountant" in str(n)] for r in ledger.records(1)}
     assert {t: len(notes) for t, notes in told.items()} == {1: 1, 2: 0, 3: 1, 4: 0, 5: 0}
-    assert str(told[1][0]).startswith("the strategy's attribute 'accountant' changed, and a resumed server starts with a")
+    assert str(told[1][0]).startswith(
+        "the strategy's attribute 'accountant' changed, and a resumed server starts with a"
+    )
     assert str(told[3][0]).startswith("the strategy goes on with a fresh attribute 'accountant'; a checkpoint carries")
     assert "'log'" not in str(told)  # it never changed
     assert "'lock'" not in str(told)
