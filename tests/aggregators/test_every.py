@@ -31,6 +31,7 @@ OPTIONS = {
     "foolsgold": {},
     "clustered": {"limit": 0.9, "weighted": False},
     "flanders": {"window": 3, "sample": 50, "limit": 2.0},
+    "foundationfl": {"m": 3, "then": "median"},
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
 }

@@ -263,6 +263,18 @@ def clustered(rows: Array) -> Array:
     return mean(rows[bipartition(rows)[0]])
 
 
+def foundationfl(rows: Array, m: int, b: int) -> Array:
+    """A trimmed mean with m more copies of the row farthest from the extremes. Fang et al. (2025), equations 2 to 6.
+
+    >>> foundationfl(np.array([[0.0], [1.0], [4.0], [9.0]]), m=2, b=1).tolist()
+    [3.25]
+    """
+    high, low = (np.array([pick(column) for column in rows.T.tolist()]) for pick in (max, min))
+    scores = [min(_length(row - high), _length(row - low)) for row in rows]
+    chosen = rows[scores.index(max(scores))]
+    return trimmed_mean(np.array([*rows, *[chosen] * m]), b)
+
+
 def nearest_neighbour_mixing(rows: Array, f: int, then: Callable[[Array], Array]) -> Array:
     """Every row replaced by the mean of its n - f nearest, itself included, then a rule. Allouah et al. (2023), alg. 2.
 
