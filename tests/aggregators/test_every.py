@@ -30,6 +30,7 @@ OPTIONS = {
     "fltrust": {"root": ROOT},
     "foolsgold": {},
     "clustered": {"limit": 0.9, "weighted": False},
+    "flame": {"noise": 0.01, "weighted": True},
     "flanders": {"window": 3, "sample": 50, "limit": 2.0},
     "foundationfl": {"m": 3, "then": "median"},
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},

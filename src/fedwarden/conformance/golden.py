@@ -275,6 +275,29 @@ def foundationfl(rows: Array, m: int, b: int) -> Array:
     return trimmed_mean(np.array([*rows, *[chosen] * m]), b)
 
 
+def flame(rows: Array, noise: float) -> Array:
+    """Without its noise: the smallest majority by cosine, cut to the median length. Nguyen et al. (2022), algorithm 1.
+
+    Clients closer than some distance are joined, for ever larger distances, until more than half hang together.
+
+    >>> flame(np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 9.0], [-4.0, 0.0]]), noise=0.0).tolist()
+    [0.0, 2.0]
+    """
+    assert noise == 0, "a loop has no seed"
+    n = len(rows)
+    apart = [[1 - cosine(a, b) for b in rows] for a in rows]
+    for limit in sorted(apart[i][j] for i in range(n) for j in range(i)):
+        for start in range(n):
+            group, last = {start}, 0
+            while len(group) > last:
+                last = len(group)
+                group |= {j for i in group for j in range(n) if apart[i][j] <= limit}
+            if len(group) > n // 2:
+                lengths = [_length(row) for row in rows]
+                return norm_clipping(rows[sorted(group)], float(np.median(lengths)))
+    raise ValueError(f"flame needs n >= 2 clients; got n={n}")
+
+
 def nearest_neighbour_mixing(rows: Array, f: int, then: Callable[[Array], Array]) -> Array:
     """Every row replaced by the mean of its n - f nearest, itself included, then a rule. Allouah et al. (2023), alg. 2.
 
