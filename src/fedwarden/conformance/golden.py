@@ -298,6 +298,32 @@ def flame(rows: Array, noise: float) -> Array:
     raise ValueError(f"flame needs n >= 2 clients; got n={n}")
 
 
+def alignins(rows: Array, share: float, angle: float, signs: float, model: Array | None = None) -> Array:
+    """The rows whose cosine with the model and whose signs are near the median, cut to the median length of them.
+
+    Xu et al. (2025), algorithm 1. Scores whose deviation is 1e-9 are equal, and a limit is met to 1e-9.
+
+    >>> alignins(np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [-9.0, -9.0]]), 0.5, 1.0, 1.0).tolist()
+    [1.0, 2.0]
+    """
+    k = int(share * rows.shape[1])
+    theta = np.zeros(rows.shape[1]) if model is None else model
+    most = np.sign([sum(np.sign(column).tolist()) for column in rows.T])
+    agree = []
+    for row in rows:
+        largest = sorted(range(len(row)), key=lambda j: -abs(row[j]))[:k]
+        agree.append(sum(float(np.sign(row[j]) == most[j]) for j in largest) / k)
+    left = set(range(len(rows)))
+    for scores, limit in (([cosine(row, theta) for row in rows], angle), (agree, signs)):
+        middle, average = float(np.median(scores)), sum(scores) / len(scores)
+        spread = math.sqrt(sum((score - average) ** 2 for score in scores) / len(scores))
+        left -= {i for i, score in enumerate(scores) if spread > 1e-9 and abs(score - middle) / spread > limit + 1e-9}
+    if not left:
+        return np.zeros(rows.shape[1])
+    chosen = rows[sorted(left)]
+    return norm_clipping(chosen, float(np.median([_length(row) for row in chosen])))
+
+
 def nearest_neighbour_mixing(rows: Array, f: int, then: Callable[[Array], Array]) -> Array:
     """Every row replaced by the mean of its n - f nearest, itself included, then a rule. Allouah et al. (2023), alg. 2.
 

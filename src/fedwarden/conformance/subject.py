@@ -64,6 +64,7 @@ RULES: Mapping[str, Rule] = {
         golden.foundationfl, {"m": 2, "b": 3}, lambda o: max(3, 2 * o["b"] - o["m"] + 1), "n >= 3 and n + m > 2b"
     ),
     "flame": Rule(golden.flame, {"noise": 0.0}, lambda o: 2, "n >= 2"),
+    "alignins": Rule(golden.alignins, {"share": 0.5, "angle": 1.0, "signs": 1.2}, lambda o: 3, "n >= 3"),
 }
 UNKNOWN = Rule()
 
