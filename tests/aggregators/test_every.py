@@ -34,6 +34,7 @@ OPTIONS = {
     "flame": {"noise": 0.01, "weighted": True},
     "flanders": {"window": 3, "sample": 50, "limit": 2.0},
     "foundationfl": {"m": 3, "then": "median"},
+    "lfighter": {"classes": 10, "features": 64, "weighted": False},
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
 }

@@ -324,6 +324,52 @@ def alignins(rows: Array, share: float, angle: float, signs: float, model: Array
     return norm_clipping(chosen, float(np.median([_length(row) for row in chosen])))
 
 
+def two_means(rows: Array) -> tuple[list[int], list[int]]:
+    """The two clusters of k-means, started from each row and the one farthest from it. Lloyd (1982).
+
+    >>> two_means(np.array([[0.0], [9.0], [1.0], [8.0]]))
+    ([0, 2], [1, 3])
+    """
+    best, least = ([0], list(range(1, len(rows)))), math.inf
+    for start in rows:
+        centres = [start, max(rows, key=lambda row, a=start: _length(row - a))]
+        groups: tuple[list[int], list[int]] = ([], [])
+        while True:
+            nearer = [_length(row - centres[0]) < _length(row - centres[1]) for row in rows]
+            found = [i for i, yes in enumerate(nearer) if yes], [i for i, yes in enumerate(nearer) if not yes]
+            if found == groups or not all(found):
+                break
+            groups, centres = found, [mean(rows[group]) for group in found]
+        total = sum(
+            _length(rows[i] - centre) ** 2 for group, centre in zip(groups, centres, strict=True) for i in group
+        )
+        if all(groups) and total < least - 1e-9 * abs(total):
+            best, least = groups, total
+    return best
+
+
+def lfighter(rows: Array, classes: int, features: int) -> Array:
+    """The mean of the larger and less alike cluster by the two output neurons that moved most. Jebreel et al. (2024).
+
+    The last values of a row are the output layer's weight, neuron by neuron, and its bias.
+
+    >>> honest, flipped = [[3.0, 0.0, 0.0], [3.0, -3.0, 3.0], [0.0, -3.0, 0.0]], [[-2.0, 2.0, 0.0]] * 2
+    >>> lfighter(np.array([row + [0.0] for row in honest + flipped]), classes=2, features=1).tolist()
+    [2.0, -2.0, 1.0, 0.0]
+    """
+    layer, moved = rows[:, rows.shape[1] - classes * (features + 1) :], []
+    for c in range(classes):
+        weights, biases = layer[:, c * features : (c + 1) * features], layer[:, classes * features + c]
+        moved.append(sum(_length(weight) + abs(float(bias)) for weight, bias in zip(weights, biases, strict=True)))
+    neurons = sorted(range(classes), key=lambda c: -moved[c])[:2]
+    data = np.array([np.concatenate([row[c * features : (c + 1) * features] for c in neurons]) for row in layer])
+    scores = []
+    for group in two_means(data):
+        lowest = [min([1.0, *(cosine(data[i], data[j]) for j in group if j != i)]) for i in group]
+        scores.append((len(group) / len(rows) * (1 - sum(lowest) / len(group)), len(group), group))
+    return mean(rows[max(scores)[2]])
+
+
 def nearest_neighbour_mixing(rows: Array, f: int, then: Callable[[Array], Array]) -> Array:
     """Every row replaced by the mean of its n - f nearest, itself included, then a rule. Allouah et al. (2023), alg. 2.
 

@@ -65,6 +65,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "flame": Rule(golden.flame, {"noise": 0.0}, lambda o: 2, "n >= 2"),
     "alignins": Rule(golden.alignins, {"share": 0.5, "angle": 1.0, "signs": 1.2}, lambda o: 3, "n >= 3"),
+    "lfighter": Rule(golden.lfighter, {"classes": 3, "features": 4}, lambda o: 3, "n >= 3"),
 }
 UNKNOWN = Rule()
 
