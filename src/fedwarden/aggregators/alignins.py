@@ -33,7 +33,9 @@ def model_cosines(updates: Updates, params: Tensor) -> Scores:
     flat = params.reshape(-1)
     length = sum(float(flat[a:b].double().square().sum()) for a, b in updates.measured) ** 0.5
     scale = updates.lengths() * length
-    return np.divide(updates.dots(flat), scale, out=np.zeros(len(updates)), where=scale > 0)
+    cosines = np.zeros(len(updates))
+    np.divide(updates.dots(flat), scale, out=cosines, where=scale > 0)
+    return cosines
 
 
 def sign_agreement(updates: Updates, k: int) -> Scores:
@@ -94,7 +96,7 @@ def aligned(updates: Updates, params: Tensor, share: float, angle: float, signs:
     if not 1 <= k <= entries:
         raise ValueError(f"alignins needs 1 <= share * d <= d entries; got share={share}, d={entries}, n={n}")
     limits = ((model_cosines(updates, params), angle), (sign_agreement(updates, k), signs))
-    return np.all([median_z(scores) <= limit + EQUAL for scores, limit in limits], axis=0)
+    return np.asarray(np.all([median_z(scores) <= limit + EQUAL for scores, limit in limits], axis=0))
 
 
 def alignins(updates: Updates, shares: Weights, kept: Mask) -> Aggregate:

@@ -150,7 +150,6 @@ def _last_columns(updates: Updates, size: int) -> Tensor:
     "lfighter",
     exempt={
         "translation": "angles and lengths are taken from zero",
-        "near-agreement": "angles and lengths are taken from zero",
     },
 )
 @dataclass(frozen=True)

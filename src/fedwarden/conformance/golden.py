@@ -332,7 +332,8 @@ def two_means(rows: Array) -> tuple[list[int], list[int]]:
     """
     best, least = ([0], list(range(1, len(rows)))), math.inf
     for start in rows:
-        centres = [start, max(rows, key=lambda row, a=start: _length(row - a))]
+        apart = [_length(row - start) for row in rows]
+        centres = [start, rows[apart.index(max(apart))]]
         groups: tuple[list[int], list[int]] = ([], [])
         while True:
             nearer = [_length(row - centres[0]) < _length(row - centres[1]) for row in rows]
