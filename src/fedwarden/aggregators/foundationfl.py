@@ -63,7 +63,8 @@ class FoundationFL:
     """A trimmed mean or median over the updates and ``m`` copies of the one farthest from both extremes.
 
     ``then`` is "trimmed_mean", which drops the ``b`` largest and smallest values, or "median". By default there are
-    n / 2 copies, as in the paper, and b is a fifth of the clients.
+    n / 2 copies, as in the paper, and b is a fifth of the clients. A minority that reverses its updates turns the
+    result: one of them is farthest from both extremes, and is copied.
     """
 
     m: int | None = None
