@@ -9,12 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aggregators.alignins import AlignIns
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
+    from .aggregators.flame import Flame
     from .aggregators.flanders import Flanders
+    from .aggregators.foundationfl import FoundationFL
     from .aggregators.geometric import GeometricMedian
     from .aggregators.krum import Bulyan, Krum, MultiKrum
+    from .aggregators.lfighter import LFighter
     from .aggregators.mean import Mean
     from .aggregators.mixing import Bucketing, NearestNeighbourMixing
     from .aggregators.similarity import Clustered, FoolsGold
@@ -52,23 +56,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor", "Bucketing", "Bulyan",
-    "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError", "Direction",
-    "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust", "FedwardenError",
-    "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean", "Median",
-    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome", "Policy",
-    "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord",
-    "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates",
-    "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
-    "procrustes", "register", "robust_z",
+    "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "AlignIns", "Auditor", "Bucketing",
+    "Bulyan", "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError", "Direction",
+    "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust", "FedwardenError", "Flame",
+    "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "LFighter",
+    "Mean", "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset",
+    "Outcome", "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
+    "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins",
+    "UpdateNorm", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence",
+    "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
+    "aggregators.alignins": ("AlignIns",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
+    "aggregators.flame": ("Flame",),
     "aggregators.flanders": ("Flanders",),
+    "aggregators.foundationfl": ("FoundationFL",),
     "aggregators.geometric": ("GeometricMedian",),
     "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),
+    "aggregators.lfighter": ("LFighter",),
     "aggregators.mean": ("Mean",),
     "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
     "aggregators.similarity": ("Clustered", "FoolsGold"),
