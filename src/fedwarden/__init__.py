@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
@@ -52,18 +53,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor", "Bucketing", "Bulyan",
-    "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError", "Direction",
-    "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust", "FedwardenError",
-    "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean", "Median",
-    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome", "Policy",
-    "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord",
-    "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates",
-    "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
-    "procrustes", "register", "robust_z",
+    "CAF", "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor",
+    "Bucketing", "Bulyan", "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError",
+    "Direction", "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
+    "FedwardenError", "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean",
+    "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome",
+    "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
+    "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins",
+    "UpdateNorm", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence",
+    "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
+    "aggregators.caf": ("CAF",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
     "aggregators.flanders": ("Flanders",),
