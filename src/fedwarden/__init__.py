@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .aggregators.mean import Mean
     from .aggregators.mixing import Bucketing, NearestNeighbourMixing
     from .aggregators.similarity import Clustered, FoolsGold
+    from .aggregators.smea import SMEA
     from .aggregators.trust import FLTrust
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CAF", "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor",
+    "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "Auditor",
     "Bucketing", "Bulyan", "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError",
     "Direction", "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
     "FedwardenError", "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean",
@@ -74,6 +75,7 @@ _HOMES = {
     "aggregators.mean": ("Mean",),
     "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
     "aggregators.similarity": ("Clustered", "FoolsGold"),
+    "aggregators.smea": ("SMEA",),
     "aggregators.trust": ("FLTrust",),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),

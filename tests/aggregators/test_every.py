@@ -34,6 +34,7 @@ OPTIONS = {
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
     "caf": {"f": 2},
+    "smea": {"f": 2},
 }
 REMEMBERS = {
     "centered_clipping": {"steps": 1},

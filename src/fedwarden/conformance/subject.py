@@ -61,6 +61,7 @@ RULES: Mapping[str, Rule] = {
     "clustered": Rule(golden.clustered, least=lambda o: 3, needs="n >= 3"),
     "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
     "caf": Rule(golden.caf, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
+    "smea": Rule(golden.smea, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
 }
 UNKNOWN = Rule()
 
