@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aggregators.arc import ARC
     from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "Auditor",
+    "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "Auditor",
     "Bucketing", "Bulyan", "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError",
     "Direction", "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
     "FedwardenError", "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean",
@@ -66,6 +67,7 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
+    "aggregators.arc": ("ARC",),
     "aggregators.caf": ("CAF",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),

@@ -35,6 +35,7 @@ OPTIONS = {
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
     "caf": {"f": 2},
     "smea": {"f": 2},
+    "arc": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
 }
 REMEMBERS = {
     "centered_clipping": {"steps": 1},
@@ -42,6 +43,7 @@ REMEMBERS = {
     "flanders": {"window": 3, "sample": 20},
     "nearest_neighbour_mixing": {"f": 2, "then": "foolsgold"},
     "bucketing": {"s": 2, "then": {"name": "centered_clipping", "steps": 2}},
+    "arc": {"f": 2, "then": {"name": "centered_clipping", "steps": 1}},
 }
 
 

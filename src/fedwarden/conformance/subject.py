@@ -45,6 +45,10 @@ def _then(rows: Array, f: int, then: str) -> Array:
     return golden.nearest_neighbour_mixing(rows, f, RULES[then].golden or golden.mean)
 
 
+def _clipped(rows: Array, f: int, then: str) -> Array:
+    return golden.arc(rows, f, RULES[then].golden or golden.mean)
+
+
 RULES: Mapping[str, Rule] = {
     "mean": Rule(golden.mean),
     "median": Rule(golden.median),
@@ -62,6 +66,7 @@ RULES: Mapping[str, Rule] = {
     "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
     "caf": Rule(golden.caf, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
     "smea": Rule(golden.smea, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
+    "arc": Rule(_clipped, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
 }
 UNKNOWN = Rule()
 
