@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
+    from .aggregators.dnc import DnC
     from .aggregators.flanders import Flanders
     from .aggregators.geometric import GeometricMedian
     from .aggregators.krum import Bulyan, Krum, MultiKrum
@@ -57,7 +58,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "Auditor",
     "Bucketing", "Bulyan", "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError",
-    "Direction", "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
+    "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
     "FedwardenError", "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean",
     "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome",
     "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
@@ -71,6 +72,7 @@ _HOMES = {
     "aggregators.caf": ("CAF",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
+    "aggregators.dnc": ("DnC",),
     "aggregators.flanders": ("Flanders",),
     "aggregators.geometric": ("GeometricMedian",),
     "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),

@@ -36,6 +36,7 @@ OPTIONS = {
     "caf": {"f": 2},
     "smea": {"f": 2},
     "arc": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
+    "dnc": {"f": 1, "c": 1.5, "sample": 200, "steps": 2},
 }
 REMEMBERS = {
     "centered_clipping": {"steps": 1},

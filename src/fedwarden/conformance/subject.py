@@ -67,6 +67,7 @@ RULES: Mapping[str, Rule] = {
     "caf": Rule(golden.caf, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
     "smea": Rule(golden.smea, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
     "arc": Rule(_clipped, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
+    "dnc": Rule(golden.dnc, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
 }
 UNKNOWN = Rule()
 
