@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .aggregators.krum import Bulyan, Krum, MultiKrum
     from .aggregators.mean import Mean
     from .aggregators.mixing import Bucketing, NearestNeighbourMixing
+    from .aggregators.randeigen import RandEigen
     from .aggregators.similarity import Clustered, FoolsGold
     from .aggregators.smea import SMEA
     from .aggregators.trust import FLTrust
@@ -61,7 +62,7 @@ __all__ = [
     "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
     "FedwardenError", "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean",
     "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome",
-    "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
+    "Policy", "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
     "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins",
     "UpdateNorm", "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence",
     "gesd", "names", "procrustes", "register", "robust_z",
@@ -78,6 +79,7 @@ _HOMES = {
     "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),
     "aggregators.mean": ("Mean",),
     "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
+    "aggregators.randeigen": ("RandEigen",),
     "aggregators.similarity": ("Clustered", "FoolsGold"),
     "aggregators.smea": ("SMEA",),
     "aggregators.trust": ("FLTrust",),

@@ -37,6 +37,7 @@ OPTIONS = {
     "smea": {"f": 2},
     "arc": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "dnc": {"f": 1, "c": 1.5, "sample": 200, "steps": 2},
+    "randeigen": {"f": 1, "steps": 2},
 }
 REMEMBERS = {
     "centered_clipping": {"steps": 1},
