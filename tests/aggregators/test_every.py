@@ -37,6 +37,11 @@ OPTIONS = {
     "lfighter": {"classes": 10, "features": 64, "weighted": False},
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
+    "caf": {"f": 2},
+    "smea": {"f": 2},
+    "arc": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
+    "dnc": {"f": 1, "c": 1.5, "sample": 200, "steps": 2},
+    "randeigen": {"f": 1, "steps": 2},
 }
 REMEMBERS = {
     "centered_clipping": {"steps": 1},
@@ -44,6 +49,7 @@ REMEMBERS = {
     "flanders": {"window": 3, "sample": 20},
     "nearest_neighbour_mixing": {"f": 2, "then": "foolsgold"},
     "bucketing": {"s": 2, "then": {"name": "centered_clipping", "steps": 2}},
+    "arc": {"f": 2, "then": {"name": "centered_clipping", "steps": 1}},
 }
 
 

@@ -394,5 +394,75 @@ def bucketing(rows: Array, s: int, order: Sequence[int], then: Callable[[Array],
     return then(np.array(buckets))
 
 
+def caf(rows: Array, f: int) -> Array:
+    """The mean of least variance that a filter passes through. Allouah, Guerraoui and Stephan (2025), algorithm 2.
+
+    A client whose weight is 0 has no say in the largest tau.
+
+    >>> caf(np.array([[1.0, 2.0], [4.0, 5.0], [7.0, 8.0]]), f=1).round(9).tolist()
+    [4.0, 5.0]
+    """
+    c, least, best = [1.0] * len(rows), math.inf, mean(rows)
+    while sum(c) > len(rows) - 2 * f:
+        centre = sum((w * row for w, row in zip(c, rows, strict=True)), np.zeros(rows.shape[1])) / sum(c)
+        spread = np.zeros((rows.shape[1], rows.shape[1]))
+        for w, row in zip(c, rows, strict=True):
+            spread = spread + w * np.outer(row - centre, row - centre) / sum(c)
+        values, vectors = np.linalg.eigh(spread)
+        if values[-1] < least:
+            least, best = float(values[-1]), centre
+        tau = [float(((row - centre) * vectors[:, -1]).sum()) ** 2 for row in rows]
+        largest = max(t for t, w in zip(tau, c, strict=True) if w > 0)
+        if largest == 0:
+            break
+        c = [w * (1 - t / largest) if w > 0 else 0.0 for w, t in zip(c, tau, strict=True)]
+    return np.asarray(best)
+
+
+def smea(rows: Array, f: int) -> Array:
+    """The mean of the n - f rows whose covariance has the smallest largest eigenvalue. Allouah et al. (2023), SMEA.
+
+    >>> smea(np.array([[1.0, 2.0], [4.0, 5.0], [70.0, 80.0]]), f=1).tolist()
+    [2.5, 3.5]
+    """
+    best, least = rows, math.inf
+    for subset in combinations(range(len(rows)), len(rows) - f):
+        chosen = rows[list(subset)]
+        singular = np.linalg.svd(chosen - mean(chosen), compute_uv=False)
+        if singular[0] ** 2 / len(chosen) < least:
+            best, least = chosen, float(singular[0]) ** 2 / len(chosen)
+    return mean(best)
+
+
+def arc(rows: Array, f: int, then: Callable[[Array], Array]) -> Array:
+    """The k longest rows cut to the length of the next, then a rule. Allouah et al. (2025), Adaptive Robust Clipping.
+
+    >>> arc(np.array([[0.0, 4.0], [2.0, 0.0], [-1.0, 0.0]]), f=1, then=mean).round(6).tolist()
+    [0.333333, 0.666667]
+    """
+    n = len(rows)
+    k = (2 * f * (n - f)) // n
+    limit = sorted((_length(row) for row in rows), reverse=True)[k]
+    return then(np.array([row * min(1.0, limit / (_length(row) or 1.0)) for row in rows]))
+
+
+def dnc(rows: Array, f: int, c: float = 1.0, samples: Sequence[Sequence[int]] | None = None) -> Array:
+    """The mean of the rows that no sample of coordinates puts among the c f farthest out along its main direction.
+
+    Shejwalkar and Houmansadr (2021), algorithm 2; one sample of all coordinates where none are given.
+
+    >>> dnc(np.array([[0.0], [1.0], [2.0], [9.0], [1.0]]), f=1).tolist()
+    [1.0]
+    """
+    good = set(range(len(rows)))
+    for columns in samples or [range(rows.shape[1])]:
+        part = rows[:, list(columns)]
+        centred = part - mean(part)
+        top = np.linalg.svd(centred, full_matrices=False)[2][0]
+        order = sorted(range(len(rows)), key=lambda i, z=centred, v=top: float((z[i] * v).sum()) ** 2)  # type: ignore[misc]
+        good &= set(order[: len(rows) - math.ceil(c * f)])
+    return mean(rows[sorted(good)])
+
+
 def _length(row: Any) -> float:
     return math.sqrt(float((row**2).sum()))

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..aggregators.clipping import shrink
+from ..aggregators.common import shrink
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
