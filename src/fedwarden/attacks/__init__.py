@@ -37,6 +37,15 @@ class DataAttack(Protocol):
 
 
 @runtime_checkable
+class Divided(Protocol):
+    """An attack on data of which the clients that carry it out do a part each."""
+
+    def part(self, i: int, k: int) -> DataAttack:
+        """What client i of k does, from 0."""
+        ...
+
+
+@runtime_checkable
 class Targeted(Protocol):
     """An attack that wants something of the finished model."""
 
@@ -51,7 +60,8 @@ class View:
 
     ``own`` (k, d) is what they trained themselves, ``others`` what the honest clients trained where that is known,
     ``previous`` the last change of the global model, None in the first round, and ``n`` counts the clients of the
-    round. ``accepts`` tells which of k rows the guard would not object to, without telling the guard.
+    round. ``accepts`` tells which of k rows the guard would not object to, without telling the guard. ``clients`` are
+    the ids of the rows of ``others``.
     """
 
     own: Tensor
@@ -61,6 +71,7 @@ class View:
     round: int
     n: int
     accepts: Callable[[Tensor], Mask] | None = None
+    clients: tuple[str, ...] = ()
 
     @property
     def honest(self) -> Tensor:

@@ -107,6 +107,7 @@ class Adversary:
             round=round.number,
             n=len(round.clients),
             accepts=accepts if informed else None,
+            clients=tuple(round.clients[i] for i in honest) if informed else (),
         )
         rng = numpy_rng(self.seed, "forge", round.number, str(forger.number))
         send(torch.lerp(own, forger.attack.forge(view, rng).to(own), strength))
