@@ -56,7 +56,7 @@ class Targeted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What would become of a round: the aggregate (d,), and the attackers' weights in it and standing with the guard."""
+    """What would become of a round: the aggregate (d,), the attackers' weights in it, and whom the guard accepts."""
 
     update: Tensor
     weights: Weights
