@@ -23,7 +23,7 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     """On which side of the cohort's main disagreement each client stands, and how much the cohort agrees.
 
         S_ij = clip(c_ij / median |c|, -1, 1), 0 for i = j;   S v = lambda v with the largest lambda
-        agreement = lambda / (n - 1);   r_i = sqrt(n) (S v)_i / lambda,   oriented so that most trusted clients are on the positive side
+        agreement = lambda / (n - 1);   r_i = sqrt(n) (S v)_i / lambda, most trusted clients on the positive side
 
     Over trusted clients; others are placed by their own row of S. Signs rather than cosines: whoever colludes has
     cosines of 1, and must not weigh more for it. If all agree but for some that send the opposite, r is 1 and -1.
