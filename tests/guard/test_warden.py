@@ -357,7 +357,8 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
         signals = [w.signal for w in record.watches]
         alone = np.arange(len(record.client_ids))
-        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
+        length = record.metrics["update_length"]
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s, length)
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)

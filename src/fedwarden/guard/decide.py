@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..aggregators.clipping import shrink
+from ..aggregators.common import shrink
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
@@ -51,6 +51,11 @@ class Decision:
         fine = ~(self.judgement.flagged | self.judgement.doubted)
         return self.wide(fine, False)
 
+    @property
+    def length(self) -> float:
+        """The median length of the updates that were let in, of clients in good standing where there are any."""
+        return typical_length(self.cohort)
+
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""
         return scatter(values, self.index, len(self.came), fill)
@@ -67,6 +72,7 @@ class Decision:
             excluded=self.excluded,
             rejected=self.rejected,
             notes=(*self.notes, *notes),
+            metrics={"update_length": self.length} if len(self.index) else {},
         )
 
 
@@ -84,7 +90,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     leaders = _leaders(guard, inside)
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted: measure(guard.watches, replace(inside, trusted=trusted)),
+        lambda trusted: measure(guard.watches, replace(inside, trusted=trusted)), typical_length(inside),
     )  # fmt: skip
     notes += judgement_notes(guard, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
@@ -117,6 +123,12 @@ def shortening(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
         return np.ones(len(lengths))
     limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
     return shrink(lengths, limit)
+
+
+def typical_length(cohort: Cohort) -> float:
+    """The median length of the updates of clients in good standing; of all where there are none."""
+    lengths = cohort.updates.lengths()
+    return float(np.median(lengths[cohort.trusted] if cohort.trusted.any() else lengths))
 
 
 def measure(watches: Sequence[Watch], cohort: Cohort) -> list[Scores | Reading]:

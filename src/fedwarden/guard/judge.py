@@ -74,7 +74,9 @@ class Guard:
     ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
     different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
     the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
-    seen would be excluded: those flagged are left out of the round. Updates longer than ``shorten`` times the median
+    seen would be excluded: those flagged are left out of the round. Once the median update is shorter than ``settle``
+    times the longest median so far, training has settled: what clients still differ in is noise, so nothing is held
+    against them for good, and only watches that are ``fleeting`` act. Updates longer than ``shorten`` times the median
     one are shortened to that.
     """
 
@@ -86,6 +88,7 @@ class Guard:
     share_copies: bool = False
     quorum: int = 1
     margin: float = -math.inf
+    settle: float = 0.0
     shorten: float | None = None
 
     def blank(self) -> Memory:
@@ -99,13 +102,14 @@ class Memory:
     """What a guard remembers between rounds: plain numbers by client id.
 
     ``tests`` counts the rounds in which each watch has judged; ``known`` are all clients that were ever seen, where
-    that matters.
+    that matters; ``longest`` is the longest median update.
     """
 
     histories: tuple[State, ...]
     tests: tuple[int, ...]
     excluded: Mapping[str, int]
     known: frozenset[str] = frozenset()
+    longest: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,19 +175,22 @@ def look(
     signals: Sequence[Reading],
     trusted: Mask,
     decides: bool,
+    settled: bool,
     before: Judgement,
 ) -> tuple[Memory, Judgement]:
     """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
 
-    A guard that does not decide, because there are too few to compare, remembers nothing of the round either.
+    A guard that does not decide, because there are too few to compare, remembers nothing of the round either; nor do
+    the watches that are not fleeting once training has ``settled``.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         state, scores = watch.history.step(past, client_ids, signal.values, trusted)
-        active = decides and round >= watch.start_round
+        counts = decides and (watch.fleeting or not settled)
+        active = counts and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
-        histories.append(state if decides else past)
+        histories.append(state if counts else past)
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
         flagged = above[leaders] & active
@@ -236,22 +243,26 @@ def judge(
     client_ids: tuple[str, ...],
     leaders: Leaders,
     measure: Callable[[Mask], Sequence[Scores | Reading]],
+    length: float = math.nan,
 ) -> tuple[Memory, Judgement]:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
     ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
-    updates there, a replay what was recorded. A copy has the measurements of its leader and no part in what is normal.
+    updates there, a replay what was recorded; ``length`` is the median one of the round, where it is known. A copy has
+    the measurements of its leader and no part in what is normal.
     Never takes half of the clients in good standing out of the reference: who is left must be a majority.
     """
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     voters = good & (leaders == np.arange(n))
     decides = int(voters.sum()) >= guard.quorum
+    settled = length < guard.settle * memory.longest
+    memory = replace(memory, longest=max(memory.longest, length) if length == length else memory.longest)
     before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
     while True:
         trusted = voters & ~before.flagged
         signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
-        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, before)
+        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, settled, before)
         found = new[1].flagged & voters
         if last is not None and 2 * found.sum() >= voters.sum():
             break

@@ -50,6 +50,7 @@ class Warden:
         quorum: int = 1,
         shorten: float | None = None,
         margin: float = -math.inf,
+        settle: float = 0.0,
     ) -> None:
         """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
         if combine not in ("any", "all", "vote"):
@@ -60,7 +61,7 @@ class Warden:
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
-            remeasure, share_copies, quorum, margin, shorten,
+            remeasure, share_copies, quorum, margin, settle, shorten,
         )  # fmt: skip
         self.aggregator: Aggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
@@ -172,6 +173,7 @@ class Warden:
             "excluded": dict(m.excluded),
             "aggregator": dict(self.carried),
             "known": sorted(m.known),
+            "longest": m.longest,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -179,7 +181,8 @@ class Warden:
         if len(state["histories"]) != len(self.watches):
             raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {len(state['histories'])}")
         known = frozenset(state.get("known", ()))
-        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known)
+        longest = float(state.get("longest", 0.0))
+        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known, longest)
         self.carried = state["aggregator"]
 
     def __repr__(self) -> str:

@@ -173,7 +173,7 @@ class Federation:
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
         record = replace(outcome.record, notes=(*outcome.record.notes, *notes))
-        return replace(record, metrics={**self._evaluate(), **self._detect(record)})
+        return replace(record, metrics={**record.metrics, **self._evaluate(), **self._detect(record)})
 
     def _sight(self, t: int, client: str, chosen: Sequence[str], models: Tensor) -> Sight:
         """What a client sees of the round; copies, so that nothing it does reaches the federation."""
