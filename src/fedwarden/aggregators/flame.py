@@ -16,7 +16,7 @@ from ..core.stats import Mask, Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates.gram import cosines
 from ..updates.updates import Updates
-from .clipping import shrink
+from .common import shrink
 
 
 def majority(distances: NDArray[np.float64]) -> Mask:
