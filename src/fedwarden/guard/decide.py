@@ -102,7 +102,8 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
         buffers, far = inside.updates.agreed(kept)
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
-    factors = shortening(inside.updates.lengths(), inside.trusted, guard.shorten)
+    ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
+    factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
     return memory, Decision(
         cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
         tuple(memory.excluded), tuple(refused), tuple(notes),

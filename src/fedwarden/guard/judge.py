@@ -75,9 +75,9 @@ class Guard:
     different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
     the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
     seen would be excluded: those flagged are left out of the round. Once the median update is shorter than ``settle``
-    times the longest median so far, training has settled: what clients still differ in is noise, so nothing is held
-    against them for good, and only watches that are ``fleeting`` act. Updates longer than ``shorten`` times the median
-    one are shortened to that.
+    times the longest median so far, training has settled: what clients still differ in is noise, so no watch acts, and
+    no update is longer than the median one. Before, updates longer than ``shorten`` times the median one are shortened
+    to that.
     """
 
     watches: tuple[Watch, ...]
@@ -90,6 +90,10 @@ class Guard:
     margin: float = -math.inf
     settle: float = 0.0
     shorten: float | None = None
+
+    def settled(self, memory: Memory, length: float) -> bool:
+        """Whether training has, in a round whose median update is so long."""
+        return length < self.settle * memory.longest
 
     def blank(self) -> Memory:
         """What a guard remembers before the first round."""
@@ -175,22 +179,20 @@ def look(
     signals: Sequence[Reading],
     trusted: Mask,
     decides: bool,
-    settled: bool,
     before: Judgement,
 ) -> tuple[Memory, Judgement]:
     """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
 
-    A guard that does not decide, because there are too few to compare, remembers nothing of the round either; nor do
-    the watches that are not fleeting once training has ``settled``.
+    A guard that does not decide, because there are too few to compare or training has settled, remembers nothing of the
+    round either.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         state, scores = watch.history.step(past, client_ids, signal.values, trusted)
-        counts = decides and (watch.fleeting or not settled)
-        active = counts and round >= watch.start_round
+        active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
-        histories.append(state if counts else past)
+        histories.append(state if decides else past)
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
         flagged = above[leaders] & active
@@ -255,14 +257,13 @@ def judge(
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     voters = good & (leaders == np.arange(n))
-    decides = int(voters.sum()) >= guard.quorum
-    settled = length < guard.settle * memory.longest
+    decides = int(voters.sum()) >= guard.quorum and not guard.settled(memory, length)
     memory = replace(memory, longest=max(memory.longest, length) if length == length else memory.longest)
     before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
     while True:
         trusted = voters & ~before.flagged
         signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
-        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, settled, before)
+        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, before)
         found = new[1].flagged & voters
         if last is not None and 2 * found.sum() >= voters.sum():
             break

@@ -36,7 +36,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
     direction. Three keep a client out of the round alone: one that lies ten times farther out than the median, or
     1.6 times as far as is allowed, or leaps from its habits. No single round excludes anybody for good, and no round
-    does once updates are a quarter as long as they were. Where the server holds a probe, evidence of moved
+    does once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved
     representations is gathered too. Updates longer than ``shorten`` times the median one are shortened to that, and
     clients that send the same have one vote.
     """
@@ -57,7 +57,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     ]  # fmt: skip
     mean = {"name": "mean", "weighted": weighted}
     return Warden(
-        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, settle=0.25, shorten=shorten
+        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, settle=0.15, shorten=shorten
     )
 
 
