@@ -79,12 +79,12 @@ def combine(
     """The same with an aggregator that is there already; ``params`` is the model that the updates start from."""
     rows = Updates.of(updates)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    cohort, ones = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts, params), np.ones(len(rows))
     survey = rows.survey(spread=False)
+    cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows.knowing(survey), counts, params)
     finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
     if finite is not None and not len(finite):
         name = describe(aggregator)["name"]
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
     kept = cohort if finite is None else cohort.select(finite.tolist())
-    result = aggregator.step(aggregator.init(), kept, ones[: len(kept)])[1]
+    result = aggregator.step(aggregator.init(), kept, np.ones(len(kept)))[1]
     return result if finite is None else widen(result, finite, len(rows))

@@ -62,8 +62,10 @@ def flame(updates: Updates, shares: Weights, noise: float, rng: np.random.Genera
     lengths = updates.lengths()
     limit = float(np.median(lengths))
     update = updates.weighted_sum(kept / kept.sum() * shrink(lengths, limit))
-    for start, stop in updates.measured if noise * limit > 0 else ():
-        update[start:stop] += torch.from_numpy(noise * limit * rng.standard_normal(stop - start)).to(update)
+    if noise * limit > 0:
+        update = update.clone()  # it may be the sum that a survey holds
+        for start, stop in updates.measured:
+            update[start:stop] += torch.from_numpy(noise * limit * rng.standard_normal(stop - start)).to(update)
     return Aggregate(update)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,11 +18,11 @@ from ..store.ledger import home
 from ..studies import attack_suite, defences
 from ..studies.pictures import drawing
 from ..studies.runner import Cell, Table, collect, results, results_file
+from ..studies.tables import Result, Results
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
 from .demo import SCENARIO
 
-Found = list[dict[str, Any]]
-Run = Callable[[Table], dict[str, Any]]
+Run = Callable[[Table], Result]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -84,7 +84,9 @@ def _only(what: str, **given: object) -> None:
             raise ConfigError(f"{spelt} goes with fedwarden bench {what}")
 
 
-def _run(name: str, wanted: Sequence[tuple[Cell, Table]], place: Path, processes: int, run: Run | None = None) -> Found:
+def _run(
+    name: str, wanted: Sequence[tuple[Cell, Table]], place: Path, processes: int, run: Run | None = None
+) -> Results:
     """Run what has no result yet, with a progress bar."""
     with progress() as bar:
         task = bar.add_task(name, total=len(wanted), status="")

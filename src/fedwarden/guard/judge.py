@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.protocols import Findings, History, Policy, Rule, Signal
-from ..core.registry import Spec, component, describe, make
+from ..core.registry import Spec, component, describe
 from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
 from ..core.types import Reading, State, WatchRecord
 from ..core.words import count, listed
@@ -23,21 +23,26 @@ Leaders = NDArray[np.int_]
 
 
 @dataclass(frozen=True)
-class Watch:
+class _WatchFields:
+    """What a watch holds."""
+
+    signal: Signal
+    history: History
+    rule: Rule
+    start_round: int
+    name: str
+    optional: bool
+    fleeting: bool
+
+
+@dataclass(frozen=True, init=False)
+class Watch(_WatchFields):
     """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
 
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
     warden is equipped with one that has what it needs. Who a ``fleeting`` watch flags is left out of the round and
     no longer, whatever the policy does with those whom the others flag.
     """
-
-    signal: Signal
-    history: History = field(default_factory=lambda: make("history", "raw"))
-    rule: Rule = field(default_factory=lambda: make("rule", "gesd"))
-    start_round: int = 2
-    name: str = ""
-    optional: bool = False
-    fleeting: bool = False
 
     def __init__(
         self,
@@ -49,10 +54,16 @@ class Watch:
         optional: bool = False,
         fleeting: bool = False,
     ) -> None:
-        parts = {"signal": signal, "history": history, "rule": rule}
-        made = {kind: component(kind, part) for kind, part in parts.items()}
-        name = name or describe(made["signal"])["name"]
-        self.__dict__.update(made, start_round=start_round, name=name, optional=optional, fleeting=fleeting)
+        measure = component("signal", signal)
+        super().__init__(
+            measure,
+            component("history", history),
+            component("rule", rule),
+            start_round,
+            name or describe(measure)["name"],
+            optional,
+            fleeting,
+        )
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,7 @@ class Warden:
             notes.append(f"the aggregator could not combine {int(kept.sum())} updates ({error}); the model is kept")
             return nothing
         agreed = decision.buffers
+        made = replace(made, update=made.update.clone()) if len(agreed) else made  # others may hold it too
         for a, b in updates.buffers if len(agreed) else ():
             made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
         return carried, made

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 
 from ..core.config import parse
+from ..core.registry import Spec
 from ..sim.branches import Branch, Measures, ObserverSettings, rehearse
 from ..sim.change_audit import FRESH as FRESH
 from ..sim.change_audit import STILL as STILL
@@ -32,7 +33,7 @@ class Setting:
     """A data set, its model, the rounds, the round of the change, and the samples of each of n clients."""
 
     dataset: str
-    model: Any
+    model: Spec
     rounds: int
     start: int
     sizes: Mapping[int, int]
@@ -40,7 +41,7 @@ class Setting:
     severities: tuple[float, ...] = SEVERITIES
     probe: int = 128
 
-    def scenario(self, n: int, m: int, seed: int, device: str = "cpu", rounds: int | None = None) -> dict[str, Any]:
+    def scenario(self, n: int, m: int, seed: int, device: str = "cpu", rounds: int | None = None) -> Table:
         """The federation without any change; m clients may change."""
         size = self.sizes[n]
         return {
@@ -57,6 +58,20 @@ class Setting:
             },
             "guard": {"preset": "none"},
         }  # fmt: skip
+
+
+class Kept(TypedDict):
+    """What is kept of one branch: its readings by source, metric and layer, and the accuracy by round."""
+
+    readings: dict[str, list[list[float]]]
+    accuracy: dict[str, float]
+
+
+class Played(TypedDict):
+    """What is kept of one cell: the rounds before the change, and each branch."""
+
+    before: Kept
+    branches: dict[str, Kept]
 
 
 PAPER = {1: 6700, 2: 6700, 3: 4400, 5: 2600, 10: 1300}
@@ -84,7 +99,9 @@ def ratio(even: float) -> str:
     return f"{round(100 * even)}-{round(100 * (1 - even))}"
 
 
-def branches(start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True) -> dict[str, Any]:
+def branches(
+    start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True
+) -> dict[str, list[Table]]:
     """No change, an unshifted fresh swap, and for each severity the shift by fresh samples and by as few as it takes.
 
     The null of the latter is an unshifted swap of as many samples. All swaps draw the classes of either kind as the
@@ -94,10 +111,10 @@ def branches(start: int, clients: Sequence[int], severities: Sequence[float], pa
     ['no change', 'fresh swap', 'fresh 70-30', 'partial 70-30', 'partial swap 70-30']
     """
 
-    def change(name: str, **options: Any) -> list[dict[str, Any]]:
+    def change(name: str, **options: object) -> list[Table]:
         return [{"name": name, "clients": list(clients), "start": start, **options}]
 
-    found: dict[str, Any] = {STILL: [], FRESH: change("label_shift", even=0.5)}
+    found: dict[str, list[Table]] = {STILL: [], FRESH: change("label_shift", even=0.5)}
     for even in severities:
         found[f"fresh {ratio(even)}"] = change("label_shift", even=even)
         if partial:
@@ -158,7 +175,7 @@ def scalability(seeds: Sequence[int], device: str, setting: Setting) -> list[tup
     return federated(seeds, device, setting, FEDERATIONS, severities=(0.7, 0.9))
 
 
-def run(job: Table, measures: Measures | None = None) -> dict[str, Any]:
+def run(job: Table, measures: Measures | None = None) -> Played:
     """Play one cell and return its readings as plain numbers."""
     torch.set_num_threads(1)
     changes = {name: [parse(AttackConfig, a) for a in attacks] for name, attacks in job["branches"].items()}
@@ -166,7 +183,7 @@ def run(job: Table, measures: Measures | None = None) -> dict[str, Any]:
     return {"before": _plain(before), "branches": {name: _plain(branch) for name, branch in found.items()}}
 
 
-def _plain(branch: Branch) -> dict[str, Any]:
+def _plain(branch: Branch) -> Kept:
     readings: dict[str, list[list[float]]] = {}
     for seen in branch.seen.values():
         for o in seen:
