@@ -7,18 +7,31 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import RoundRecord
 from fedwarden.sim.data.partition import dirichlet_split
-from fedwarden.sim.data.sources import load_dataset
+from fedwarden.sim.data.sources import digits
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies import runner
 from fedwarden.studies.long_runs import (
-    Case, by_split, cases, cells, choose, costs, differences, excluded_by, exclusions, headline, left_out, page,
-    study_name, tally,
-)  # fmt: skip
+    Case,
+    by_split,
+    cases,
+    cells,
+    choose,
+    costs,
+    differences,
+    excluded_by,
+    exclusions,
+    headline,
+    left_out,
+    page,
+    study_name,
+    tally,
+)
 from fedwarden.studies.tables import share
 
 
@@ -28,7 +41,7 @@ def rows(table):
 
 
 def test_the_cases():
-    """Everybody in every round: 4 numbers of clients, 3 partitions, one of them impossible on digits; and three more."""
+    """Everybody in every round: 4 by 3 cases, one of them impossible on digits; and three more."""
     alike, unlike, very = ([(n, a, 1.0) for n in (5, 10, 20, 40)] for a in (None, 0.5, 0.1))
     partly = {(100, None, 0.1), (40, None, 0.3), (40, 0.5, 0.3)}
     every = {*alike, *unlike, *very, *partly}
@@ -40,7 +53,7 @@ def test_the_cases():
 
 def test_why_a_case_is_left_out_and_no_other():
     """On digits 40 clients of Dirichlet(0.1) cannot all hold 10 samples; 20 can, and so can 40 of Dirichlet(0.5)."""
-    labels = load_dataset("digits").y_train.numpy()
+    labels = digits().y_train.numpy()
     for n, alpha in ((20, 0.1), (40, 0.5)):
         assert min(map(len, dirichlet_split(labels, n, alpha, 10, np.random.default_rng(0)))) >= 10
     with pytest.raises(ConfigError, match="no Dirichlet"):
@@ -171,8 +184,7 @@ def test_an_interval_of_none_and_of_all():
 
 def test_the_table_of_exclusions_by_hand():
     """The limits of 1 of 3: P(at least 1) = 0.025 where (1 - p)^3 = 0.975, P(at most 1) where 3p^2 - 2p^3 = 0.975."""
-    low, high = 100 * (1 - 0.975 ** (1 / 3)), 90.57
-    assert 3 * 0.9057**2 - 2 * 0.9057**3 == pytest.approx(0.975, abs=1e-4)
+    low, high = 100 * (1 - 0.975 ** (1 / 3)), 100 * brentq(lambda p: 3 * p**2 - 2 * p**3 - 0.975, 0, 1)
     text = exclusions(RESULTS, cases(), 200)
     assert text.splitlines()[0].endswith("| runs | excluded by round 30 | excluded by round 200 |")
     assert rows(text) == [
