@@ -187,6 +187,22 @@ def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_o
     assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
 
 
+@pytest.mark.parametrize("aggregator", ["mean", "centered_clipping", "flanders", {"name": "krum", "f": 2}])
+def test_what_is_foreseen_comes_true_and_is_not_remembered(aggregator, cohort_of):
+    wardens = [Warden([watch()], policy="quarantine", aggregator=aggregator) for _ in range(2)]
+    for t in (1, 2, 3, 4):
+        cohort = cohort_of(with_outliers(seed=t), round=t)
+        for other in (with_outliers(seed=t, outliers=(1, 2)), honest(12, seed=9 + t)):
+            wardens[0].foresee(cohort_of(other, round=t))
+        decision, foreseen = wardens[0].foresee(cohort)
+        stepped = [warden.step(cohort) for warden in wardens]
+        assert decision.unsuspected.tolist() == (~stepped[0].record.flagged).tolist()
+        for outcome in (foreseen, *stepped):
+            assert torch.equal(outcome.update, stepped[1].update)
+            same(outcome.record, stepped[1].record)
+    assert len(wardens[0].recent) == 4
+
+
 def test_a_state_of_another_configuration_is_refused():
     with pytest.raises(ConfigError, match="this warden has 2 watches; the state has 1"):
         Warden([watch(), watch(name="other")]).load_state_dict(Warden([watch()]).state_dict())
