@@ -279,7 +279,7 @@ def page(results: Results, known: Sequence[Case], data: str, rounds: int, comman
 ```
 
 - Data, model and training are those of `fedwarden bench defences --data {data}`, for {count(rounds, "round")}.
-  The server holds no samples.
+  The clients hold all training samples, and the server none.
 - *Excluded by round t* counts the runs in which at least one client was excluded for good in rounds 1 to t, in percent
   with the 95 % interval over runs (Clopper and Pearson).
 - *Left out* is the share of replies that were not in the model of their round, of clients that were not excluded then.
