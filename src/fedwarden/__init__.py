@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .signals.ensemble import Ensemble
     from .signals.length import UpdateNorm
     from .signals.loss import ProbeLoss
+    from .signals.opposition import Opposition
     from .signals.relative import RelativeDistance
     from .store.record import RunRecord
     from .updates.updates import Updates
@@ -66,10 +67,10 @@ __all__ = [
     "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
     "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian", "History",
     "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing",
-    "NormClipping", "Observe", "Offset", "Outcome", "Policy", "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading",
-    "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal",
-    "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates", "Verdict", "Warden", "Watch", "WatchRecord",
-    "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
+    "NormClipping", "Observe", "Offset", "Opposition", "Outcome", "Policy", "ProbeLoss", "Quarantine", "RandEigen",
+    "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server",
+    "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates", "Verdict", "Warden", "Watch",
+    "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
@@ -121,6 +122,7 @@ _HOMES = {
     "signals.ensemble": ("Ensemble",),
     "signals.length": ("UpdateNorm",),
     "signals.loss": ("ProbeLoss",),
+    "signals.opposition": ("Opposition",),
     "signals.relative": ("RelativeDistance",),
     "store.record": ("RunRecord",),
 }  # fmt: skip
