@@ -50,6 +50,20 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(x.mean()), float(half)
 
 
+def share(hits: int, runs: int) -> str:
+    """How many of some runs, their share in percent and its 95 % interval (Clopper and Pearson, 1934); - for no run.
+
+    Of none of 20 the interval ends at 1 - 0.025^(1/20).
+
+    >>> share(0, 20), share(5, 20), share(0, 0)
+    ('0: 0.0 % (0.0 to 16.8)', '5: 25.0 % (8.7 to 49.1)', '-')
+    """
+    if not runs:
+        return "-"
+    low, high = stats.binomtest(hits, runs).proportion_ci(0.95, "exact")
+    return f"{hits}: {100 * hits / runs:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
 def confidence(values: Sequence[float]) -> str:
     """Mean and the half width of its 95 % interval, in points of 100; of one value, that value alone.
 
