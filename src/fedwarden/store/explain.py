@@ -12,7 +12,7 @@ PLAIN = 3.0  # robust deviations within which a signal is not worth a word
 
 def explain(record: RoundRecord) -> dict[str, str]:
     """For every flagged client: the watches that carry the verdict with the score and the limit it exceeded, how far
-    out the signal of this round is, and what is not unusual.
+    out the signal of this round is, and what is not unusual, of the signals that tell clients apart at all.
 
     >>> moved, apart = np.array([0.1, 0.2, 0.1, 0.2, 2.0]), np.array([1.0, 1.1, 0.9, 1.0, 1.1])
     >>> flags, none = np.arange(5) == 4, np.zeros(5, bool)
@@ -26,7 +26,8 @@ def explain(record: RoundRecord) -> dict[str, str]:
     found = {}
     for i in np.flatnonzero(record.flagged):
         carrying = [w for w in record.watches if w.flagged[i]]
-        usual = [w.name for w in record.watches if not w.flagged[i] and abs(_height(w.signal, int(i))) < PLAIN]
+        spoke = [w for w in record.watches if not w.flagged[i] and np.nanmax(w.signal) > np.nanmin(w.signal)]
+        usual = [w.name for w in spoke if abs(_height(w.signal, int(i))) < PLAIN]
         words = "; ".join(_words(w, int(i)) for w in carrying) or "flagged by an earlier look at the same round"
         found[record.client_ids[i]] = words + (f"; not unusual: {', '.join(usual)}" if usual else "")
     return found
