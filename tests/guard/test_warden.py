@@ -357,7 +357,7 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
         signals = [w.signal for w in record.watches]
         alone = np.arange(len(record.client_ids))
-        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, kept, s=signals: s)
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)
@@ -474,7 +474,7 @@ def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
     assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
     assert len(warden.memory.histories) == 2
     recorded = [np.zeros(6), PROBE.double().numpy()]
-    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
+    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted, kept: recorded)
     assert judged.flagged.tolist() == [False] * 5 + [True]
 
 
@@ -486,7 +486,7 @@ def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watc
     record = live.step(cohort_of(honest(6))).record
     memory, judged = judge(
         replayed.guard, replayed.memory, 1, record.client_ids, np.arange(6),
-        lambda trusted: [w.signal for w in record.watches],
+        lambda trusted, kept: [w.signal for w in record.watches],
     )  # fmt: skip
     assert judged.flagged.tolist() == record.flagged.tolist()
     assert tuple(memory.excluded) == record.excluded == ("f",)

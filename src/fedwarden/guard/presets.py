@@ -53,6 +53,10 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
             {"name": "divergence", "relative": True}, distance, gathered, start_round=1, name="representations",
             optional=True,
         ),
+        Watch(
+            {"name": "harm", "shorten": shorten}, "capital", {"name": "ville", "alpha": alpha}, start_round=1,
+            name="harm", optional=True,
+        ),
     ]  # fmt: skip
     mean = {"name": "mean", "weighted": weighted}
     return Warden(watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, shorten=shorten)
