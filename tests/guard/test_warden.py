@@ -545,3 +545,55 @@ def test_statistics_that_nobody_measures_cannot_poison_the_model(buffers, aggreg
         assert any("client f" in note and "whose median counts" in note for note in outcome.record.notes)
     elif aggregator == "mean":
         assert float(made.max()) < 0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A signal that remembers who was in the reference each time it was asked."""
+
+    values: tuple[float, ...]
+    asked: list[list[bool]] = field(default_factory=list, compare=False)
+
+    def __call__(self, cohort):
+        self.asked.append(cohort.trusted.tolist())
+        return np.array(self.values[: len(cohort)])
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Adds up what it is given, times the number of clients it is told of."""
+
+    once: bool = False
+
+    def init(self):
+        return {}
+
+    def step(self, state, client_ids, values, trusted=None):
+        n = int(trusted.sum())
+        now = {c: state.get(c, 0.0) + n * v for c, v in zip(client_ids, values.tolist(), strict=True)}
+        return {**state, **now}, np.array([now[c] for c in client_ids])
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_watch_that_looks_once_is_measured_once_among_all_in_good_standing(cohort_of, once):
+    """Another watch flags d, so that the round is measured again: once for each look, or once and for all."""
+    seen = Counted((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    watches = [watch(), Watch(seen, Sum(once), {"name": "offset", "limit": 1e9}, name="sum")]
+    warden = Warden(watches, "quarantine", remeasure=True)
+    outcome = warden.step(cohort_of(with_outliers(6)))
+    assert flagged(outcome) == ["d"]
+    everybody, without = [True] * 6, [True] * 3 + [False] + [True] * 2
+    assert seen.asked == [everybody] if once else [everybody, without]
+    assert outcome.record.watches[1].scores.tolist() == [(6 if once else 5) * v for v in seen.values]
+    assert warden.memory.histories[1]["a"] == (6.0 if once else 5.0)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_a_watch_that_looks_once_has_counted_is_not_taken_back(cohort_of, once):
+    """With a margin that nobody can meet, d is spared: of other watches nothing of the round is held against it."""
+    watches = [watch(), Watch(Counted((1.0,) * 6), Sum(once), {"name": "offset", "limit": 1e9}, name="sum")]
+    warden = Warden(watches, "quarantine", margin=99)
+    outcome = warden.step(cohort_of(with_outliers(6)))
+    assert (flagged(outcome), outcome.record.excluded, outcome.weights[3]) == (["d"], (), 0.0)
+    assert warden.memory.histories[1].get("d") == (6.0 if once else None)
+    assert warden.memory.histories[1]["a"] == 6.0

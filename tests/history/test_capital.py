@@ -59,7 +59,7 @@ def test_who_is_away_keeps_its_capital_and_goes_on_from_there():
     history, ids = Capital(), ("a", "b")
     state = history.init()
     for _ in range(5):
-        state, scores = history.step(state, ids, np.array([0.15, -0.1]))
+        state, _ = history.step(state, ids, np.array([0.15, -0.1]))
     left, _ = history.step(state, ("b",), np.array([-0.1]))
     assert left["a"] == state["a"]
     again, after = history.step(json.loads(json.dumps(left)), ids, np.array([0.15, -0.1]))

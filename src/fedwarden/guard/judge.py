@@ -175,8 +175,8 @@ def look(
 ) -> tuple[Memory, Judgement]:
     """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
 
-    ``trusted`` are those of the ``voters`` whom no earlier look has flagged. A guard that does not decide, because there
-    are too few to compare, remembers nothing of the round either.
+    ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because there are too
+    few to compare, remembers nothing of the round either.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
@@ -243,9 +243,10 @@ def judge(
 ) -> tuple[Memory, Judgement]:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
-    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or the one that is kept from
-    the first look: the live guard reads the updates there, a replay what was recorded. A copy has the measurements of
-    its leader and no part in what is normal. Never takes half of the clients in good standing out of the reference: who is left must be a majority.
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the first
+    look: the live guard reads the updates there, a replay what was recorded. A copy has the measurements of its leader
+    and no part in what is normal. Never takes half of the clients in good standing out of the reference: who is left
+    must be a majority.
     """
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)

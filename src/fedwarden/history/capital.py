@@ -1,14 +1,15 @@
 """Evidence of harm as the capital of a bet on it: whoever does no harm is seldom held to have done any, in any run.
 
-The guarantee. Let z_t be a client's harm in round t times the number of clients, clipped to +-clip. While its expectation
-given the past never exceeds ``effect``, in the rounds that count, the capital that bets on more is a non-negative
-supermartingale. By Ville's inequality it ever reaches c with probability at most 1/c, however long the run is, however the
-rounds depend on each other and on the other clients, and whatever the distribution. Shares of the level add up to one over
-all clients that ever come. So the chance that anybody at all who does no harm is ever flagged by :class:`~fedwarden.Ville`
-at level alpha is at most alpha.
+The guarantee. Let z_t be a client's harm in round t times the number of clients, clipped to +-clip. As long as its
+expectation given the past does not exceed ``effect``, the capital that bets on more is a non-negative supermartingale.
+By Ville's inequality it ever reaches c with probability at most 1/c: however long the run is, however the rounds depend
+on each other and on other clients, and whatever the distribution. The clients' shares of the level add up to one at
+most, those of clients that come later included. So the chance that ``ville`` at level alpha ever flags anybody who does
+no more harm than that is at most alpha, in a whole run.
 
-What it does not say: an honest client whose data are unlike the server's samples may do harm on these; and what others send
-moves the model that the harm is measured at.
+What it does not say. Harm is that on the server's samples: an honest client whose data are unlike them may do some. And
+it is measured at the mean of all, which the others move as well. A round in which the guard decides nothing counts for
+nobody.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import numpy as np
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import State
-
 
 TINY = float(np.finfo(np.float64).tiny)
 

@@ -24,14 +24,10 @@ def ville_threshold(alpha: float) -> float:
     return -math.log(alpha)
 
 
-@register(
-    "rule",
-    "ville",
-    exempt={
-        law: "the threshold is a level of evidence, and the same whoever else is judged"
-        for law in ("equal-scores", "translation", "scaling", "outlier")
-    },
-)
+SAME = "the threshold is a level of evidence, the same whoever else is judged"
+
+
+@register("rule", "ville", exempt=dict.fromkeys(("equal-scores", "translation", "scaling", "outlier"), SAME))
 @dataclass(frozen=True)
 class Ville:
     """Flag evidence, the log of a capital, that reaches the log of 1 / ``alpha``: for the history ``capital``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ class Steps(Updates):
 
     Nothing of size n x d is made: a row is formed when it is read.
 
+    >>> import numpy as np
     >>> rows = Updates.of(np.array([[1.0, 2.0], [3.0, 4.0]]))
     >>> Steps(rows, torch.tensor([10.0, 20.0]), np.array([1.0, 0.0]), np.array([-1.0, 2.0])).sent(0)[0].tolist()
     [9.0, 18.0]
