@@ -52,12 +52,15 @@ def loss_of(server, layout, params):
     return float(F.cross_entropy(model(server.probe), server.labels))
 
 
-def by_hand(server, cohort, rows, layout, within):
-    """The loss of the weighted mean of some, less that without each; for the others, with it less without."""
+def by_hand(server, cohort, rows, layout, within, against):
+    """The loss of the weighted mean of some, less that without each; for those who are not in it, with it less without.
+
+    Against nothing the weights stay as they were, against the others they add up to 1.
+    """
 
     def loss(members):
-        share = torch.tensor(COUNTS[members] / COUNTS[members].sum()).float()
-        mean = share @ rows[members] if members else torch.zeros(layout.d)
+        total = COUNTS[members if against == "others" else within].sum()
+        mean = torch.tensor(COUNTS[members] / total).float() @ rows[members] if members else torch.zeros(layout.d)
         for (_, start, stop), parameter in zip(layout.ranges(), layout.is_parameter, strict=True):
             if not parameter:  # what is not trained is the median of all in the mean
                 mean[start:stop] = torch.tensor(np.median(rows[within, start:stop].numpy(), axis=0))
@@ -69,13 +72,14 @@ def by_hand(server, cohort, rows, layout, within):
     ]
 
 
+@pytest.mark.parametrize("against", ["nothing", "others"])
 @pytest.mark.parametrize("make_model", [mlp, normed])
 @pytest.mark.parametrize("within", [[0, 1, 2, 3, 4], [0, 2, 4], [1]])
-def test_harm_is_the_loss_with_a_client_less_that_without_it(make_model, within):
+def test_harm_is_the_loss_with_a_client_less_that_without_it(make_model, within, against):
     trusted = [i in within for i in range(5)]
     server, cohort, rows, layout = federation(make_model, trusted=trusted)
-    got = Harm(shorten=None).equip(server)(cohort)
-    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, within), atol=2e-5)
+    got = Harm(shorten=None, against=against).equip(server)(cohort)
+    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, within, against), atol=2e-5)
 
 
 def test_long_updates_count_as_the_guard_counts_them():
@@ -85,7 +89,7 @@ def test_long_updates_count_as_the_guard_counts_them():
     lengths = rows.norm(dim=1)
     rows *= (1.5 * lengths.sort().values[2] / lengths).clamp(max=1.0)[:, None]
     got = Harm(shorten=1.5).equip(server)(cohort)
-    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, [0, 1, 2, 3, 4]), atol=2e-5)
+    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, [0, 1, 2, 3, 4], "nothing"), atol=2e-5)
 
 
 def test_the_probe_may_be_a_part_of_the_samples():
@@ -126,6 +130,19 @@ def test_the_factors_give_the_mean_of_the_others(shares):
         np.testing.assert_allclose((1 + a[i]) * (w @ x) + b[i] * x[i], want, atol=1e-12)
 
 
+def test_against_the_others_harm_adds_up_to_nothing_and_against_nothing_all_may_help():
+    """Small steps down the gradient of the loss on the probe, of different lengths: everybody helps."""
+    server, cohort, *_ = federation(mlp)
+    F.cross_entropy(server.model(server.probe), server.labels).backward()
+    gradient = torch.cat([p.grad.reshape(-1) for p in server.model.parameters()])
+    rows = -0.01 * torch.arange(1.0, 6.0)[:, None] * gradient
+    cohort = replace(cohort, updates=fw.Updates.of(rows), num_examples=np.ones(5))
+    nothing, others = (Harm(shorten=None, against=a).equip(server)(cohort) for a in ("nothing", "others"))
+    assert (nothing < 0).all()
+    assert (others > 0).sum() == 2
+    assert abs(others.sum()) < 0.05 * np.abs(others).sum()
+
+
 def test_infinite_losses_cancel():
     assert harms(np.array([np.inf, np.nan, 2.0]), np.array([True, True])).tolist() == [0.0, 1e6 - 2.0]
 
@@ -141,3 +158,5 @@ def test_what_it_needs():
         Harm().equip(server)(replace(cohort, params=None))
     with pytest.raises(ConfigError, match="needs at least 1 sample"):
         make("signal", "harm", probe=0)
+    with pytest.raises(ConfigError, match="against is 'nothing' or 'others'; got 'all'"):
+        make("signal", "harm", against="all")

@@ -243,10 +243,10 @@ def judge(
 ) -> tuple[Memory, Judgement]:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
-    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the first
-    look: the live guard reads the updates there, a replay what was recorded. A copy has the measurements of its leader
-    and no part in what is normal. Never takes half of the clients in good standing out of the reference: who is left
-    must be a majority.
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the
+    first look: the live guard reads the updates there, a replay what was recorded. A copy has the measurements of its
+    leader and no part in what is normal. Never takes half of the clients in good standing out of the reference: who is
+    left must be a majority.
     """
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
