@@ -12,7 +12,7 @@ import pytest
 
 NUMBERS = "import numpy, torch, scipy.special, scipy.spatial.distance"
 FLOWER = "import flwr.app, flwr.clientapp, flwr.serverapp.strategy, flwr.superlink.grid, safetensors.torch"
-SIMULATOR = {"sim", "attacks", "experiments", "conformance", "cli", "dashboard", "report", "figures"}
+SIMULATOR = {"sim", "attacks", "papers", "studies", "conformance", "cli", "dashboard", "report", "figures"}
 HEAVY = {"sklearn", "pandas", "pyarrow", "joblib", "plotly", "dash", "matplotlib", "optuna", "numba"}
 COMMANDS = {"pydantic", "typer", "rich"}
 CODE = """
@@ -83,7 +83,7 @@ def test_commands_that_read_a_run_load_no_torch(command, own):
 
 
 def test_reading_a_ledger_takes_numpy():
-    statement = "from fedwarden.store import ledger, record, digest, export"
+    statement = "from fedwarden.store import ledger, record, overview, export"
     assert beyond(statement, "import numpy") == set()
     assert rooms(statement) == {"core", "store"}
     assert not packages(statement) & COMMANDS

@@ -17,8 +17,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from fedwarden.experiments.study import markdown as table
-from fedwarden.experiments.study import read_csv
+from fedwarden.studies.tables import markdown as table
+from fedwarden.studies.tables import read_csv
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}

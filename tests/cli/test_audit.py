@@ -9,9 +9,10 @@ import pytest
 
 from fedwarden.audit.verdict import Leakage
 from fedwarden.cli.audit import words
-from fedwarden.experiments.audit import branches
-from fedwarden.experiments.study import read_csv, results_file
+from fedwarden.papers.shifts import branches
 from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, Answer, Source, load_plan
+from fedwarden.studies.runner import results_file
+from fedwarden.studies.tables import read_csv
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
 SURE, UNSURE = Leakage(0.98, 0.93, 1.0, 1e-4, 1.0), Leakage(0.6, 0.4, 0.8, 0.3, 0.1)

@@ -9,9 +9,9 @@ import pytest
 
 from fedwarden.cli import bench
 from fedwarden.core.errors import MissingExtra
-from fedwarden.experiments import defences, study
-from fedwarden.experiments.adversary import NO_ATTACK
-from fedwarden.experiments.study import results, results_file
+from fedwarden.studies import defences, runner
+from fedwarden.studies.attack_suite import NO_ATTACK
+from fedwarden.studies.runner import results, results_file
 
 ASKED = ("bench", "defences", "--seeds", 1, "--rounds", 2, "--processes", 1)
 TWO = ("--attack", "sign flip", "--defence", "auto", "--defence", "FedAvg")
@@ -32,7 +32,7 @@ def keep(folder, rounds=2):
 
 def test_a_grid_that_is_done_is_not_run_again(call_json, workspace, monkeypatch):
     """Real runs, in a thread: the slow test below has processes."""
-    monkeypatch.setattr(study, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     told = call_json(*ASKED, "--attack", "none", "--defence", "FedAvg")
     assert (told["runs"], told["pictures"]) == (2, [])  # two degrees of heterogeneity
     path = results_file(workspace, "defences-digits-2")
@@ -130,7 +130,7 @@ CASES = ("--case", "copycat", "--case", "on-off 5-5, 1 attacker", "--case", "sca
 
 def test_attacks_on_a_configuration_of_ones_own(call, call_json, tiny, workspace, tmp_path, monkeypatch):
     """Real runs, in a thread; a second call runs nothing, another configuration runs all."""
-    monkeypatch.setattr(study, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     told = call_json("bench", "attacks", tiny, *SMALL, *CASES)
     assert told["runs"] == 4  # no attack, two cases, and the honest clients alone
     assert told["held"] + told["did_not_hold"] == 3

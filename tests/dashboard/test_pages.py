@@ -17,9 +17,9 @@ from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
 from fedwarden.dashboard.state import Workspace
-from fedwarden.experiments import audit as settings
-from fedwarden.experiments.study import results_file
+from fedwarden.papers import shifts
 from fedwarden.store.series import Series
+from fedwarden.studies.runner import results_file
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
@@ -221,7 +221,7 @@ def leaks(even, seed):
         value = {"weights/cosine/": 1 + 0.1 * rng.random(), "outputs/mean_logits/": 1.0}
         return {"readings": {k: [[11, v, 1.0, 9.0 * shift + rng.random(), 0.1, 0.0]] for k, v in value.items()}}
 
-    names = {settings.STILL: 0, settings.FRESH: 0, f"fresh {even}": 1}
+    names = {shifts.STILL: 0, shifts.FRESH: 0, f"fresh {even}": 1}
     cell = {"n": 2, "m": 1, "seed": seed}
     return {"cell": cell, "result": {"branches": {name: branch(shift) for name, shift in names.items()}}}
 
@@ -236,8 +236,8 @@ def test_a_study_is_shown_as_far_as_it_has_come(tmp_path):
     case = studies.cases(workspace, "sensitivity-digits")
     assert case == ["1 of 2 changes to 80-20"]
     found = studies.judged(workspace, "sensitivity-digits", workspace.study_stamp("sensitivity-digits"), case[0])
-    assert found["outputs, mean logits"][settings.FRESH].auroc == 1.0
-    assert found["weights, cosine"][settings.FRESH].auroc < 1.0
+    assert found["outputs, mean logits"][shifts.FRESH].auroc == 1.0
+    assert found["weights, cosine"][shifts.FRESH].auroc < 1.0
 
 
 def test_numbers_that_are_missing():

@@ -11,7 +11,7 @@ from torch import nn
 
 import fedwarden as fw
 from fedwarden.models.layout import Layout
-from fedwarden.models.sequential import TOGETHER, Chain
+from fedwarden.models.sequential import TOGETHER, PlainMLP
 
 N = TOGETHER + 5  # two groups
 
@@ -88,7 +88,7 @@ def test_every_model_gives_what_its_modules_give(name):
                 part.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))
         outputs.append(twin(x).sum().detach())
         inputs.append([z.detach() for z in seen])
-    chain = Chain.of(model, x)
+    mlp = PlainMLP.of(model, x)
     pieces, steps = ([list(row.split(list(layout.sizes))) for row in rows] for rows in (models, models - params))
     held = {
         "models": fw.Updates.of(models, params, layout.measured),
@@ -101,7 +101,7 @@ def test_every_model_gives_what_its_modules_give(name):
         "mixed": fw.Updates.of(models.flip(0), params).mixed(np.eye(N)[::-1].copy()),
     }
     for form, updates in held.items():
-        groups = list(chain.each(cohort(updates, params), x, lambda z: z.clone()))
+        groups = list(mlp.each(cohort(updates, params), x, lambda z: z.clone()))
         sums, *layers = (torch.cat(column) for column in zip(*groups, strict=True))
         assert torch.allclose(sums, torch.stack(outputs), atol=1e-4), form
         for k, layer in enumerate(layers):
@@ -113,14 +113,14 @@ def test_every_model_gives_what_its_modules_give(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_anything_else_is_no_chain(name):
     build, shape = OTHERS[name]
-    assert Chain.of(build(), torch.randn(4, *shape)) is None
+    assert PlainMLP.of(build(), torch.randn(4, *shape)) is None
 
 
 def test_a_model_that_somebody_listens_to_says_so():
     model = plain()
-    chain = Chain.of(model, torch.randn(4, 2, 3))
-    assert chain.unheard
+    mlp = PlainMLP.of(model, torch.randn(4, 2, 3))
+    assert mlp.unheard
     handle = model[1].register_forward_hook(lambda *_: None)
-    assert not chain.unheard
+    assert not mlp.unheard
     handle.remove()
-    assert chain.unheard
+    assert mlp.unheard

@@ -18,8 +18,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from fedwarden.core.types import Observation, Rejection
 from fedwarden.report.html import page
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.store.digest import reasons
 from fedwarden.store.ledger import Ledger, Run
+from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
 from fedwarden.store.series import Series
 

@@ -10,8 +10,8 @@ import pytest
 from fedwarden.core.types import Observation
 from fedwarden.report.summary import tell
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.store.digest import reasons
 from fedwarden.store.ledger import Run
+from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
 from fedwarden.store.series import Series
 

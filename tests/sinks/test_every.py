@@ -12,8 +12,8 @@ import pytest
 
 from fedwarden.conformance import check
 from fedwarden.core.registry import make, names
+from fedwarden.sinks.data_points import data_points
 from fedwarden.sinks.feed import Feed
-from fedwarden.sinks.points import points
 
 from .conftest import HOSTILE, round_of
 from .readers import OtlpServer
@@ -60,7 +60,7 @@ def test_a_sink_opens_takes_rounds_closes_and_opens_again(name, local, ledger, r
     first = sink(ledger.run(run))
     assert first.last == (0 if name in MEMORY else 2)
     for record in ledger.records(run, after=first.last):
-        first.write(record, points(record))
+        first.write(record, data_points(record))
         assert first.last == record.round
     first.close("running")
     again = sink(ledger.run(run))

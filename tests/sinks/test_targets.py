@@ -7,8 +7,8 @@ from urllib.error import URLError
 import pytest
 
 from fedwarden.core.registry import make
+from fedwarden.sinks.data_points import data_points
 from fedwarden.sinks.feed import Feed, SinkError
-from fedwarden.sinks.points import points
 
 from . import readers
 from .conftest import HOSTILE, round_of
@@ -18,7 +18,7 @@ from .test_every import free_port
 def expected(ledger, run):
     found = {}
     for record in ledger.records(run):
-        for point in points(record):
+        for point in data_points(record):
             found.setdefault(point.tag, {})[record.round] = pytest.approx(point.value, rel=1e-6)
     return found
 
@@ -59,8 +59,8 @@ def test_two_senders_at_once_do_not_double_what_mlflow_has(ledger, run, database
     sink = make("sink", "mlflow", uri=database)
     one, other = sink(ledger.run(run)), sink(ledger.run(run))
     for record in ledger.records(run):
-        one.write(record, points(record))
-        other.write(record, points(record))
+        one.write(record, data_points(record))
+        other.write(record, data_points(record))
     assert readers.mlflow(database)[0] == expected(ledger, run)
 
 
@@ -88,7 +88,7 @@ def test_a_collector_gets_the_newest_round_as_gauges(ledger, run):
     assert third[by_labels("fedwarden.client.excluded", client="c")] == 1.0
     assert third[by_labels("fedwarden.metric", metric="accuracy")] == pytest.approx(0.8)
     assert third[by_labels("fedwarden.round.number")] == 3.0
-    assert len(third) == len(points(ledger.record(run, 3))) + 1
+    assert len(third) == len(data_points(ledger.record(run, 3))) + 1
     assert fourth[by_labels("fedwarden.watch.threshold", watch="near")] == 40.5
     assert by_labels("fedwarden.client.weight", client="b") not in fourth
 
@@ -108,7 +108,7 @@ def test_prometheus_fetches_the_newest_round_while_the_run_lasts(ledger, run):
     found = readers.samples(url)
     assert found[by_labels("fedwarden_watch_score", watch="far", client="b")] == 31.0
     assert found[by_labels("fedwarden_round_excluded")] == 1.0
-    assert len(found) == len(points(ledger.record(run, 3))) + 1
+    assert len(found) == len(data_points(ledger.record(run, 3))) + 1
     ledger.append(run, round_of(4, HOSTILE))
     feed.send(ledger, run)
     found = readers.samples(url)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedwarden.core.types import Observation
-from fedwarden.store.digest import reasons
 from fedwarden.store.export import columns, write_csv, write_json, write_parquet
 from fedwarden.store.ledger import Run
+from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
 from fedwarden.store.series import Series
 

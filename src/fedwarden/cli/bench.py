@@ -11,13 +11,13 @@ import typer
 
 from ..core.config import override, read_toml
 from ..core.errors import ConfigError, nearest
-from ..experiments import adversary, defences
-from ..experiments.pictures import drawing
-from ..experiments.study import Cell, Table, collect, results, results_file
 from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
+from ..studies import attack_suite, defences
+from ..studies.pictures import drawing
+from ..studies.runner import Cell, Table, collect, results, results_file
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
 from .demo import SCENARIO
 
@@ -105,30 +105,30 @@ def _attacks(
 ) -> None:
     own = {**override(read_toml(file or SCENARIO), settings), "attacks": []}
     scenario = load_scenario(own)
-    cases = adversary.choose(adversary.suite(scenario.data.clients, scenario.rounds), asked)
+    cases = attack_suite.choose(attack_suite.suite(scenario.data.clients, scenario.rounds), asked)
     Federation(scenario)  # what is wrong with it is said now, before anything is run
-    name, numbers = adversary.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
-    found = _run(name, adversary.cells(cases, own, scenario.rounds, numbers), place, processes, adversary.play)
-    told = adversary.outcomes(cases, found, numbers)
+    name, numbers = attack_suite.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
+    found = _run(name, attack_suite.cells(cases, own, scenario.rounds, numbers), place, processes, attack_suite.play)
+    told = attack_suite.outcomes(cases, found, numbers)
     target = folder or place / "bench" / name
     target.mkdir(parents=True, exist_ok=True)
     path = target / "attacks.md"
-    path.write_text(adversary.page(told, scenario, seeds) + "\n", encoding="utf-8")
-    broken, held, left = adversary.ranked(told)
+    path.write_text(attack_suite.page(told, scenario, seeds) + "\n", encoding="utf-8")
+    broken, held, left = attack_suite.ranked(told)
     if as_json:
         counts = {"held": len(held), "did_not_hold": len(broken), "not_run": len(left)}
-        listed = [adversary.as_json(outcome) for outcome in (*broken, *held, *left)]
+        listed = [attack_suite.as_json(outcome) for outcome in (*broken, *held, *left)]
         return emit({**counts, "runs": len(found), "seeds": list(numbers), "page": str(path), "cases": listed})
-    out.print(adversary.headline(told, seeds), style="bold", soft_wrap=True)
+    out.print(attack_suite.headline(told, seeds), style="bold", soft_wrap=True)
     for title, group in (("Did not hold", broken), ("Held", held), ("Not run", left)):
         if group:
-            shown = table(*_two_lines(adversary.HEADER), title=f"\n{title}", left=(0, len(adversary.HEADER) - 1))
+            shown = table(*_two_lines(attack_suite.HEADER), title=f"\n{title}", left=(0, len(attack_suite.HEADER) - 1))
             for outcome in group:
-                shown.add_row(*map(safe, adversary.row(outcome)))
+                shown.add_row(*map(safe, attack_suite.row(outcome)))
             out.print(shown)
     out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
     if worst := next((o.case for o in broken if o.case.attacks), None):
-        words = [w for s in (*settings, adversary.setting(worst.attacks)) for w in ("--set", s)]
+        words = [w for s in (*settings, attack_suite.setting(worst.attacks)) for w in ("--set", s)]
         hint(f"fedwarden run {shlex.join([str(file or SCENARIO), *words])}  # the worst, round by round", folder=place)
     return None
 

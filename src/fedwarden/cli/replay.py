@@ -10,7 +10,7 @@ from ..guard.config import guard_table, spell_guard
 from ..sim.recorded import truth_of
 from ..sim.scenario import ASKED, load_modules
 from ..sim.whatif import Change, compare, decide_again
-from ..store.digest import distinct_notes, note_kind
+from ..store.overview import distinct_notes, note_kind
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, out, reader, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

@@ -10,20 +10,28 @@ from typing import Annotated, Any
 import typer
 
 from ..core.errors import ConfigError, nearest
-from ..experiments import choices, watch
-from ..experiments.audit import SETTINGS
-from ..experiments.audits import AUDITS
-from ..experiments.guard import STUDIES
-from ..experiments.pictures import drawing
-from ..experiments.study import Sheet, collect, results, results_file, write_csv
+from ..papers import divergence, divergence_choices, pid_made
+from ..papers.shift_audits import AUDITS
+from ..papers.shifts import SETTINGS
 from ..sim.training import limits
 from ..store.ledger import home
+from ..studies import detection
+from ..studies.pictures import drawing
+from ..studies.runner import collect, results, results_file
+from ..studies.tables import Sheet, write_csv
 from .common import out, progress
 
-WATCHES: Mapping[str, tuple[Callable[..., Any], tuple[Callable[..., str], ...]]] = {
-    "watch": (watch.cells, (watch.detection_table, watch.thirds_table, watch.calm_table)),
-    "watch-choices": (choices.choices, (choices.choices_table,)),
-    "watch-weights": (choices.weights, (choices.weights_table,)),
+Study = tuple[Callable[..., Any], tuple[Callable[..., str], ...]]
+"""What makes the cells, and the tables of their results."""
+
+STUDIES: Mapping[str, Study] = {
+    "published": (pid_made.published, (pid_made.published_table,)),
+    "detection": (detection.detection, (detection.detection_summary, detection.detection_table)),
+}
+WATCHES: Mapping[str, Study] = {
+    "watch": (divergence.cells, (divergence.detection_table, divergence.thirds_table, divergence.calm_table)),
+    "watch-choices": (divergence_choices.choices, (divergence_choices.choices_table,)),
+    "watch-weights": (divergence_choices.weights, (divergence_choices.weights_table,)),
 }
 NAMES = (*STUDIES, *WATCHES, *AUDITS)
 
@@ -42,7 +50,7 @@ def command(
         str | None,
         typer.Option(
             help=f"Of an audit: {', '.join(SETTINGS)}; default: mnist, and digits for the mitigations. "
-            f"Of the watch: {', '.join(watch.SETTINGS)}.",
+            f"Of the watch: {', '.join(divergence.SETTINGS)}.",
             show_default=False,
         ),
     ] = None,
@@ -74,13 +82,13 @@ def command(
         run, draw = audit.run, picture and partial(_audit_picture, picture, study, name)
     elif study in WATCHES:
         cells_of, tables = WATCHES[study]
-        cells, kept, run, draw = cells_of(range(seeds), device), study, watch.run, None
+        cells, kept, run, draw = cells_of(range(seeds), device), study, divergence.run, None
         if study == "watch":
             name = data or "fashion_mnist"
-            if name not in watch.SETTINGS:
-                raise ConfigError(f"there is no setting {name!r} of the watch; {nearest(name, watch.SETTINGS)}")
+            if name not in divergence.SETTINGS:
+                raise ConfigError(f"there is no setting {name!r} of the watch; {nearest(name, divergence.SETTINGS)}")
             kept = study if data is None else f"{study}-{name}"
-            cells, draw = cells_of(range(seeds), device, name), partial(watch.draw, name=kept)
+            cells, draw = cells_of(range(seeds), device, name), partial(divergence.draw, name=kept)
         elif data is not None:
             raise ConfigError(f"--data is for audits and the watch; the study {study!r} is on Fashion-MNIST")
     elif study in STUDIES:

@@ -22,8 +22,8 @@ from ..core.types import RoundRecord
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
-from ..store.digest import note_kind
 from ..store.ledger import Run
+from ..store.overview import note_kind
 from . import Interrupted, told
 from .common import AsJson, Home, Imports, Settings, emit, err, hint, out, percent, progress, reader, safe, short
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ..store.digest import brief
+from ..store.overview import brief
 from .common import AsJson, Home, emit, hint, out, percent, reader, safe, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

@@ -13,9 +13,9 @@ from ..core.types import RoundRecord
 from ..core.words import rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
-from ..store.digest import ClientDigest, digest, distinct_notes, note_kind
 from ..store.explain import explain
 from ..store.ledger import Run
+from ..store.overview import ClientDigest, digest, distinct_notes, note_kind
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
 from .common import AsJson, Home, Imports, RunNumber, emit, hint, number, out, reader, safe, table

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from ..core.types import Rejection, RoundRecord, WatchRecord
+from ..sinks.data_points import data_points
 from ..sinks.feed import Channel, Sink
-from ..sinks.points import points
 from ..store.ledger import Run
 from .component import Component
 from .law import CannotTell, laws, line, require
@@ -65,7 +65,7 @@ def subject(component: Component) -> Examined:
 
 def write(channel: Channel, one: RoundRecord) -> None:
     """Send a round."""
-    channel.write(one, points(one))
+    channel.write(one, data_points(one))
 
 
 def begins_in_the_run(it: Examined) -> None:

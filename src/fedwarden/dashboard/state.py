@@ -14,10 +14,10 @@ from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.types import Observation, RoundRecord
-from ..experiments.study import results, results_file
-from ..store.digest import brief
 from ..store.ledger import Ledger, LedgerError, Run
+from ..store.overview import brief
 from ..store.series import Series
+from ..studies.runner import results, results_file
 
 T = TypeVar("T")
 

@@ -24,15 +24,15 @@ TOGETHER = 16  # models at a time: what one layer gives of them stays in the cac
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
-    """The steps of a model: reshaping first, then linear layers and rectifiers."""
+class PlainMLP:
+    """The steps of a multilayer perceptron: reshaping first, then linear layers and rectifiers."""
 
     parts: tuple[nn.Module, ...]
     steps: tuple[nn.Module, ...]
     layout: Layout
 
     @classmethod
-    def of(cls, model: nn.Module, samples: Tensor) -> Chain | None:
+    def of(cls, model: nn.Module, samples: Tensor) -> PlainMLP | None:
         """None where the model is anything else, or takes samples of more than one axis."""
         steps = [step for step in _steps(model) if type(step) not in NOTHING]
         first = sum(1 for _ in takewhile(_flattens, steps))

@@ -21,7 +21,7 @@ from ..core.words import rounds_of
 from ..figures import audit, guard
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
-from ..store.digest import digest, distinct_notes, note_kind
+from ..store.overview import digest, distinct_notes, note_kind
 from ..store.record import RunRecord
 from .summary import day, tell
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.types import Observation
 from ..core.words import count, listed, rounds_of
 from ..sim.recorded import truth_of
-from ..store.digest import distinct_notes, note_kind
+from ..store.overview import distinct_notes, note_kind
 from ..store.record import RunRecord
 
 NAMED = 5  # reasons and warnings that are told one by one

@@ -20,7 +20,7 @@ from ..models.activations import Layer, Listener, find_layers
 from ..models.affinity import Method, affinity, squares
 from ..models.batched import LookGraph, at_home, at_once, each_model, evaluating
 from ..models.layout import Layout
-from ..models.sequential import Chain
+from ..models.sequential import PlainMLP
 
 Kind = Literal["absolute", "relative", "cosine"]
 
@@ -113,22 +113,22 @@ def client_deltas(
     layers: Sequence[Layer],
     kind: Kind = "absolute",
     look_graph: LookGraph | None = None,
-    chain: Chain | None = None,
+    mlp: PlainMLP | None = None,
 ) -> NDArray[np.float64]:
     """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers.
 
-    A look_graph, kept from round to round, spares a GPU the launches; a chain of the model spares a CPU the modules.
+    A look_graph, kept from round to round, spares a GPU the launches; a plain MLP spares a CPU the modules.
     """
     samples, sizes = at_home(probe, model), [layer.size for layer in layers if layer.axis is not None]
     look_graph = look_graph if samples.is_cuda else None
-    chain = chain if chain and chain.unheard and not samples.is_cuda else None
+    mlp = mlp if mlp and mlp.unheard and not samples.is_cuda else None
     samples = look_graph.samples(samples) if look_graph else samples
     entries = len(samples) * sum(sizes)
-    stack = 1 if look_graph or chain else at_once(model, entries)
-    method = Method.best(samples.device, entries, "stacked" if chain else "under vmap" if stack > 1 else "alone")
+    stack = 1 if look_graph or mlp else at_once(model, entries)
+    method = Method.best(samples.device, entries, "stacked" if mlp else "under vmap" if stack > 1 else "alone")
     looks = (
-        chain.each(cohort, samples, method.hold)
-        if chain
+        mlp.each(cohort, samples, method.hold)
+        if mlp
         else _looks(cohort, model, samples, layers, method.hold, stack, look_graph)
     )
     finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -209,16 +209,16 @@ class Divergence:
 
         def make() -> NDArray[np.float64]:
             model, samples = self._held(cohort.params)
-            layers, chain = self._found
-            return client_deltas(cohort, model, samples, layers, self.affinity, self._look_graph, chain)
+            layers, mlp = self._found
+            return client_deltas(cohort, model, samples, layers, self.affinity, self._look_graph, mlp)
 
         return cohort.updates.once((client_deltas, self.server, cohort.params, self.probe, self.affinity), make)
 
     @cached_property
-    def _found(self) -> tuple[tuple[Layer, ...], Chain | None]:
-        """The layers of the server's model, and its chain if it is one."""
+    def _found(self) -> tuple[tuple[Layer, ...], PlainMLP | None]:
+        """The layers of the server's model, and that model as a plain MLP if it is one."""
         model, samples = self._held()
-        return find_layers(model, samples), Chain.of(model, samples)
+        return find_layers(model, samples), PlainMLP.of(model, samples)
 
     @cached_property
     def _look_graph(self) -> LookGraph:

@@ -17,8 +17,8 @@ from ..core.config import Component, Part, Strict, as_table, override, parse, re
 from ..core.errors import ConfigError
 from ..core.seeds import numpy_rng
 from ..guard.config import GuardConfig
+from ..sinks.data_points import MOST, Clients
 from ..sinks.feed import Feed
-from ..sinks.points import MOST, Clients
 from .schedule import strength
 
 ASKED = "which --import asks for"

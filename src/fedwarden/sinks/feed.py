@@ -10,7 +10,7 @@ from ..core.errors import ConfigError, FedwardenError
 from ..core.registry import component, describe
 from ..core.types import RoundRecord
 from ..store.ledger import Ledger, Run
-from .points import MOST, Clients, Point, chosen, points
+from .data_points import MOST, Clients, DataPoint, chosen, data_points
 
 TRIES = 3  # failures in a row after which a run leaves a sink alone
 
@@ -21,7 +21,7 @@ class Channel(Protocol):
     @property
     def last(self) -> int: ...
 
-    def write(self, record: RoundRecord, points: Sequence[Point], /) -> None:
+    def write(self, record: RoundRecord, points: Sequence[DataPoint], /) -> None:
         """Send one round; it has arrived when this returns, and is raised about where it has not."""
         ...
 
@@ -66,7 +66,7 @@ class Feed:
             for record in ledger.records(run, after=channel.last):
                 if before is None or record.round < before:
                     doing = f"take round {record.round}"
-                    channel.write(record, points(record, self.clients, self.most))
+                    channel.write(record, data_points(record, self.clients, self.most))
                     self._look(record)
                     sent += 1
         except Exception as error:

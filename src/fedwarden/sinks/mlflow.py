@@ -13,7 +13,7 @@ from ..core.errors import require
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..store.ledger import Run
-from .points import Point, refusals, title
+from .data_points import DataPoint, refusals, title
 
 # nothing calls home or prints, and a server that is away holds up a run for seconds, not minutes
 QUIET = {
@@ -23,7 +23,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 IDENTITY = "fedwarden.run"
-MARK = Point("round", "clients", 0.0).tag  # comes last in every round
+MARK = DataPoint("round", "clients", 0.0).tag  # comes last in every round
 STATES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -63,7 +63,7 @@ class Experiment:
             self.id = client.create_run(place, start_time=self.began, run_name=name, tags=tags).info.run_id
         self.last = max((m.step for m in client.get_metric_history(self.id, MARK)), default=0)
 
-    def write(self, record: RoundRecord, points: Sequence[Point]) -> None:
+    def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
         # MLflow ignores a metric that it has with the same time, so the time must not depend on when it is sent
         at = self.began + record.round
         metrics = [self.entities.Metric(point.tag, point.value, at, record.round) for point in points]

@@ -13,7 +13,7 @@ from ..core.errors import require
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..store.ledger import Run
-from .points import Point, title
+from .data_points import DataPoint, title
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 
@@ -48,7 +48,7 @@ class Collector:
         scope = import_module("opentelemetry.sdk.util.instrumentation").InstrumentationScope("fedwarden")
         self.about = (resource, scope)
 
-    def write(self, record: RoundRecord, points: Sequence[Point]) -> None:
+    def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
         resource, scope = self.about
         scoped = self.data.ScopeMetrics(scope, self._gauges(record, points), "")
         whole = self.data.MetricsData([self.data.ResourceMetrics(resource, [scoped], "")])
@@ -59,10 +59,10 @@ class Collector:
     def close(self, state: str) -> None:
         self.exporter.shutdown()
 
-    def _gauges(self, record: RoundRecord, points: Sequence[Point]) -> list[Any]:
+    def _gauges(self, record: RoundRecord, points: Sequence[DataPoint]) -> list[Any]:
         now = time.time_ns()
         families: dict[str, list[Any]] = {}
-        for point in (*points, Point("round", "number", float(record.round))):
+        for point in (*points, DataPoint("round", "number", float(record.round))):
             labels = {"run": self.run, **point.labels}
             one = self.data.NumberDataPoint(labels, start_time_unix_nano=0, time_unix_nano=now, value=point.value)
             families.setdefault(f"fedwarden.{point.family}", []).append(one)

@@ -12,7 +12,7 @@ from ..core.errors import require
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..store.ledger import Run
-from .points import Point, title
+from .data_points import DataPoint, title
 
 
 @register("sink", "prometheus")
@@ -37,13 +37,13 @@ class Endpoint:
     def __init__(self, options: Prometheus, run: Run) -> None:
         self.library: Any = import_module("prometheus_client")
         self.run, self.last, self.linger = title(run), max(0, run.rounds - 1), options.linger
-        self.points: Sequence[Point] = ()
+        self.points: Sequence[DataPoint] = ()
         registry = self.library.CollectorRegistry()
         registry.register(self)
         self.server, self.thread = self.library.start_http_server(options.port, options.host, registry)
 
-    def write(self, record: RoundRecord, points: Sequence[Point]) -> None:
-        self.points = (*points, Point("round", "number", float(record.round)))
+    def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
+        self.points = (*points, DataPoint("round", "number", float(record.round)))
         self.last = record.round
 
     def close(self, state: str) -> None:

@@ -14,7 +14,7 @@ from ..core.errors import require
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..store.ledger import Run
-from .points import Point, refusals, title
+from .data_points import DataPoint, refusals, title
 
 
 @register("sink", "tensorboard")
@@ -40,7 +40,7 @@ class EventFiles:
         self.event: Any = import_module("tensorboard.compat.proto.event_pb2").Event
         self.writer: Any = None
 
-    def write(self, record: RoundRecord, points: Sequence[Point]) -> None:
+    def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
         new = self.kit.Summary.Value
         values = [new(tag=point.tag, simple_value=point.value) for point in points]
         if lines := refusals(record).splitlines():

@@ -13,8 +13,8 @@ import numpy as np
 from ..core.errors import require
 from ..core.html import facts
 from ..core.types import Observation
-from .digest import reasons
 from .ledger import Ledger, Run
+from .overview import reasons
 from .series import Series, columns
 
 

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
 from .connection import DOCTOR, ERRORS, copy, log_of, made_by, strangers
-from .digest import reasons
 from .ledger import Ledger, LedgerError
+from .overview import reasons
 from .parse import Run, read_run
 from .record import RunRecord
 from .schema import ROUND_TABLES, SCHEMA, STATEMENTS

@@ -13,7 +13,7 @@ from ...figures import guard as figures
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
 from ...report.summary import NAMED, tell
-from ...store.digest import reasons
+from ...store.overview import reasons
 from ...store.record import RunRecord
 from ...store.series import Series
 from ..layout import address, aria, card, empty, field, graph, heading, move, number, page, state, table

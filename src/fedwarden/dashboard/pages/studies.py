@@ -9,11 +9,11 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
-from ...experiments.audit import FRESH, SETTINGS, STILL, ratio
-from ...experiments.audits import AUDITS
-from ...experiments.leakage import name, severities, sources, verdicts
-from ...experiments.mitigation import measured
 from ...figures import audit as figures
+from ...papers.shift_audits import AUDITS
+from ...papers.shift_mitigations import measured
+from ...papers.shift_tables import name, severities, sources, verdicts
+from ...papers.shifts import FRESH, SETTINGS, STILL, ratio
 from ..layout import address, empty, field, graph, heading, move, page
 from ..routes import Page, query, search
 from ..state import Workspace

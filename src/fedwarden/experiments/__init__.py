@@ -1,1 +1,0 @@
-"""Runs the studies behind the tables and figures of the documentation, one file a study."""

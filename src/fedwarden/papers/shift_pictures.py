@@ -1,0 +1,177 @@
+"""Pictures of the studies of shifts: a panel per source, the shift beside its nulls.
+
+A source that sees the shift keeps it apart from the swap; of one that sees new samples only, the two lines are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from ..audit.verdict import BY_CLASS, auroc
+from ..studies.pictures import Panels, curves
+from .shift_tables import Results, by_size, name, scores, severities, sources
+from .shifts import FRESH, STILL, ratio
+
+INTERNAL = ("weights", "gradients", "representations")
+SHOWN = (
+    *(f"{source}/{metric}/" for source in INTERNAL for metric in ("cosine", "procrustes", "cmd")),
+    "evaluation/loss/",
+    *(f"outputs/{metric}/" for metric in BY_CLASS),
+)
+SWAP, FEWER = "partial swap", "shift by as few samples as it takes"
+SHIFT = "shift by fresh samples"
+CHANCE = "chance"
+WHOLE = "all"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn of a study's results; call it with them, a file and a title."""
+
+    panels: Callable[[Results], Panels]
+    x: str
+    y: str
+    columns: int = 3
+    log: bool = True  # panels of values that differ by orders, each with an axis of its own
+
+    def __call__(self, results: Results, path: Path, title: str) -> Path:
+        loud = (SHIFT, shift_to(severities(results)[-1]))
+        title = f"{title}: {extent(results)}"
+        curves(path, self.panels(results), title, self.x, self.y, loud, not self.log, self.columns, self.log)
+        return path
+
+
+def extent(results: Results) -> str:
+    """How many clients and seeds there are results of.
+
+    >>> extent([{"cell": {"n": n, "seed": seed}} for n in (2, 10) for seed in range(5)])
+    '2, 10 clients, 5 seeds'
+    """
+    sizes = sorted({r["cell"]["n"] for r in results})
+    who = "one model" if sizes == [1] else f"{', '.join(map(str, sizes))} clients"
+    return f"{who}, {len({r['cell']['seed'] for r in results})} seeds"
+
+
+def shift_to(even: float) -> str:
+    return f"shift to {ratio(even)}"
+
+
+def changes(results: Results) -> dict[str, str]:
+    """The branches in which all samples are new, and the one without a change, by what they are called in a legend."""
+    return {STILL: STILL, FRESH: FRESH} | {shift_to(e): f"fresh {ratio(e)}" for e in severities(results)}
+
+
+def values(results: Results, branch: str, key: str) -> dict[int, list[float]]:
+    """What a source read in each round, before the change and after it, once per seed; of a cosine 1 minus it."""
+    found: dict[int, list[float]] = {}
+    cosine = key.split("/")[1] == "cosine"
+    for r in results:
+        for part in (r["result"]["before"], r["result"]["branches"][branch]):
+            for t, value, *_ in part["readings"].get(key, ()):
+                found.setdefault(int(t), []).append(1 - value if cosine else value)
+    return found
+
+
+def over_rounds(results: Results) -> Panels:
+    """The values of each source."""
+    drawn = changes(results)
+    return {
+        name(key).replace("cosine", "1 - cosine"): {label: values(results, b, key) for label, b in drawn.items()}
+        for key in _shown(results)
+    }
+
+
+def over_layers(results: Results) -> Panels:
+    """The departures of each source in the whole model and in each layer."""
+    known = sources(results, layers=True)
+    panels = {}
+    for whole in (key for key in _shown(results) if key.startswith(INTERNAL)):
+        layers = {key.removeprefix(whole) or WHOLE: key for key in known if key.startswith(whole)}
+        panels[name(whole)] = {
+            label: {layer: list(scores(results, branch, key)) for layer, key in layers.items()}
+            for label, branch in changes(results).items()
+        }
+    return panels
+
+
+def over_severities(results: Results) -> Panels:
+    """The departures of each source for every ratio, by either kind of exchange, each beside its null."""
+    tried = [ratio(e) for e in severities(results)]
+    drawn = {
+        STILL: dict.fromkeys(tried, STILL),
+        FRESH: dict.fromkeys(tried, FRESH),
+        SHIFT: {e: f"fresh {e}" for e in tried},
+        SWAP: {e: f"partial swap {e}" for e in tried},
+        FEWER: {e: f"partial {e}" for e in tried},
+    }
+    return {
+        _unit(key): {
+            label: {e: list(scores(results, branch, key)) for e, branch in branches.items()}
+            for label, branches in drawn.items()
+        }
+        for key in _shown(results)
+    }
+
+
+def over_clients(results: Results) -> Panels:
+    """The departures of each source for every number of clients."""
+    parts = by_size(results)
+    return {
+        _unit(key): {
+            label: {f"{m} of {n}": list(scores(part, branch, key)) for (n, m), part in parts.items()}
+            for label, branch in changes(results).items()
+        }
+        for key in _shown(results)
+    }
+
+
+def certainty(results: Results) -> Panels:
+    """AUROC for every ratio: a row per kind of source, a panel per kind of swap, a line per metric."""
+    tried = [ratio(e) for e in severities(results)]
+    panels: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for source, keys in groupby(sources(results), key=lambda key: key.split("/")[0]):
+        mine = list(keys)
+        for kind, null in (("fresh", FRESH), ("partial", SWAP)):
+            lines = {CHANCE: {e: [0.5] for e in tried}}
+            for key in mine:
+                lines[key.split("/")[1].replace("_", " ")] = {e: [_told(results, key, kind, e)] for e in tried}
+            panels[f"{source}, against a {null}"] = lines
+    return panels
+
+
+def over_sizes(results: Results) -> Panels:
+    """AUROC of each source against a fresh swap for every ratio: a line per number of clients."""
+    tried = [ratio(e) for e in severities(results)]
+    lines = {f"{m} of {n} clients": part for (n, m), part in by_size(results).items()}
+    return {
+        name(key): {CHANCE: {e: [0.5] for e in tried}}
+        | {label: {e: [_told(part, key, "fresh", e)] for e in tried} for label, part in lines.items()}
+        for key in _shown(results)
+    }
+
+
+def _told(results: Results, key: str, kind: str, even: str) -> float:
+    null = FRESH if kind == "fresh" else f"{SWAP} {even}"
+    return auroc(scores(results, f"{kind} {even}", key), scores(results, null, key))
+
+
+def _shown(results: Results) -> list[str]:
+    known = sources(results)
+    return [key for key in SHOWN if key in known]
+
+
+def _unit(key: str) -> str:
+    """A source and, where its departure is not relative, in what it is counted."""
+    return name(key) + (" (past deviations)" if key.split("/")[1] in BY_CLASS else "")
+
+
+DEPARTURE = "relative departure"
+ROUNDS = Picture(over_rounds, "round", "value")
+LAYERS = Picture(over_layers, "layer", DEPARTURE)
+SEVERITIES = Picture(over_severities, "even to odd classes after the change", DEPARTURE)
+CLIENTS = Picture(over_clients, "clients that change, of all", DEPARTURE)
+SIZES = Picture(over_sizes, "even to odd classes after the change", "AUROC", log=False)
+CERTAINTY = Picture(certainty, "even to odd classes after the change", "AUROC", columns=2, log=False)

@@ -1,0 +1,175 @@
+"""What a curious participant can infer: shifts of the label ratio beside their nulls, in the settings of the paper.
+
+Brunner and Montuoro, arXiv 2409.13875. A cell is one federation of one seed: its rounds before the change are played
+once, then each change and each null continues from there, so that within a seed nothing else differs. Not stated there
+and chosen here: batches of 32, two local epochs throughout, 128 samples of the observer's own as its probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..core.config import parse
+from ..sim.branches import Branch, Measures, ObserverSettings, rehearse
+from ..sim.change_audit import FRESH as FRESH
+from ..sim.change_audit import STILL as STILL
+from ..sim.scenario import AttackConfig, load_scenario
+from ..studies.runner import Cell, Table
+
+SEVERITIES = (0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
+FEDERATIONS = ((2, 1), (3, 1), (5, 1), (10, 3))  # clients, and how many of them change
+RESERVE = 2.3  # samples in store for each one that may be exchanged: enough of the rarer kind
+OUTSIDER = "outsider"
+TESTS = 2000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A data set, its model, the rounds, the round of the change, and the samples of each of n clients."""
+
+    dataset: str
+    model: Any
+    rounds: int
+    start: int
+    sizes: Mapping[int, int]
+    lr: float = 1e-4
+    severities: tuple[float, ...] = SEVERITIES
+    probe: int = 128
+
+    def scenario(self, n: int, m: int, seed: int, device: str = "cpu", rounds: int | None = None) -> dict[str, Any]:
+        """The federation without any change; m clients may change."""
+        size = self.sizes[n]
+        return {
+            "seed": seed,
+            "rounds": rounds or self.start,
+            "data": {
+                "dataset": self.dataset, "clients": n, "reserve": round(RESERVE * m * size),
+                "partition": {"name": "parity", "size": size},
+            },
+            "model": self.model,
+            "train": {
+                "optimizer": "adam", "lr": self.lr, "epochs": 2, "batch_size": 32, "workers": 1, "group": 1,
+                "device": device,
+            },
+            "guard": {"preset": "none"},
+        }  # fmt: skip
+
+
+PAPER = {1: 6700, 2: 6700, 3: 4400, 5: 2600, 10: 1300}
+SETTINGS: Mapping[str, Setting] = {
+    "mnist": Setting("mnist", "audit_cnn", 20, 11, PAPER),
+    "fashion_mnist": Setting("fashion_mnist", "audit_cnn", 40, 21, PAPER),
+    "census": Setting("adult", "census_mlp", 100, 51, {1: 3900, 2: 3900, 3: 2600, 5: 1500, 10: 800}),
+    "mnist-mlp": Setting("mnist", {"name": "mlp", "hidden": [128]}, 20, 11, PAPER),
+    "fashion-mlp": Setting("fashion_mnist", {"name": "mlp", "hidden": [128]}, 40, 21, PAPER),
+    "mnist-small": Setting(
+        "mnist", "audit_cnn", 20, 11, {n: d // 13 for n, d in PAPER.items()}, 5e-4, (0.7, 0.9, 1.0), probe=64
+    ),
+    "digits": Setting(
+        "digits", {"name": "mlp", "hidden": [64]}, 20, 11, {1: 300, 2: 300, 3: 200, 5: 150, 10: 70}, 2e-3
+    ),
+}  # fmt: skip
+
+
+def ratio(even: float) -> str:
+    """A share of even classes in words.
+
+    >>> ratio(0.55)
+    '55-45'
+    """
+    return f"{round(100 * even)}-{round(100 * (1 - even))}"
+
+
+def branches(start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True) -> dict[str, Any]:
+    """No change, an unshifted fresh swap, and for each severity the shift by fresh samples and by as few as it takes.
+
+    The null of the latter is an unshifted swap of as many samples. All swaps draw the classes of either kind as the
+    reserve has them, so that a shift and its null differ by the ratio of even to odd alone.
+
+    >>> [name for name in branches(11, [1], [0.7])]
+    ['no change', 'fresh swap', 'fresh 70-30', 'partial 70-30', 'partial swap 70-30']
+    """
+
+    def change(name: str, **options: Any) -> list[dict[str, Any]]:
+        return [{"name": name, "clients": list(clients), "start": start, **options}]
+
+    found: dict[str, Any] = {STILL: [], FRESH: change("label_shift", even=0.5)}
+    for even in severities:
+        found[f"fresh {ratio(even)}"] = change("label_shift", even=even)
+        if partial:
+            found[f"partial {ratio(even)}"] = change("label_shift", even=even, exchange=0.0)
+            found[f"partial swap {ratio(even)}"] = change("label_shift", even=0.5, exchange=even - 0.5)
+    return found
+
+
+def centralised(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
+    """One model trained in one place and watched from outside, to the last round; 80-20."""
+    observing = ObserverSettings((OUTSIDER,), setting.probe)
+    return [
+        (
+            {"n": 1, "m": 1, "seed": seed},
+            {
+                "scenario": setting.scenario(1, 1, seed, device, setting.rounds),
+                "start": setting.start,
+                "branches": branches(setting.start, [0], [0.8]),
+                "observing": observing,
+            },
+        )
+        for seed in seeds
+    ]
+
+
+def federated(
+    seeds: Sequence[int],
+    device: str,
+    setting: Setting,
+    federations: Sequence[tuple[int, int]] = FEDERATIONS[:1],
+    severities: Sequence[float] | None = None,
+    per_layer: bool = False,
+) -> list[tuple[Cell, Table]]:
+    """Client 0 watches while the last m of n clients change; only the round of the change is looked at."""
+    cells: list[tuple[Cell, Table]] = []
+    for n, m in federations:
+        for seed in seeds:
+            job = {
+                "scenario": setting.scenario(n, m, seed, device),
+                "start": setting.start,
+                "branches": branches(setting.start, range(n - m, n), severities or setting.severities),
+                "observing": ObserverSettings(("0",), setting.probe, per_layer=per_layer),
+            }
+            cells.append(({"n": n, "m": m, "seed": seed}, job))
+    return cells
+
+
+def layers(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
+    return federated(seeds, device, setting, severities=(0.8,), per_layer=True)
+
+
+def many(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
+    """Every severity in the larger federations, the largest first."""
+    return federated(seeds, device, setting, FEDERATIONS[:1:-1])
+
+
+def scalability(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
+    return federated(seeds, device, setting, FEDERATIONS, severities=(0.7, 0.9))
+
+
+def run(job: Table, measures: Measures | None = None) -> dict[str, Any]:
+    """Play one cell and return its readings as plain numbers."""
+    torch.set_num_threads(1)
+    changes = {name: [parse(AttackConfig, a) for a in attacks] for name, attacks in job["branches"].items()}
+    before, found = rehearse(load_scenario(job["scenario"]), job["start"], changes, job["observing"], measures, TESTS)
+    return {"before": _plain(before), "branches": {name: _plain(branch) for name, branch in found.items()}}
+
+
+def _plain(branch: Branch) -> dict[str, Any]:
+    readings: dict[str, list[list[float]]] = {}
+    for seen in branch.seen.values():
+        for o in seen:
+            row = [o.round, *(float(f"{x:.9g}") for x in (o.value, o.expected, o.score, o.p)), float(o.alarm)]
+            readings.setdefault(f"{o.source}/{o.metric}/{o.layer}", []).append(row)
+    return {"readings": readings, "accuracy": {str(t): round(a, 4) for t, a in branch.accuracy.items()}}

@@ -1,0 +1,1 @@
+"""Runs many scenarios and compares them: the runner, the grid of defences, the suite of attacks."""

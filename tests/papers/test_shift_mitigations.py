@@ -1,0 +1,83 @@
+"""Measures against being read: what each does to an update, and tables of what was planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedwarden.papers.shift_mitigations import MEASURES, NORM, SHIFT, advice, cells, draw, measures, table
+from fedwarden.papers.shifts import SETTINGS
+from fedwarden.sim.scenario import load_scenario
+
+UPDATE = torch.full((400,), 0.5)
+
+
+def planted(seeds=8):
+    """Smoothing hides the shift for two points of accuracy; a gradual change hides nothing for nothing."""
+    rng = np.random.default_rng(0)
+    found = []
+    for kind, value, hides, accuracy in (
+        ("none", 0.0, False, 0.9),
+        ("smoothing", 0.9, True, 0.88),
+        ("gradual change", 3, False, 0.9),
+    ):
+        for seed in range(seeds):
+            result = {}
+            for branch in ("no change", "fresh swap", SHIFT):
+                moved = 0.0 if hides or branch != SHIFT else 9.0
+                keys = {"outputs/mean_logits/": moved, "weights/procrustes/": 0.0}
+                departures = {key: size + rng.normal(0, 0.1) for key, size in keys.items()}
+                result[branch] = {"departure": departures, "accuracy": accuracy}
+            found.append({"cell": {"kind": kind, "value": value, "seed": seed}, "result": result})
+    return found
+
+
+def test_the_client_clips_and_adds_noise_of_its_own():
+    sender = measures("noise at the client", 0.1, 2, seed=3).senders["1"]
+    sent = sender(5, UPDATE)
+    assert torch.equal(sent, sender(5, UPDATE))
+    assert not torch.equal(sent, sender(6, UPDATE))
+    clipped = UPDATE * NORM / UPDATE.norm()
+    assert float((sent - clipped).std()) == pytest.approx(0.1 * NORM, rel=0.15)  # a standard error of 3.5 %
+
+
+def test_the_server_needs_less_noise_the_more_clients_there_are():
+    for n in (2, 10):
+        sent = measures("noise at the server", 0.3, n, seed=0).publisher(1, torch.zeros(4000))
+        assert float(sent.std()) == pytest.approx(0.3 * NORM / n, rel=0.05)
+
+
+def test_smoothing_remembers():
+    sender = measures("smoothing", 0.75, 2, seed=0).senders["1"]
+    assert sender(1, torch.zeros(2)).tolist() == [0.0, 0.0]
+    assert sender(2, torch.full((2,), 4.0)).tolist() == [1.0, 1.0]
+
+
+def test_other_measures_rewrite_nothing():
+    for kind in ("none", "gradual change", "more clients"):
+        assert not measures(kind, 5, 5, seed=0).senders
+
+
+def test_cells_hold_every_measure_in_the_scenario_it_needs():
+    found = cells([0], "cpu", SETTINGS["digits"])
+    assert len(found) == sum(len(values) for values in MEASURES.values())
+    for cell, job in found:
+        scenario = load_scenario(job["scenario"])
+        assert scenario.data.clients == (cell["value"] if cell["kind"] == "more clients" else 2)
+        ramps = {a.get("ramp", 0) for attacks in job["branches"].values() for a in attacks}
+        assert ramps == {cell["value"] if cell["kind"] == "gradual change" else 0}
+
+
+def test_tables_and_advice_weigh_leakage_against_accuracy(tmp_path):
+    found = planted()
+    _, lines = table(found)
+    assert lines[0][:4] == ["none", "-", "**1** (1 to 1)", "1.00 (outputs, mean logits)"]
+    assert lines[1][-2:] == ["88.0 ± 0.0", "2.0"]
+    _, advised = advice(found)
+    assert advised[0] == ["0 points", "none (AUROC 1.00)"]
+    assert "smoothing, 0.9 kept" in advised[2][1]  # for three points
+    pytest.importorskip("matplotlib")
+    assert "<svg" in Path(draw(found, tmp_path / "m.svg", "planted")).read_text()

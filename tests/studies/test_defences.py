@@ -1,0 +1,192 @@
+"""The grid of defences: its cells, and its verdicts and tables from made-up results."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.defences import (
+    ALPHAS,
+    ATTACKS,
+    CLIENTS,
+    DEFENCES,
+    SETTINGS,
+    SHARES,
+    best_cells,
+    cells,
+    detections,
+    draw,
+    page,
+    ranking,
+    table,
+    verdict,
+)
+
+
+def rows(text):
+    """The cells of the Markdown table in a text, without its header."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def result(attack, share, alpha, defence, accuracy, seed=0, attackers=0, caught=0, wronged=0):
+    cell = {"attack": attack, "share": share, "alpha": alpha, "defence": defence, "seed": seed}
+    return {
+        "cell": cell,
+        "result": {"late_accuracy": accuracy, "attackers": attackers, "caught": caught, "wronged": wronged},
+    }
+
+
+def flips(share, alpha, **accuracies):
+    names = {"auto": "auto", "mean": "FedAvg", "krum": "Krum"}
+    return [result("sign flip", share, alpha, names[d], a) for d, a in accuracies.items()]
+
+
+RESULTS = [
+    *flips(0.1, 0.5, auto=0.95, mean=0.955, krum=0.7),  # within a point
+    *flips(0.25, 0.5, auto=0.90, mean=0.50, krum=0.93),  # three points below
+    *flips(0.4, 100.0, auto=0.9, mean=0.1, krum=0.2),  # best
+    result("none", 0.0, 0.5, "auto", 0.9),
+    result("none", 0.0, 0.5, "FedAvg", 0.96),  # six points below
+]
+
+
+@pytest.mark.parametrize("data", SETTINGS)
+def test_the_grid_has_every_combination_once(data):
+    made = cells([0, 1], data, rounds=7)
+    assert len(made) == (1 + len(ATTACKS) * len(SHARES)) * len(ALPHAS) * len(DEFENCES) * 2
+    assert len({json.dumps(cell, sort_keys=True) for cell, _ in made}) == len(made)
+    for cell, scenario in made:
+        assert (scenario["seed"], scenario["rounds"]) == (cell["seed"], 7)
+        assert scenario["data"]["partition"]["alpha"] == cell["alpha"]
+
+
+@pytest.mark.parametrize("attack", ["none", *ATTACKS])
+def test_every_cell_is_a_scenario_with_that_many_attackers(attack):
+    wanted = [
+        (cell, given)
+        for cell, given in cells([0])
+        if cell["attack"] == attack
+        and cell["alpha"] == ALPHAS[0]
+        and (attack == "label flip" or cell["defence"] == "auto")
+    ]
+    assert len(wanted) == (1 if attack == "none" else 3) * (len(DEFENCES) if attack == "label flip" else 1)
+    for cell, given in wanted:
+        scenario = load_scenario(given)
+        assert len(scenario.attackers()) == round(cell["share"] * CLIENTS)
+        scenario.guard.build()
+
+
+def test_rules_are_told_no_more_attackers_than_they_tolerate():
+    for f in (2, 5, 8):
+        n = CLIENTS
+        told = {name: DEFENCES[name](f)["aggregator"] for name in ("trimmed mean", "Krum", "Multi-Krum", "Bulyan")}
+        assert told["trimmed mean"]["b"] == f < n / 2
+        assert told["Krum"]["f"] == told["Multi-Krum"]["f"] == f <= (n - 3) / 2
+        assert told["Bulyan"]["f"] == min(f, 4)  # 4f + 3 <= 20
+        assert DEFENCES["NNM + trimmed mean"](f)["aggregator"]["then"]["b"] == f
+    assert [DEFENCES[guard](5) for guard in ("auto", "PID-MADE")] == [{"preset": "auto"}, {"preset": "pid_made"}]
+
+
+def test_gaps_to_the_best_by_hand():
+    found = {(a, s, alpha): gap for a, s, alpha, gap in best_cells(RESULTS)}
+    assert found == {
+        ("none", 0.0, 0.5): pytest.approx(0.06),
+        ("sign flip", 0.1, 0.5): pytest.approx(0.005),
+        ("sign flip", 0.25, 0.5): pytest.approx(0.03),
+        ("sign flip", 0.4, 100.0): 0.0,
+    }
+    assert len(best_cells(RESULTS, "Krum")) == 3  # it was not run without attackers
+    assert best_cells(RESULTS, "median") == []
+
+
+def test_the_verdict_by_hand():
+    text = verdict(RESULTS)
+    assert text.startswith("`auto` is best or within one point of the best in 2 of 4 cells (50 %).")
+    assert rows(text) == [["none", "0 %", "0.5", "6.0"], ["sign flip", "25 %", "0.5", "3.0"]]
+    best = verdict(flips(0.1, 0.5, auto=0.9, mean=0.9))
+    assert best == "`auto` is best or within one point of the best in 1 of 1 cells (100 %)."
+    assert verdict(flips(0.1, 0.5, mean=0.9)) == "`auto` was not run."
+    assert verdict([]) == "`auto` was not run."
+
+
+def test_means_over_seeds_are_compared():
+    seeds = [
+        result("IPM", 0.1, 0.5, d, a, seed)
+        for d, both in {"auto": (0.8, 0.9), "Krum": (0.95, 0.77)}.items()
+        for seed, a in enumerate(both)
+    ]
+    assert best_cells(seeds)[0][3] == pytest.approx(0.01)  # 0.85 beside 0.86
+
+
+def test_the_ranking_by_hand():
+    assert rows(ranking(RESULTS)) == [
+        # auto: 0.95, 0.9, 0.9, 0.9; FedAvg: 0.955, 0.5, 0.1, 0.96; Krum: 0.7, 0.93, 0.2
+        ["FedAvg", "50 %", "62.9", "10.0"],
+        ["auto", "50 %", "91.2", "90.0"],
+        ["Krum", "33 %", "61.0", "20.0"],
+    ]
+    assert rows(ranking([])) == []
+
+
+def test_the_table_of_an_attack_by_hand():
+    text = table(RESULTS, "sign flip")
+    places = list(product(SHARES, ALPHAS))
+    assert [f"{100 * s:.0f} %, Dirichlet {a:g}" in text.splitlines()[0] for s, a in places] == [True] * 6
+    found = {row[0]: row[1:] for row in rows(text)}
+    assert list(found) == list(DEFENCES)
+    column = {place: i for i, place in enumerate(places)}
+    for defence, share, alpha, want in [
+        ("auto", 0.1, 0.5, "**95.0**"),  # within a point of the best, hence bold
+        ("FedAvg", 0.1, 0.5, "**95.5**"),
+        ("Krum", 0.1, 0.5, "70.0"),
+        ("auto", 0.25, 0.5, "90.0"),
+        ("Krum", 0.25, 0.5, "**93.0**"),
+        ("auto", 0.4, 100.0, "**90.0**"),
+        ("auto", 0.4, 0.5, "-"),
+        ("median", 0.1, 0.5, "-"),
+    ]:
+        assert found[defence][column[share, alpha]] == want
+    assert {row[0]: row[1:] for row in rows(table(RESULTS, "none"))}["auto"] == ["-", "90.0"]
+
+
+def test_an_interval_over_seeds_is_that_of_student():
+    """Of 0.9 and 1.0 the deviation is 0.0707; t of one degree at 97.5 % is 12.706."""
+    text = table([result("IPM", 0.1, 100.0, "auto", a, s) for s, a in enumerate((0.9, 1.0))], "IPM")
+    assert rows(text)[list(DEFENCES).index("auto")][1] == "**95.0 ± 63.5**"
+
+
+def test_detections_by_hand():
+    results = [
+        result("IPM", 0.1, 0.5, "auto", 0.9, 0, attackers=2, caught=2),
+        result("IPM", 0.4, 0.5, "auto", 0.9, 0, attackers=8, caught=4, wronged=1),
+        result("IPM", 0.1, 0.5, "PID-MADE", 0.9, 0, attackers=2),
+        result("none", 0.0, 0.5, "auto", 0.9, 0),
+        result("none", 0.0, 0.5, "auto", 0.9, 1, wronged=3),
+        result("IPM", 0.1, 0.5, "Krum", 0.9, 0, attackers=2),
+    ]
+    assert rows(detections(results)) == [
+        ["none", "auto", "-", "0.50"],
+        ["IPM", "PID-MADE", "0.00", "0.00"],
+        ["IPM", "auto", "0.75", "0.50"],
+    ]
+
+
+def test_a_page_has_the_attacks_that_were_run():
+    text = page(RESULTS)
+    assert verdict(RESULTS) in text
+    assert ranking(RESULTS) in text
+    assert [line for line in text.splitlines() if line.startswith("###")] == ["### No attack", "### sign flip"]
+
+
+def test_a_picture_per_attack(tmp_path):
+    (path,) = draw(RESULTS, tmp_path)
+    assert path == tmp_path / "sign-flip.svg"
+    text = path.read_text()
+    for word in ("sign flip", "auto", "FedAvg", "Krum", "Dirichlet 0.5", "Dirichlet 100", "share of attackers"):
+        assert word in text
+    assert "median" not in text
+    assert draw([], tmp_path) == []
