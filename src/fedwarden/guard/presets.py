@@ -36,8 +36,9 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
     direction. Three keep a client out of the round alone: one that lies ten times farther out than the median, or
     1.6 times as far as is allowed, or leaps from its habits. No single round excludes anybody for good. Where the
-    server holds a probe, evidence of moved representations is gathered too. Updates longer than ``shorten`` times the
-    median one are shortened to that, and clients that send the same have one vote.
+    server holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of harm,
+    with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that, and
+    clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}

@@ -64,7 +64,7 @@ def harms(losses: Scores, within: Mask) -> Scores:
     """
     known = np.minimum(np.nan_to_num(losses, nan=WORST, posinf=WORST), WORST)
     apart = known[0] - known[1:]
-    return np.where(within, apart, -apart)
+    return np.asarray(np.where(within, apart, -apart), dtype=np.float64)
 
 
 def limited(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
