@@ -9,15 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aggregators.alignins import AlignIns
+    from .aggregators.arc import ARC
+    from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
+    from .aggregators.dnc import DnC
+    from .aggregators.flame import Flame
     from .aggregators.flanders import Flanders
+    from .aggregators.foundationfl import FoundationFL
     from .aggregators.geometric import GeometricMedian
     from .aggregators.krum import Bulyan, Krum, MultiKrum
+    from .aggregators.lfighter import LFighter
     from .aggregators.mean import Mean
     from .aggregators.mixing import Bucketing, NearestNeighbourMixing
+    from .aggregators.randeigen import RandEigen
     from .aggregators.similarity import Clustered, FoolsGold
+    from .aggregators.smea import SMEA
     from .aggregators.trust import FLTrust
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
@@ -55,26 +64,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor", "Bucketing", "Bulyan",
-    "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError",
-    "Direction", "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
-    "FedwardenError", "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "Harm", "History", "KSigma", "Krum",
-    "Mean", "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Observe", "Offset",
-    "Outcome", "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
-    "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins",
-    "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine",
-    "divergence", "gesd", "names", "procrustes", "register", "robust_z",
+    "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Auditor",
+    "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort",
+    "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude",
+    "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian",
+    "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
+    "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Outcome", "Policy", "ProbeLoss", "Quarantine",
+    "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord", "Rule",
+    "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates", "Verdict",
+    "Ville", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
+    "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
+    "aggregators.alignins": ("AlignIns",),
+    "aggregators.arc": ("ARC",),
+    "aggregators.caf": ("CAF",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
+    "aggregators.dnc": ("DnC",),
+    "aggregators.flame": ("Flame",),
     "aggregators.flanders": ("Flanders",),
+    "aggregators.foundationfl": ("FoundationFL",),
     "aggregators.geometric": ("GeometricMedian",),
     "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),
+    "aggregators.lfighter": ("LFighter",),
     "aggregators.mean": ("Mean",),
     "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
+    "aggregators.randeigen": ("RandEigen",),
     "aggregators.similarity": ("Clustered", "FoolsGold"),
+    "aggregators.smea": ("SMEA",),
     "aggregators.trust": ("FLTrust",),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),

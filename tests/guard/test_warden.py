@@ -187,6 +187,22 @@ def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_o
     assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
 
 
+@pytest.mark.parametrize("aggregator", ["mean", "centered_clipping", "flanders", {"name": "krum", "f": 2}])
+def test_what_is_foreseen_comes_true_and_is_not_remembered(aggregator, cohort_of):
+    wardens = [Warden([watch()], policy="quarantine", aggregator=aggregator) for _ in range(2)]
+    for t in (1, 2, 3, 4):
+        cohort = cohort_of(with_outliers(seed=t), round=t)
+        for other in (with_outliers(seed=t, outliers=(1, 2)), honest(12, seed=9 + t)):
+            wardens[0].foresee(cohort_of(other, round=t))
+        decision, foreseen = wardens[0].foresee(cohort)
+        stepped = [warden.step(cohort) for warden in wardens]
+        assert decision.unsuspected.tolist() == (~stepped[0].record.flagged).tolist()
+        for outcome in (foreseen, *stepped):
+            assert torch.equal(outcome.update, stepped[1].update)
+            same(outcome.record, stepped[1].record)
+    assert len(wardens[0].recent) == 4
+
+
 def test_a_state_of_another_configuration_is_refused():
     with pytest.raises(ConfigError, match="this warden has 2 watches; the state has 1"):
         Warden([watch(), watch(name="other")]).load_state_dict(Warden([watch()]).state_dict())
@@ -357,7 +373,8 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
         signals = [w.signal for w in record.watches]
         alone = np.arange(len(record.client_ids))
-        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, kept, s=signals: s)
+        length = record.metrics["update_length"]
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, kept, s=signals: s, length)
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)
@@ -597,3 +614,14 @@ def test_what_a_watch_that_looks_once_has_counted_is_not_taken_back(cohort_of, o
     assert (flagged(outcome), outcome.record.excluded, outcome.weights[3]) == (["d"], (), 0.0)
     assert warden.memory.histories[1].get("d") == (6.0 if once else None)
     assert warden.memory.histories[1]["a"] == 6.0
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_watch_that_looks_once_counts_settled_rounds_too(cohort_of, once):
+    """No round may be picked: what the history guarantees would not hold for the rest."""
+    watches = [Watch(Counted((1.0,) * 6), Sum(once), {"name": "offset", "limit": 1e9}, 1, name="sum")]
+    warden = Warden(watches, settle=0.5)
+    for t, size in enumerate((1.0, 0.1, 0.1), start=1):
+        warden.step(cohort_of(size * honest(6), round=t))
+    assert warden.memory.histories[0]["a"] == (18.0 if once else 6.0)
+    assert warden.memory.tests == ((3,) if once else (1,))

@@ -548,3 +548,15 @@ def test_rows_that_are_all_measured_agree_on_nothing(x):
         agreed, far = updates.agreed(np.ones(len(updates), bool))
         assert not len(agreed)
         assert not far.any()
+
+
+@pytest.mark.parametrize("with_base", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_some_columns_of_every_form(form, with_base, x, tmp_path):
+    base = torch.linspace(-1, 1, D) if with_base else None
+    rows = Updates.of(FORMS[form](x, tmp_path), base)
+    matrix = np.arange(3.0 * N).reshape(3, N)
+    want = x if base is None else x - base.numpy()
+    for columns in (np.array([0, 20, 21, 22, 31, 1000, D - 1]), np.arange(D), np.zeros(0, np.int64)):
+        np.testing.assert_allclose(rows.sample(columns), want[:, columns], rtol=1e-6)
+        np.testing.assert_allclose(rows.mixed(matrix).sample(columns), matrix @ want[:, columns], rtol=1e-4, atol=1e-4)

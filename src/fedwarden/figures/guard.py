@@ -79,7 +79,8 @@ def draw(
     """
     if of is not None:
         return client(series, of, dark)
-    if watch is None and (series.metrics or not series.watches):
+    shown = [name for name in series.metrics if "acc" in name.lower() or "loss" in name.lower()]
+    if watch is None and (shown or not series.watches):
         return learning(series, dark)
     seen = series.watches
     return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)

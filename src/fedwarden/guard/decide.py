@@ -50,6 +50,11 @@ class Decision:
         fine = ~(self.judgement.flagged | self.judgement.doubted)
         return self.wide(fine, False)
 
+    @property
+    def length(self) -> float:
+        """The median length of the updates that were let in, of clients in good standing where there are any."""
+        return typical_length(self.cohort)
+
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""
         return scatter(values, self.index, len(self.came), fill)
@@ -66,6 +71,7 @@ class Decision:
             excluded=self.excluded,
             rejected=self.rejected,
             notes=(*self.notes, *notes),
+            metrics={"update_length": self.length} if len(self.index) else {},
         )
 
 
@@ -83,7 +89,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     leaders = _leaders(guard, inside)
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted, kept: measure(guard.watches, replace(inside, trusted=trusted), kept),
+        lambda trusted, kept: measure(guard.watches, replace(inside, trusted=trusted), kept), typical_length(inside),
     )  # fmt: skip
     notes += judgement_notes(guard, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
@@ -95,7 +101,8 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
         buffers, far = inside.updates.agreed(kept)
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
-    factors = shortening(inside.updates.lengths(), inside.trusted, guard.shorten)
+    ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
+    factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
     return memory, Decision(
         cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
         tuple(memory.excluded), tuple(refused), tuple(notes),
@@ -116,6 +123,12 @@ def shortening(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
         return np.ones(len(lengths))
     limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
     return shrink(lengths, limit)
+
+
+def typical_length(cohort: Cohort) -> float:
+    """The median length of the updates of clients in good standing; of all where there are none."""
+    lengths = cohort.updates.lengths()
+    return float(np.median(lengths[cohort.trusted] if cohort.trusted.any() else lengths))
 
 
 def measure(watches: Sequence[Watch], cohort: Cohort, kept: Kept) -> list[Scores | Reading]:

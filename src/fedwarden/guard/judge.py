@@ -65,8 +65,10 @@ class Guard:
     ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
     different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
     the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
-    seen would be excluded: those flagged are left out of the round. Updates longer than ``shorten`` times the median
-    one are shortened to that.
+    seen would be excluded: those flagged are left out of the round. Once the median update is shorter than ``settle``
+    times the longest median so far, training has settled: what clients still differ in is noise, so no watch acts but
+    those that look :func:`once`, and no update is longer than the median one. Before, updates longer than ``shorten``
+    times the median one are shortened to that.
     """
 
     watches: tuple[Watch, ...]
@@ -77,7 +79,12 @@ class Guard:
     share_copies: bool = False
     quorum: int = 1
     margin: float = -math.inf
+    settle: float = 0.0
     shorten: float | None = None
+
+    def settled(self, memory: Memory, length: float) -> bool:
+        """Whether training has, in a round whose median update is so long."""
+        return length < self.settle * memory.longest
 
     def blank(self) -> Memory:
         """What a guard remembers before the first round."""
@@ -90,13 +97,14 @@ class Memory:
     """What a guard remembers between rounds: plain numbers by client id.
 
     ``tests`` counts the rounds in which each watch has judged; ``known`` are all clients that were ever seen, where
-    that matters.
+    that matters; ``longest`` is the longest median update.
     """
 
     histories: tuple[State, ...]
     tests: tuple[int, ...]
     excluded: Mapping[str, int]
     known: frozenset[str] = frozenset()
+    longest: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +137,9 @@ class Judgement:
 
 
 def once(watch: Watch) -> bool:
-    """Whether this watch looks once at a round, among all clients in good standing, and takes nothing back later.
+    """Whether this watch looks once at every round, among all clients in good standing, and takes nothing back later.
 
-    Its history says so: what it guarantees holds for one measurement a round.
+    Its history says so: what it guarantees holds for one measurement a round, and no round may be picked.
     """
     return bool(getattr(watch.history, "once", False))
 
@@ -170,18 +178,20 @@ def look(
     signals: Sequence[Reading],
     trusted: Mask,
     voters: Mask,
-    decides: bool,
+    enough: bool,
+    settled: bool,
     before: Judgement,
 ) -> tuple[Memory, Judgement]:
     """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
 
-    ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because there are too
-    few to compare, remembers nothing of the round either.
+    ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because training has
+    settled, remembers nothing of the round either, but for watches that look once: these only need ``enough`` clients.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         state, scores = watch.history.step(past, client_ids, signal.values, voters if once(watch) else trusted)
+        decides = enough and (once(watch) or not settled)
         active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if decides else past)
@@ -240,25 +250,27 @@ def judge(
     client_ids: tuple[str, ...],
     leaders: Leaders,
     measure: Callable[[Mask, Kept], Sequence[Scores | Reading]],
+    length: float = math.nan,
 ) -> tuple[Memory, Judgement]:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
     ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the
-    first look: the live guard reads the updates there, a replay what was recorded. A copy has the measurements of its
-    leader and no part in what is normal. Never takes half of the clients in good standing out of the reference: who is
-    left must be a majority.
+    first look: the live guard reads the updates there, a replay what was recorded. ``length`` is the median one of the
+    round, where it is known. A copy has the measurements of its leader and no part in what is normal. Never takes half
+    of the clients in good standing out of the reference: who is left must be a majority.
     """
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     voters = good & (leaders == np.arange(n))
-    decides = int(voters.sum()) >= guard.quorum
+    enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
+    memory = replace(memory, longest=max(memory.longest, length) if length == length else memory.longest)
     before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
     kept: Kept = [None] * len(guard.watches)
     while True:
         trusted = voters & ~before.flagged
         signals = [_of_leaders(signal, leaders) for signal in measure(trusted, kept)]
         kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
-        new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, decides, before)
+        new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
         if last is not None and 2 * found.sum() >= voters.sum():
             break

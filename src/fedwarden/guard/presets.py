@@ -35,9 +35,10 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     Five watches, all from one matrix of inner products. Two gather evidence over rounds, beyond an effect size and
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, and of the disagreement in
     direction. Three keep a client out of the round alone: one that lies ten times farther out than the median, or
-    1.6 times as far as is allowed, or leaps from its habits. No single round excludes anybody for good. Where the
-    server holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of harm,
-    with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that, and
+    1.6 times as far as is allowed, or leaps from its habits. No single round excludes anybody for good, and no round
+    does once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved
+    representations is gathered too; where that has labels, evidence of harm, in all rounds and with a guarantee for the
+    whole run. Updates longer than ``shorten`` times the median one are shortened to that, and
     clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
@@ -60,7 +61,9 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         ),
     ]  # fmt: skip
     mean = {"name": "mean", "weighted": weighted}
-    return Warden(watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, shorten=shorten)
+    return Warden(
+        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, settle=0.15, shorten=shorten
+    )
 
 
 @register("preset", "watch")

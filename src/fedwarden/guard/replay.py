@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,8 +36,8 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
-        recorded = partial(_recorded, signals)
-        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded)
+        recorded, length = partial(_recorded, signals), record.metrics.get("update_length", math.nan)
+        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded, length)
         n = len(record.client_ids)
         out.append(
             replace(

@@ -8,8 +8,8 @@ most, those of clients that come later included. So the chance that ``ville`` at
 no more harm than that is at most alpha, in a whole run.
 
 What it does not say. Harm is that on the server's samples: an honest client whose data are unlike them may do some. And
-it is measured at the mean of all, which the others move as well. A round in which the guard decides nothing counts for
-nobody.
+it is measured at the mean of all, which the others move as well. A round of too few clients to decide on anybody
+counts for nobody.
 """
 
 from __future__ import annotations

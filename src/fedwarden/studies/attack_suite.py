@@ -68,7 +68,7 @@ def suite(n: int, rounds: int) -> tuple[Case, ...]:
     if n < 3:
         reason = f"needs 3 clients, so that attackers are fewer than half; there are {n}"
         return tuple(c if c.name == NO_ATTACK else Case(c.name, skipped=reason) for c in suite(20, rounds))
-    return (Case(NO_ATTACK), *_flips(n, rounds), *_single(), *_joint(n), *_in_turns(n, rounds))
+    return (Case(NO_ATTACK), *_flips(n, rounds), *_single(), *_joint(n), *_strongest(n, rounds), *_in_turns(n, rounds))
 
 
 def _flips(n: int, rounds: int) -> Iterator[Case]:
@@ -128,6 +128,18 @@ def _joint(n: int) -> Iterator[Case]:
         if attack == "alie" and not reason and alie_z(n, f) <= 0:
             reason = f"{f} of {n} clients are too few to hide among the others: they would send the mean"
         yield Case(name, ({"name": attack, "clients": list(range(f))},), reason, attack == "backdoor")
+
+
+def _strongest(n: int, rounds: int) -> Iterator[Case]:
+    """The attacker that knows the whole configuration, alone and as 30 %, these also in turns and drifting slowly."""
+    schedules: dict[str, Mapping[str, int]] = {
+        "strongest": {}, "strongest, on-off 2-2": {"on": 2, "off": 2},
+        "strongest, slow drift": {"ramp": round(2 * rounds / 3)},
+    }  # fmt: skip
+    yield Case("strongest, 1 attacker", ({"name": "strongest", "clients": [0]},))
+    for name, schedule in schedules.items():
+        table = {"name": "strongest", "clients": list(range(share_of(n))), **schedule}
+        yield Case(f"{name}, 30 %", (table,), _unlike(n, rounds, "30 %", schedule))
 
 
 def _in_turns(n: int, rounds: int) -> Iterator[Case]:

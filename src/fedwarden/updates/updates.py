@@ -232,11 +232,16 @@ class Updates:
 
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The (n, k) entries of the rows in k columns, which are given in ascending order."""
-        parts = [torch.empty(self.n, 0, dtype=self.dtype, device=self.device)]
+        out = torch.empty(self.n, len(columns), dtype=self.dtype, device=self.device)
         for segment in self.segments:
-            inside = columns[(columns >= segment.start) & (columns < segment.stop)]
-            parts += [self.block(segment, int(c), int(c) + 1) for c in inside]
-        return torch.cat(parts, dim=1)
+            first, last = np.searchsorted(columns, [segment.start, segment.stop])
+            inside = torch.from_numpy(columns[first:last] - segment.start).to(self.device)
+            if segment.stack is not None:
+                out[:, first:last] = segment.stack[:, inside]
+                continue
+            for target, row in zip(out, segment.rows, strict=True):
+                target[first:last] = row[inside]
+        return out if self.base is None else out - self.base[torch.from_numpy(columns).to(self.device)]
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""
@@ -351,6 +356,9 @@ class Mixed(Updates):
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:
         return self._factors @ self.source.block(segment, start, stop)
+
+    def sample(self, columns: NDArray[np.int64]) -> Tensor:
+        return self._factors @ self.source.sample(columns)
 
     def sent(self, i: int) -> list[Tensor]:
         """Row i with the base put back, one piece per segment."""
