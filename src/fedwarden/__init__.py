@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .guard.judge import Watch
     from .guard.limits import Admission
     from .guard.warden import Warden
+    from .history.capital import Capital
     from .history.evidence import Evidence, Excess
     from .history.pid import PID
     from .history.smoothing import CUSUM, EWMA, Raw
@@ -48,10 +49,12 @@ if TYPE_CHECKING:
     from .rules.offset import Offset
     from .rules.robust import RobustZ
     from .rules.sigma import Cantelli, Gaussian, KSigma
+    from .rules.ville import Ville
     from .signals.direction import Direction, Twins
     from .signals.distance import CentroidDistance
     from .signals.divergence import Divergence, divergence
     from .signals.ensemble import Ensemble
+    from .signals.harm import Harm
     from .signals.length import UpdateNorm
     from .signals.loss import ProbeLoss
     from .signals.opposition import Opposition
@@ -63,14 +66,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Auditor",
-    "Bucketing", "Bulyan", "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError",
-    "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust",
-    "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian", "History",
-    "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum", "NearestNeighbourMixing",
-    "NormClipping", "Observe", "Offset", "Opposition", "Outcome", "Policy", "ProbeLoss", "Quarantine", "RandEigen",
-    "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server",
-    "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates", "Verdict", "Warden", "Watch",
-    "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
+    "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort",
+    "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude",
+    "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian",
+    "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
+    "NearestNeighbourMixing", "NormClipping", "Observe", "Offset", "Opposition", "Outcome", "Policy", "ProbeLoss",
+    "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ", "RoundRecord",
+    "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm", "Updates",
+    "Verdict", "Ville", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
+    "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
@@ -107,6 +111,7 @@ _HOMES = {
     "guard.judge": ("Watch",),
     "guard.limits": ("Admission",),
     "guard.warden": ("Warden",),
+    "history.capital": ("Capital",),
     "history.evidence": ("Evidence", "Excess"),
     "history.pid": ("PID",),
     "history.smoothing": ("CUSUM", "EWMA", "Raw"),
@@ -116,10 +121,12 @@ _HOMES = {
     "rules.offset": ("Offset",),
     "rules.robust": ("RobustZ",),
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
+    "rules.ville": ("Ville",),
     "signals.direction": ("Direction", "Twins"),
     "signals.distance": ("CentroidDistance",),
     "signals.divergence": ("Divergence", "divergence"),
     "signals.ensemble": ("Ensemble",),
+    "signals.harm": ("Harm",),
     "signals.length": ("UpdateNorm",),
     "signals.loss": ("ProbeLoss",),
     "signals.opposition": ("Opposition",),

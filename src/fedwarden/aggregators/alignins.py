@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores, Weights
+from ..core.stats import Mask, Scores, Weights, shrink
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
-from .common import shrink
 
 EQUAL = 1e-9  # a deviation up to which scores are equal, as in the authors' code; and how exactly a limit is met
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..core.protocols import equip
 from ..core.registry import component, register
-from ..core.stats import Norms, Weights
+from ..core.stats import Norms, Weights, shrink
 from ..core.types import Aggregate, Cohort, Server, State
-from .common import inner, shrink
+from .common import inner
 
 
 def arc_factors(lengths: Norms, f: int) -> Weights:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.registry import register
-from ..core.stats import Weights
+from ..core.stats import Weights, shrink
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
-from .common import shrink
 
 
 def norm_clipping(updates: Updates, shares: Weights, limit: float) -> Aggregate:

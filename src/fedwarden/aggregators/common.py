@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.protocols import Aggregator
 from ..core.registry import component, describe, make
-from ..core.stats import Norms, Weights, scatter
+from ..core.stats import Weights, scatter
 from ..core.types import Aggregate, Cohort
 from ..updates.updates import Updates
 
@@ -32,15 +32,6 @@ def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
     if result.weights is None:
         return result
     return Aggregate(result.update, scatter(result.weights, keep, n, 0.0))
-
-
-def shrink(lengths: Norms, limit: float) -> Weights:
-    """The factor that brings a length down to the limit: min(1, limit / length), 1 for length 0.
-
-    >>> shrink(np.array([0.0, 1.0, 4.0]), 2.0).tolist()
-    [1.0, 1.0, 0.5]
-    """
-    return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
 
 
 def some_columns(updates: Updates, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -12,11 +12,10 @@ from scipy.spatial.distance import squareform
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Weights
+from ..core.stats import Mask, Weights, shrink
 from ..core.types import Aggregate, Cohort, State
 from ..updates.gram import cosines
 from ..updates.updates import Updates
-from .common import shrink
 
 
 def majority(distances: NDArray[np.float64]) -> Mask:

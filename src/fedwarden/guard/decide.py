@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..aggregators.common import shrink
-from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, scatter, shrink
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
-from .judge import Guard, Judgement, Leaders, Memory, Watch, judge, judgement_notes, one_vote
+from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, judgement_notes, one_vote
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     leaders = _leaders(guard, inside)
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted: measure(guard.watches, replace(inside, trusted=trusted)), typical_length(inside),
+        lambda trusted, kept: measure(guard.watches, replace(inside, trusted=trusted), kept), typical_length(inside),
     )  # fmt: skip
     notes += judgement_notes(guard, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
@@ -132,12 +131,12 @@ def typical_length(cohort: Cohort) -> float:
     return float(np.median(lengths[cohort.trusted] if cohort.trusted.any() else lengths))
 
 
-def measure(watches: Sequence[Watch], cohort: Cohort) -> list[Scores | Reading]:
-    """Every watch's signal; one that several watches share is measured once."""
+def measure(watches: Sequence[Watch], cohort: Cohort, kept: Kept) -> list[Scores | Reading]:
+    """Every watch's signal, but for those kept; one that several watches share is measured once."""
     values: list[Scores | Reading] = []
-    for i, watch in enumerate(watches):
-        same = next((j for j in range(i) if watches[j].signal == watch.signal), None)
-        values.append(watch.signal(cohort) if same is None else values[same])
+    for i, (watch, known) in enumerate(zip(watches, kept, strict=True)):
+        same = next((values[j] for j in range(i) if watches[j].signal == watch.signal and kept[j] is None), None)
+        values.append(known if known is not None else same if same is not None else watch.signal(cohort))
     return values
 
 

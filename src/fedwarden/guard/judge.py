@@ -20,6 +20,8 @@ from .limits import Admission
 Combine = Literal["any", "all", "vote"]
 Leaders = NDArray[np.int_]
 """Of whom each client sends a copy: the position of another client, or its own."""
+Kept = Sequence[Reading | None]
+"""What is not measured again, by watch."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ class Guard:
     different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
     the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
     seen would be excluded: those flagged are left out of the round. Once the median update is shorter than ``settle``
-    times the longest median so far, training has settled: what clients still differ in is noise, so no watch acts, and
-    no update is longer than the median one. Before, updates longer than ``shorten`` times the median one are shortened
-    to that.
+    times the longest median so far, training has settled: what clients still differ in is noise, so no watch acts but
+    those that look :func:`once`, and no update is longer than the median one. Before, updates longer than ``shorten``
+    times the median one are shortened to that.
     """
 
     watches: tuple[Watch, ...]
@@ -145,6 +147,14 @@ class Judgement:
         )
 
 
+def once(watch: Watch) -> bool:
+    """Whether this watch looks once at every round, among all clients in good standing, and takes nothing back later.
+
+    Its history says so: what it guarantees holds for one measurement a round, and no round may be picked.
+    """
+    return bool(getattr(watch.history, "once", False))
+
+
 def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
     """Several watches' flags as one: any of them, all of them, or more than half.
 
@@ -178,18 +188,21 @@ def look(
     leaders: Leaders,
     signals: Sequence[Reading],
     trusted: Mask,
-    decides: bool,
+    voters: Mask,
+    enough: bool,
+    settled: bool,
     before: Judgement,
 ) -> tuple[Memory, Judgement]:
     """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
 
-    A guard that does not decide, because there are too few to compare or training has settled, remembers nothing of the
-    round either.
+    ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because training has
+    settled, remembers nothing of the round either, but for watches that look once: these only need ``enough`` clients.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
-        state, scores = watch.history.step(past, client_ids, signal.values, trusted)
+        state, scores = watch.history.step(past, client_ids, signal.values, voters if once(watch) else trusted)
+        decides = enough and (once(watch) or not settled)
         active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if decides else past)
@@ -233,7 +246,10 @@ def conclude(
     findings = Findings(client_ids, found.flagged & ~spared, found.severity, found.doubted | spared)
     excluded, weights = guard.policy.step(before.excluded, findings)
     names = {client_ids[i] for i in np.flatnonzero(spared).tolist()}
-    histories = tuple(_restored(now, past, names) for now, past in zip(after.histories, before.histories, strict=True))
+    histories = tuple(
+        now if once(watch) else _restored(now, past, names)
+        for watch, now, past in zip(guard.watches, after.histories, before.histories, strict=True)
+    )
     memory = replace(after, histories=histories, excluded=excluded, known=known if careful else before.known)
     return memory, replace(found, weights=weights, spared=spared & (weights == 0))
 
@@ -244,26 +260,28 @@ def judge(
     round: int,
     client_ids: tuple[str, ...],
     leaders: Leaders,
-    measure: Callable[[Mask], Sequence[Scores | Reading]],
+    measure: Callable[[Mask, Kept], Sequence[Scores | Reading]],
     length: float = math.nan,
 ) -> tuple[Memory, Judgement]:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
-    ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
-    updates there, a replay what was recorded; ``length`` is the median one of the round, where it is known. A copy has
-    the measurements of its leader and no part in what is normal.
-    Never takes half of the clients in good standing out of the reference: who is left must be a majority.
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the
+    first look: the live guard reads the updates there, a replay what was recorded. ``length`` is the median one of the
+    round, where it is known. A copy has the measurements of its leader and no part in what is normal. Never takes half
+    of the clients in good standing out of the reference: who is left must be a majority.
     """
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     voters = good & (leaders == np.arange(n))
-    decides = int(voters.sum()) >= guard.quorum and not guard.settled(memory, length)
+    enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
     memory = replace(memory, longest=max(memory.longest, length) if length == length else memory.longest)
     before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
+    kept: Kept = [None] * len(guard.watches)
     while True:
         trusted = voters & ~before.flagged
-        signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
-        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, before)
+        signals = [_of_leaders(signal, leaders) for signal in measure(trusted, kept)]
+        kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
+        new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
         if last is not None and 2 * found.sum() >= voters.sum():
             break

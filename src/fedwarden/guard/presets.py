@@ -37,8 +37,9 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     and of opposition to what the cohort agrees on. Four keep a client out of the round alone: one that lies ten times
     farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, or is opposed. No single
     round excludes anybody for good, and no round does once updates are a seventh as long as they were. Where the server
-    holds a probe, evidence of moved representations is gathered too. Updates longer than ``shorten`` times the median
-    one are shortened to that, and clients that send the same have one vote.
+    holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of harm, in all
+    rounds and with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to
+    that, and clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
@@ -56,6 +57,10 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         Watch(
             {"name": "divergence", "relative": True}, distance, gathered, start_round=1, name="representations",
             optional=True,
+        ),
+        Watch(
+            {"name": "harm", "shorten": shorten}, "capital", {"name": "ville", "alpha": alpha}, start_round=1,
+            name="harm", optional=True,
         ),
     ]  # fmt: skip
     mean = {"name": "mean", "weighted": weighted}

@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import RoundRecord
 from .config import spell
-from .judge import Watch, judge, judgement_notes
+from .judge import Kept, Watch, judge, judgement_notes
 from .warden import Warden
 
 
@@ -53,7 +53,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
     return out
 
 
-def _recorded(signals: Sequence[Scores], trusted: Mask) -> Sequence[Scores]:
+def _recorded(signals: Sequence[Scores], trusted: Mask, kept: Kept) -> Sequence[Scores]:
     """What was measured in the live round, whoever is trusted now."""
     return signals
 
