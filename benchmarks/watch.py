@@ -54,7 +54,7 @@ class Round:
 
     def cohort(self) -> fw.Cohort:
         updates = fw.Updates.of(self.rows, self.params, self.layout.measured)
-        updates.survey()  # a warden has read the norms before it asks its signals
+        updates = updates.knowing(updates.survey())  # a warden has read the norms before it asks its signals
         return fw.Cohort(1, tuple(map(str, range(self.n))), updates, np.ones(self.n), self.params)
 
     def floor(self) -> None:

@@ -71,6 +71,18 @@ def played(cohort_of: CohortOf) -> list[fw.RoundRecord]:
 
 
 @pytest.fixture(scope="session")
+def weighed(played: list[fw.RoundRecord]) -> list[fw.RoundRecord]:
+    """The same rounds with harm measured in them: a helps, g does harm, of the others nothing can be told."""
+    records = []
+    for r in played:
+        noise = np.random.default_rng(r.round).normal(0.0, 0.001, size=len(r.client_ids))
+        harm = noise + [{"a": -0.02, "g": 0.05}.get(c, 0.0) for c in r.client_ids]
+        watch = fw.WatchRecord("harm", harm, harm, 3.0, np.zeros(len(harm), bool), words="it does harm")
+        records.append(replace(r, watches=(*r.watches, watch)))
+    return records
+
+
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """One Chromium without a window for all tests; use ``browser``."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -9,15 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aggregators.alignins import AlignIns
+    from .aggregators.arc import ARC
+    from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
+    from .aggregators.dnc import DnC
+    from .aggregators.flame import Flame
     from .aggregators.flanders import Flanders
+    from .aggregators.foundationfl import FoundationFL
     from .aggregators.geometric import GeometricMedian
     from .aggregators.krum import Bulyan, Krum, MultiKrum
+    from .aggregators.lfighter import LFighter
     from .aggregators.mean import Mean
     from .aggregators.mixing import Bucketing, NearestNeighbourMixing
+    from .aggregators.randeigen import RandEigen
     from .aggregators.similarity import Clustered, FoolsGold
+    from .aggregators.smea import SMEA
     from .aggregators.trust import FLTrust
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from .guard.judge import Watch
     from .guard.limits import Admission
     from .guard.warden import Warden
+    from .history.capital import Capital
     from .history.evidence import Evidence, Excess
     from .history.pid import PID
     from .history.smoothing import CUSUM, EWMA, Raw
@@ -40,12 +50,15 @@ if TYPE_CHECKING:
     from .rules.offset import Offset
     from .rules.robust import RobustZ
     from .rules.sigma import Cantelli, Gaussian, KSigma
+    from .rules.ville import Ville
     from .signals.direction import Direction, Twins
     from .signals.distance import CentroidDistance
     from .signals.divergence import Divergence, divergence
     from .signals.ensemble import Ensemble
+    from .signals.harm import Harm
     from .signals.length import UpdateNorm
     from .signals.loss import ProbeLoss
+    from .signals.opposition import Opposition
     from .signals.relative import RelativeDistance
     from .store.record import RunRecord
     from .updates.updates import Updates
@@ -53,26 +66,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Auditor", "Bucketing", "Bulyan",
-    "Cantelli", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort", "ConfigError", "Direction",
-    "Divergence", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude", "FLTrust", "FedwardenError",
-    "Flanders", "FoolsGold", "Gaussian", "GeometricMedian", "History", "KSigma", "Krum", "Mean", "Median",
-    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Outcome",
-    "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ",
+    "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Auditor",
+    "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort",
+    "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude",
+    "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian",
+    "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
+    "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome", "Policy",
+    "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ",
     "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm",
-    "Updates", "Verdict", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd", "names",
-    "procrustes", "register", "robust_z",
+    "Updates", "Verdict", "Ville", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd",
+    "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
+    "aggregators.alignins": ("AlignIns",),
+    "aggregators.arc": ("ARC",),
+    "aggregators.caf": ("CAF",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
+    "aggregators.dnc": ("DnC",),
+    "aggregators.flame": ("Flame",),
     "aggregators.flanders": ("Flanders",),
+    "aggregators.foundationfl": ("FoundationFL",),
     "aggregators.geometric": ("GeometricMedian",),
     "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),
+    "aggregators.lfighter": ("LFighter",),
     "aggregators.mean": ("Mean",),
     "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
+    "aggregators.randeigen": ("RandEigen",),
     "aggregators.similarity": ("Clustered", "FoolsGold"),
+    "aggregators.smea": ("SMEA",),
     "aggregators.trust": ("FLTrust",),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),
@@ -90,6 +113,7 @@ _HOMES = {
     "guard.judge": ("Watch",),
     "guard.limits": ("Admission",),
     "guard.warden": ("Warden",),
+    "history.capital": ("Capital",),
     "history.evidence": ("Evidence", "Excess"),
     "history.pid": ("PID",),
     "history.smoothing": ("CUSUM", "EWMA", "Raw"),
@@ -99,12 +123,15 @@ _HOMES = {
     "rules.offset": ("Offset",),
     "rules.robust": ("RobustZ",),
     "rules.sigma": ("Cantelli", "Gaussian", "KSigma"),
+    "rules.ville": ("Ville",),
     "signals.direction": ("Direction", "Twins"),
     "signals.distance": ("CentroidDistance",),
     "signals.divergence": ("Divergence", "divergence"),
     "signals.ensemble": ("Ensemble",),
+    "signals.harm": ("Harm",),
     "signals.length": ("UpdateNorm",),
     "signals.loss": ("ProbeLoss",),
+    "signals.opposition": ("Opposition",),
     "signals.relative": ("RelativeDistance",),
     "store.record": ("RunRecord",),
 }  # fmt: skip

@@ -30,9 +30,18 @@ OPTIONS = {
     "fltrust": {"root": ROOT},
     "foolsgold": {},
     "clustered": {"limit": 0.9, "weighted": False},
+    "alignins": {"share": 0.1, "angle": 1.5, "signs": 0.8},
+    "flame": {"noise": 0.01, "weighted": True},
     "flanders": {"window": 3, "sample": 50, "limit": 2.0},
+    "foundationfl": {"m": 3, "then": "median"},
+    "lfighter": {"classes": 10, "features": 64, "weighted": False},
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
+    "caf": {"f": 2},
+    "smea": {"f": 2},
+    "arc": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
+    "dnc": {"f": 1, "c": 1.5, "sample": 200, "steps": 2},
+    "randeigen": {"f": 1, "steps": 2},
 }
 REMEMBERS = {
     "centered_clipping": {"steps": 1},
@@ -40,6 +49,7 @@ REMEMBERS = {
     "flanders": {"window": 3, "sample": 20},
     "nearest_neighbour_mixing": {"f": 2, "then": "foolsgold"},
     "bucketing": {"s": 2, "then": {"name": "centered_clipping", "steps": 2}},
+    "arc": {"f": 2, "then": {"name": "centered_clipping", "steps": 1}},
 }
 
 
@@ -74,7 +84,8 @@ def play(name, form, options=None, rounds=4, extra=0):
     state, seen = rule.init(), []
     for t in range(1, rounds + 1):
         here = people(t)
-        cohort = fw.Cohort(t, tuple(f"c{i}" for i in here), form(t, here), np.linspace(5.0, 9.0, 10)[here])
+        counts, params = np.linspace(5.0, 9.0, 10)[here], ROOT[: D + extra]
+        cohort = fw.Cohort(t, tuple(f"c{i}" for i in here), form(t, here), counts, params)
         weights = np.where(np.arange(len(here)) == t % 3, 0.0, 1.0)
         state, result = rule.step(state, cohort, weights)
         seen.append((result.update.double().numpy(), result.weights))

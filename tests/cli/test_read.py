@@ -61,6 +61,18 @@ def test_show_tells_of_every_client(call, call_json, recorded):
     assert "centroid_distance" in out
 
 
+def test_show_tells_who_helps_where_the_server_has_labelled_samples(call, call_json, recorded, tiny):
+    assert call_json("show", "1", "--home", recorded)["contributions"] == {}
+    settings = ["data.reserve=40", "guard.preset=auto", "guard.options={}"]
+    assert call("run", tiny, "--quiet", *(part for s in settings for part in ("--set", s)))[0] == 0
+    found = call_json("show", "tiny")["contributions"]
+    assert set(found) == {str(i) for i in range(6)}
+    assert all(c["rounds"] == 3 and c["kind"] in ("helps", "unclear", "no help", "harms") for c in found.values())
+    out = call("show", "tiny")[1]
+    assert "contribution, on the server's samples" in out
+    assert all(c["words"] in out for c in found.values())
+
+
 def test_show_one_round(call, call_json, recorded):
     told = call_json("show", "1", "--round", "2", "--home", recorded)
     with Ledger(recorded) as ledger:

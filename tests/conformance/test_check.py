@@ -245,6 +245,13 @@ def added(result, number):
     return replace(result, update=result.update + number)
 
 
+def noisy_mean(cohort):
+    """The mean, written to what may be the sum that a survey holds."""
+    result = plain_mean(cohort)
+    result.update.add_(1.0)
+    return result
+
+
 def plain_mean(cohort):
     return fw.Aggregate(cohort.updates.weighted_sum(np.full(len(cohort), 1 / len(cohort))))
 
@@ -288,6 +295,7 @@ MUTANTS = [
     (Aggregator, "finite-update", combine(lambda r, c, w: replace(r, update=r.update[:-1]))),
     (Aggregator, "permutation-of-rounds", combine(lambda r, c, w: added(r, sum(map(ord, c.client_ids[0]))))),
     (Aggregator, "zero-weight", combine(lambda r, c, w: plain_mean(c))),
+    (Aggregator, "rows-untouched", combine(lambda r, c, w: noisy_mean(c))),
     (Aggregator, "weights-make-the-update", combine(lambda r, c, w: replace(r, weights=w))),
     (Aggregator, "repeatable", combine(lambda r, c, w: added(r, next(CALLS)))),
     (Aggregator, "any-size", combine(lambda r, c, w: added(r, math.inf if len(c) < 3 else 0.0))),

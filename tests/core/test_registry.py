@@ -61,7 +61,7 @@ class Fixed:
         (lambda: make("rule", "gesd", alpha=2.0), r"rule 'gesd': alpha lies in \(0, 1\); got 2.0"),
         (lambda: component("rule", {"limit": 3.0}), "a name or a table with a 'name'"),
         (lambda: component("rule", {"name": 3}), "a name or a table with a 'name'"),
-        (lambda: fw.aggregate("mena", [[1.0]]), "no aggregator 'mena'; did you mean 'mean'"),
+        (lambda: fw.aggregate("medain", [[1.0]]), "no aggregator 'medain'; did you mean 'median'"),
     ],
 )
 def test_an_unknown_thing_names_the_nearest(call, message):

@@ -144,6 +144,18 @@ def test_a_client_in_full(shared):
     assert "No watch has flagged this client" in shown
 
 
+def test_a_client_that_helps_is_told_so_where_harm_was_measured(shared, weighed):
+    view = Workspace(shared).view(1)
+    assert "server's samples" not in text(sheet(view, "a", "", dark=False))
+    view = replace(view, records=tuple(weighed), series=Series.of(weighed))
+    assert "On the server's samples: helps the model: its updates lower the loss by" in text(
+        sheet(view, "a", "", False)
+    )
+    assert "On the server's samples: harms the model: its updates raise the loss by" in text(
+        sheet(view, "g", "", False)
+    )
+
+
 def test_a_what_if_without_a_change_decides_the_same(shared):
     assert "The same decisions" in text(whatif.verdict(Workspace(shared).view(1), ()))
 

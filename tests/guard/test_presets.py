@@ -257,17 +257,52 @@ def watches_of(warden):
 PLAIN = ["evidence", "direction", "gross", "far", "against"]
 
 
-def test_auto_watches_representations_where_the_server_has_a_probe():
-    bare, poor, full = (fw.Warden.preset("auto") for _ in range(3))
+def test_auto_watches_representations_where_the_server_has_a_probe_and_harm_where_it_has_labels():
+    bare, poor, some, full = (fw.Warden.preset("auto") for _ in range(4))
     poor.equip(small_server(probe=False))
+    some.equip(small_server(labels=False))
     full.equip(small_server())
-    assert [watches_of(w) for w in (bare, poor, full)] == [PLAIN, PLAIN, [*PLAIN, "representations"]]
+    assert watches_of(bare) == watches_of(poor) == PLAIN
+    assert watches_of(some) == [*PLAIN, "representations"]
+    assert watches_of(full) == [*PLAIN, "representations", "harm"]
     server = small_server()
-    for warden in (bare, poor, full):
+    for warden in (bare, poor, some, full):
         record = warden.step(small_round(server, 1)).record
         assert [w.name for w in record.watches] == watches_of(warden)
-    assert record.watches[-1].words == "its representations moved"
-    assert list(record.watches[-1].parts) != []
+    seen, harm = record.watches[-2:]
+    assert seen.words == "its representations moved"
+    assert list(seen.parts) != []
+    assert harm.words == "the model is worse with it on the server's samples"
+
+
+def taught_round(server, t, n=8, against=()):
+    """Clients go down the gradient of the loss on the server's samples, each with noise; some go up."""
+    layout = Layout.of(server.model)
+    server.model.zero_grad()
+    nn.functional.cross_entropy(server.model(server.probe), server.labels).backward()
+    gradient = torch.cat([p.grad.reshape(-1) for p in server.model.parameters()])
+    rng = torch.Generator().manual_seed(t)
+    rows = torch.stack([(gradient if i in against else -gradient) * 2.0 for i in range(n)])
+    rows += 0.2 * torch.randn(n, layout.d, generator=rng)
+    params = layout.flatten(server.model.state_dict())
+    return fw.Cohort(t, names_of(n), fw.Updates.of(rows), np.full(n, 10.0), params)
+
+
+def test_evidence_of_harm_alone_excludes_for_good_and_nobody_else():
+    server = small_server()
+    server = fw.Server(server.model, server.probe, (server.labels + 1) % 3)  # there is much to learn
+    watch = fw.Watch("harm", "capital", "ville", start_round=1)
+    warden = fw.Warden([watch], "quarantine", margin=1, quorum=4).equip(server)
+    found = {}
+    for t in range(1, 31):
+        record = warden.step(taught_round(server, t, against=[2, 5])).record
+        found.update({c: t for c in record.excluded if c not in found})
+    assert sorted(found) == ["c02", "c05"]
+    # at most log 1.48 a round, from the second one on; log(16 / .05) in all
+    assert min(found.values()) > 1 + math.log(16 / 0.05) / math.log(1.48)
+    signal = record.watches[0].signal
+    assert (signal[[2, 5]] > 0).all()
+    assert (np.delete(signal, [2, 5]) < 0).all()
 
 
 def test_auto_without_a_probe_decides_as_if_there_were_no_such_watch():

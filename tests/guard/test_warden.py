@@ -187,6 +187,22 @@ def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_o
     assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
 
 
+@pytest.mark.parametrize("aggregator", ["mean", "centered_clipping", "flanders", {"name": "krum", "f": 2}])
+def test_what_is_foreseen_comes_true_and_is_not_remembered(aggregator, cohort_of):
+    wardens = [Warden([watch()], policy="quarantine", aggregator=aggregator) for _ in range(2)]
+    for t in (1, 2, 3, 4):
+        cohort = cohort_of(with_outliers(seed=t), round=t)
+        for other in (with_outliers(seed=t, outliers=(1, 2)), honest(12, seed=9 + t)):
+            wardens[0].foresee(cohort_of(other, round=t))
+        decision, foreseen = wardens[0].foresee(cohort)
+        stepped = [warden.step(cohort) for warden in wardens]
+        assert decision.unsuspected.tolist() == (~stepped[0].record.flagged).tolist()
+        for outcome in (foreseen, *stepped):
+            assert torch.equal(outcome.update, stepped[1].update)
+            same(outcome.record, stepped[1].record)
+    assert len(wardens[0].recent) == 4
+
+
 def test_a_state_of_another_configuration_is_refused():
     with pytest.raises(ConfigError, match="this warden has 2 watches; the state has 1"):
         Warden([watch(), watch(name="other")]).load_state_dict(Warden([watch()]).state_dict())
@@ -357,7 +373,8 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
         signals = [w.signal for w in record.watches]
         alone = np.arange(len(record.client_ids))
-        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
+        length = record.metrics["update_length"]
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, kept, s=signals: s, length)
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)
@@ -474,7 +491,7 @@ def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
     assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
     assert len(warden.memory.histories) == 2
     recorded = [np.zeros(6), PROBE.double().numpy()]
-    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
+    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted, kept: recorded)
     assert judged.flagged.tolist() == [False] * 5 + [True]
 
 
@@ -486,7 +503,7 @@ def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watc
     record = live.step(cohort_of(honest(6))).record
     memory, judged = judge(
         replayed.guard, replayed.memory, 1, record.client_ids, np.arange(6),
-        lambda trusted: [w.signal for w in record.watches],
+        lambda trusted, kept: [w.signal for w in record.watches],
     )  # fmt: skip
     assert judged.flagged.tolist() == record.flagged.tolist()
     assert tuple(memory.excluded) == record.excluded == ("f",)
@@ -545,3 +562,66 @@ def test_statistics_that_nobody_measures_cannot_poison_the_model(buffers, aggreg
         assert any("f" in note.clients and "whose median counts" in str(note) for note in outcome.record.notes)
     elif aggregator == "mean":
         assert float(made.max()) < 0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A signal that remembers who was in the reference each time it was asked."""
+
+    values: tuple[float, ...]
+    asked: list[list[bool]] = field(default_factory=list, compare=False)
+
+    def __call__(self, cohort):
+        self.asked.append(cohort.trusted.tolist())
+        return np.array(self.values[: len(cohort)])
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Adds up what it is given, times the number of clients it is told of."""
+
+    once: bool = False
+
+    def init(self):
+        return {}
+
+    def step(self, state, client_ids, values, trusted=None):
+        n = int(trusted.sum())
+        now = {c: state.get(c, 0.0) + n * v for c, v in zip(client_ids, values.tolist(), strict=True)}
+        return {**state, **now}, np.array([now[c] for c in client_ids])
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_watch_that_looks_once_is_measured_once_among_all_in_good_standing(cohort_of, once):
+    """Another watch flags d, so that the round is measured again: once for each look, or once and for all."""
+    seen = Counted((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    watches = [watch(), Watch(seen, Sum(once), {"name": "offset", "limit": 1e9}, name="sum")]
+    warden = Warden(watches, "quarantine", remeasure=True)
+    outcome = warden.step(cohort_of(with_outliers(6)))
+    assert flagged(outcome) == ["d"]
+    everybody, without = [True] * 6, [True] * 3 + [False] + [True] * 2
+    assert seen.asked == [everybody] if once else [everybody, without]
+    assert outcome.record.watches[1].scores.tolist() == [(6 if once else 5) * v for v in seen.values]
+    assert warden.memory.histories[1]["a"] == (6.0 if once else 5.0)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_a_watch_that_looks_once_has_counted_is_not_taken_back(cohort_of, once):
+    """With a margin that nobody can meet, d is spared: of other watches nothing of the round is held against it."""
+    watches = [watch(), Watch(Counted((1.0,) * 6), Sum(once), {"name": "offset", "limit": 1e9}, name="sum")]
+    warden = Warden(watches, "quarantine", margin=99)
+    outcome = warden.step(cohort_of(with_outliers(6)))
+    assert (flagged(outcome), outcome.record.excluded, outcome.weights[3]) == (["d"], (), 0.0)
+    assert warden.memory.histories[1].get("d") == (6.0 if once else None)
+    assert warden.memory.histories[1]["a"] == 6.0
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_watch_that_looks_once_counts_settled_rounds_too(cohort_of, once):
+    """No round may be picked: what the history guarantees would not hold for the rest."""
+    watches = [Watch(Counted((1.0,) * 6), Sum(once), {"name": "offset", "limit": 1e9}, 1, name="sum")]
+    warden = Warden(watches, settle=0.5)
+    for t, size in enumerate((1.0, 0.1, 0.1), start=1):
+        warden.step(cohort_of(size * honest(6), round=t))
+    assert warden.memory.histories[0]["a"] == (18.0 if once else 6.0)
+    assert warden.memory.tests == ((3,) if once else (1,))

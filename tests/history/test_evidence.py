@@ -49,11 +49,28 @@ def test_evidence_is_the_formula_whoever_takes_part(played):
         state, scores = history.step(state, tuple(now), np.array(list(now.values())))
         for c, value in now.items():
             past.setdefault(c, []).append(min(max(value, -1.0), 1.0))
-        means = np.array([np.mean(past[c]) for c in now])
+        means = np.array([faded(past[c]) for c in now])
         allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value in now.items():
-            evidence[c] = max(0.0, evidence.get(c, 0.0) + min(max(value / allowed - 1, -0.25), 1.0))
+            evidence[c] = max(0.0, evidence.get(c, 0.0) + min(max(value / allowed - 1, -0.5), 1.0))
         np.testing.assert_allclose(scores, [evidence[c] for c in now], atol=1e-9)
+
+
+def faded(values):
+    """The mean of the first ten values, into which each later one comes with a weight of a tenth."""
+    mean = float(np.mean(values[:10]))
+    for value in values[10:]:
+        mean = 0.9 * mean + 0.1 * value
+    return mean
+
+
+def test_what_is_allowed_follows_the_cohort():
+    """Clients that grow apart late are compared as they are now, not with what they were."""
+    history, ids = Evidence(), tuple("abcdefghij")
+    state, apart = history.init(), np.linspace(-0.9, 0.9, 10)
+    for round in range(120):
+        state, scores = history.step(state, ids, apart * (round >= 100))
+    assert scores.max() < 2.5
 
 
 def test_one_round_never_decides_and_several_do():
@@ -95,7 +112,7 @@ def test_excess_is_the_formula_whoever_takes_part(played):
         usual = float(np.median([levels[c] for c in known])) if known else 0.0
         for c, value in now.items():
             past.setdefault(c, []).append(min(max(value, -1.0), 1.0))
-        means = np.array([np.mean(past[c]) for c in now])
+        means = np.array([faded(past[c]) for c in now])
         allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
         for c, value, score in zip(now, now.values(), scores, strict=True):
             want = value / allowed / 1.6
@@ -128,7 +145,7 @@ def test_what_a_client_did_is_not_forgotten_in_two_rounds():
     state = Evidence().init()
     for value in (5.0, 5.0, 0.0, 0.0):
         state, scores = Evidence().step(state, tuple("abcde"), np.array([0.0, 0.1, -0.1, 0.0, value]))
-    assert scores[4] == pytest.approx(2 - 2 * 0.25)
+    assert scores[4] == pytest.approx(2 - 2 * 0.5)
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"effect": 0.0}])

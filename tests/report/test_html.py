@@ -70,6 +70,12 @@ def test_the_order_is_words_figures_tables_configuration(played):
     assert "h in round 2" in text
 
 
+def test_contributions_stand_in_a_table_from_the_most_helpful_on(played, weighed):
+    assert "Contributions" not in page(record_of(played))
+    words = " ".join(Reader(page(record_of(weighed))).words)
+    assert words.index("helps the model: its updates lower") < words.index("harms the model: its updates raise")
+
+
 def test_nothing_is_loaded_and_only_the_pages_own_scripts_run(played):
     read = Reader(page(record_of(played)))
     assert not [a for _, a in read.tags if {"src", "href"} & set(a)]

@@ -100,3 +100,12 @@ def test_warnings_are_told_once(record):
     notes = tuple((t, Note.of("no_usable_reply", rejected=t)) for t in (1, 2, 3))
     told = tell(replace(record, series=replace(record.series, notes=notes)))
     assert told[-1] == "Warning in 3 rounds from 1 to 3: no usable reply (1 rejected); the model is kept."
+
+
+def test_who_helps_is_told_where_harm_was_measured(record, weighed):
+    assert not any("server's samples" in sentence for sentence in tell(record))
+    told = tell(replace(record, series=Series.of(weighed)))
+    assert "On the server's samples, 1 of 8 clients measurably helped the model; g harmed it." in told
+    calm = [replace(r, watches=tuple(replace(w, signal=0 * w.signal) for w in r.watches)) for r in weighed]
+    told = tell(replace(record, series=Series.of(calm)))
+    assert "On the server's samples, 0 of 8 clients measurably helped the model; nobody harmed it." in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.signals.relative import RelativeDistance, core_distances, log_ratio, resistant_slope
+from fedwarden.signals.relative import STEEPEST, RelativeDistance, core_distances, log_ratio, pairwise_slope
 from fedwarden.updates.updates import Updates
 
 distances = st.lists(st.floats(0.01, 100), min_size=1, max_size=12)
@@ -24,17 +25,16 @@ def everyone(x):
 @given(st.lists(st.integers(-100, 100), min_size=2, max_size=20), st.integers(0, 5), st.integers(-9, 9))
 def test_the_slope_of_points_on_a_line(xs, slope, level):
     x = np.array(xs, dtype=float)
-    third = math.ceil(len(xs) / 3)
-    if sorted(xs)[third - 1] < sorted(xs)[-third]:
-        assert resistant_slope(x, slope * x + level) == pytest.approx(slope)
+    pairs = sum(a != b for a, b in combinations(xs, 2))
+    assert pairwise_slope(x, slope * x + level) == (pytest.approx(slope) if pairs >= 5 else 0.0)
 
 
 def test_one_far_point_does_not_turn_the_line():
     x = np.arange(9.0)
     y = 2 * x
     y[8] = 1e6
-    assert resistant_slope(x, y) == pytest.approx(2.0)
-    assert resistant_slope(np.ones(5), np.arange(5.0)) == 0.0
+    assert pairwise_slope(x, y) == pytest.approx(2.0)
+    assert pairwise_slope(np.ones(5), np.arange(5.0)) == 0.0
 
 
 @given(distances)
@@ -56,14 +56,23 @@ def test_a_count_buys_no_more_than_the_excuse(ds, data, excuse):
     d = np.array(ds)
     counts = np.array(data.draw(st.lists(st.floats(1, 1e9), min_size=len(ds), max_size=len(ds))))
     plain = log_ratio(d, np.ones(len(d)), everyone(d), excuse)
-    assert np.abs(log_ratio(d, counts, everyone(d), excuse) - plain).max() <= math.log(excuse) + 1e-9
+    moved = np.abs(log_ratio(d, counts, everyone(d), excuse) - plain)
+    assert moved.max() <= 2 * STEEPEST * math.log(excuse) + 1e-9  # its own part, and that of the median
 
 
 def test_a_larger_data_set_explains_a_larger_distance():
     counts = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
-    scores = log_ratio(5 * counts, counts, everyone(counts), excuse=10.0)  # distances exactly as the counts
-    np.testing.assert_allclose(scores[3:], scores[3], atol=1e-9)
-    assert (np.diff(scores[:4]) > 0).all()  # a small data set excuses nothing
+    scores = log_ratio(5 * np.sqrt(counts), counts, everyone(counts), excuse=10.0)  # as far as a random walk gets
+    np.testing.assert_allclose(scores, 0.0, atol=1e-9)
+    alike = log_ratio(np.ones(7), counts, everyone(counts), excuse=10.0)
+    np.testing.assert_allclose(alike, 0.0, atol=1e-9)  # where size explains nothing, it excuses nothing
+
+
+def test_no_count_of_others_pushes_a_client_over_the_effect_size():
+    """Attackers who claim counts as large as their distance tilt the slope against clients with little data."""
+    honest, liars = np.ones(6), np.exp(np.linspace(1.0, 8.0, 5))
+    d, counts = np.concatenate([honest, liars]), np.concatenate([[0.01, 1.0, 1.0, 1.0, 1.0, 1.0], liars])
+    assert log_ratio(d, counts, everyone(d), 2.0)[0] < math.log(1.7)
 
 
 def test_only_trusted_clients_define_the_typical_distance():

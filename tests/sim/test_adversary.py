@@ -12,6 +12,7 @@ import torch
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.adversary import Adversary, Round
+from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
 
 SEEN = []
@@ -41,6 +42,21 @@ class Spoiler:
 
 
 @dataclass(frozen=True)
+class Seer:
+    """Asks what would become of two rows and sends the second, if that makes no difference to what it was told."""
+
+    knowledge: ClassVar[str] = "all"
+
+    def forge(self, view, rng):
+        before = view.outcome(-view.own)
+        view.outcome(100.0 * view.own)
+        after = view.outcome(-view.own)
+        assert torch.equal(before.update, after.update)
+        SEEN.append(after)
+        return -view.own
+
+
+@dataclass(frozen=True)
 class Neither:
     """Not an attack at all."""
 
@@ -49,7 +65,7 @@ class Neither:
 def registered(monkeypatch):
     """For this test only: the laws run on whatever is registered."""
     SEEN.clear()
-    for kind in (Spy, Spoiler, Neither):
+    for kind in (Spy, Spoiler, Seer, Neither):
         monkeypatch.setitem(registry._entries["attack"], f"test_{kind.__name__.lower()}", kind)
 
 
@@ -70,7 +86,8 @@ def test_members_act_together_and_see_their_own():
     models, notes = play(adversary({"name": "test_spy", "clients": [1, 4]}), t=3)
     ((view, _),) = SEEN
     assert view.own.tolist() == [[1.5] * D, [4.5] * D]
-    assert (view.others, view.accepts, view.previous) == (None, None, None)
+    assert (view.others, view.accepts, view.outcome, view.previous) == (None, None, None, None)
+    assert view.clients == ()
     assert view.params.tolist() == [0.5] * D
     assert (view.round, view.n, notes) == (3, 6, [])
     assert models[:, 0].tolist() == [1, 0.5, 3, 4, 0.5, 6]
@@ -86,6 +103,8 @@ def test_who_knows_all_sees_the_honest_ones_only():
     play(adversary(*attacks))
     ((view, _),) = SEEN
     assert view.others[:, 0].tolist() == [0.5, 4.5, 5.5]
+    assert view.clients == ("0", "4", "5")
+    assert view.outcome is None  # nobody told
 
 
 def test_those_no_longer_asked_take_no_part():
@@ -142,6 +161,43 @@ def test_who_knows_all_knows_what_the_other_attackers_send():
     attacks = [{"name": "adaptive", "clients": [1]}, {"name": "sign_flip", "clients": [2]}]
     play(adversary(*attacks), judge=judge)
     assert asked[0][2] == 0.5 - 2.5
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        {"preset": "auto"},
+        {"preset": "none", "aggregator": {"name": "multi_krum", "f": 2}},
+        {"preset": "none", "aggregator": "centered_clipping"},
+    ],
+)
+def test_who_knows_all_is_told_what_becomes_of_the_round(guard):
+    table = {"rounds": 4, "data": {"clients": 8}, "model": {"name": "mlp", "hidden": [8]}, "train": {"workers": 1}}
+    attack = {"name": "test_seer", "clients": [2, 5]}
+    federation = Federation(load_scenario({**table, "attacks": [attack], "guard": guard}))
+    params, rounds = federation.params, 0
+    for record in federation.play():
+        change, params = federation.params - params, federation.params
+        where = [i for i, client in enumerate(record.client_ids) if client in ("2", "5")]
+        if not where:  # excluded and no longer asked
+            continue
+        rounds += 1
+        torch.testing.assert_close(SEEN[-1].update, change, rtol=1e-4, atol=1e-6)
+        assert SEEN[-1].weights.tolist() == record.weights[where].tolist()
+        assert not (SEEN[-1].accepted & record.flagged[where]).any()
+    assert len(SEEN) == rounds > 1
+
+
+@pytest.mark.parametrize(("schedule", "on"), [({"on": 1, "off": 2}, [1, 0, 0, 1]), ({"ramp": 3}, [0.25, 0.5, 0.75, 1])])
+def test_the_strongest_attacker_keeps_to_a_schedule(schedule, on):
+    """In turns or drifting slowly, as every attack: with nobody to ask it goes to 8 times the mean."""
+    who = adversary({"name": "strongest", "clients": [1, 2], **schedule})
+    trained, _ = play(adversary())
+    full, _ = play(adversary({"name": "strongest", "clients": [1, 2]}))
+    assert full[1, 0] < -8
+    for t, strength in enumerate(on, start=1):
+        models, _ = play(who, t=t)
+        torch.testing.assert_close(models, trained + strength * (full - trained))
 
 
 def test_an_attack_that_cannot_be_made_is_noted_and_the_trained_models_are_sent():

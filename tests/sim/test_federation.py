@@ -638,13 +638,13 @@ def test_fltrust_needs_a_reserve(tmp_path):
     assert losses == sorted(losses, reverse=True)  # it learns
 
 
-def test_without_a_reserve_nobody_watches_representations():
+def test_without_a_reserve_nobody_watches_representations_or_harm():
     names = {}
     for reserve in (0, 50):
         federation = Federation(scenario_of(data={"reserve": reserve}, guard={"preset": "auto", "options": {}}))
         record = next(federation.play())
         names[reserve] = [w.name for w in record.watches]
-    assert names[50] == [*names[0], "representations"]
+    assert names[50] == [*names[0], "representations", "harm"]
 
 
 def test_training_the_root_moves_no_model_and_no_generator(tmp_path):

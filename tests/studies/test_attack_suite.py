@@ -56,7 +56,7 @@ def test_every_case_is_a_scenario_with_a_minority_of_attackers(n, rounds):
 def test_nothing_is_left_out_where_there_is_room():
     assert [c.name for c in suite(20, 20) if c.skipped] == []
     found = {c.name: c for c in suite(20, 20)}
-    assert len(found) == 54
+    assert len(found) == 58
     assert found["on-off 1-5, 30 %, inflated counts"].attacks == (
         {"name": "sign_flip", "scale": 3.0, "clients": [0, 1, 2, 3, 4, 5], "on": 1, "off": 5, "claims": 1e6},
     )
@@ -80,6 +80,8 @@ def test_three_in_turns_never_attack_together_and_always_one_does():
         (5, 20, "in turns", "needs 7 clients, so that 3 are fewer than half; there are 5"),
         (20, 4, "in turns", "needs 6 rounds; there are 4"),
         (20, 5, "on-off 5-5, 1 attacker", "does not pause in 5 rounds"),
+        (4, 20, "strongest, slow drift, 30 %", "30 % of 4 clients are 1 attacker"),
+        (20, 2, "strongest, on-off 2-2, 30 %", "does not pause in 2 rounds"),
     ],
 )
 def test_what_cannot_be_run_says_why(n, rounds, name, reason):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-from fedwarden.updates.gram import cosines, distances_to, geometric_median, squared_distances
+from fedwarden.updates import gram
+from fedwarden.updates.gram import cosines, distances_to, geometric_median, principal, squared_distances
 
 
 def centred(x):
@@ -111,3 +112,26 @@ def test_a_row_of_zeros_has_no_direction_and_no_cosine_exceeds_one():
     assert found[1, 2] == pytest.approx(-1.0)
     assert np.abs(found).max() <= 1.0
     assert cosines(np.array([[1.0, 1.1], [1.1, 1.0]])).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@given(st.integers(0, 10**6), st.integers(2, 9), st.integers(1, 12))
+def test_the_main_direction_is_that_of_the_weighted_covariance(seed, n, d):
+    """By an eigendecomposition in d dimensions; a client of weight 0 has a place along it too."""
+    rng = np.random.default_rng(seed)
+    x, shares = rng.normal(size=(n, d)), rng.dirichlet(np.ones(n))
+    shares[0] = 0.0
+    shares /= shares.sum()
+    z = x - shares @ x
+    about_mean = gram.centred((x + 3.0) @ (x + 3.0).T, shares)
+    np.testing.assert_allclose(about_mean, z @ z.T, atol=1e-9)
+    value, along = principal(about_mean, shares)
+    values, vectors = np.linalg.eigh((z * shares[:, None]).T @ z)
+    assert value == pytest.approx(values[-1], abs=1e-9)
+    if value > 1e-6 and (d == 1 or values[-1] - values[-2] > 1e-3):
+        np.testing.assert_allclose(np.abs(along), np.abs(z @ vectors[:, -1]), atol=1e-5)
+
+
+def test_rows_that_agree_have_no_main_direction():
+    value, along = principal(np.zeros((4, 4)), np.full(4, 0.25))
+    assert value == 0.0
+    assert along.tolist() == [0.0] * 4

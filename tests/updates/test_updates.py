@@ -67,6 +67,11 @@ def reference(x, base=None, measured=None, trusted=None, shares=None):
     }
 
 
+def surveyed(updates, *arguments, **options):
+    """The same rows, carrying a survey of them."""
+    return updates.knowing(updates.survey(*arguments, **options))
+
+
 def check(updates, want, trusted=None, shares=None, rtol=2e-5):
     """Everything that Updates can tell equals the reference."""
     survey = updates.survey(trusted, shares)
@@ -281,16 +286,16 @@ def test_a_broken_entry_that_is_not_measured_enters_no_distance(fast, x, request
 
 
 @pytest.mark.parametrize("fast", [False, True])
-@pytest.mark.parametrize("surveyed", [False, True])
-def test_rows_of_weight_zero_are_never_read(fast, surveyed, x, request):
+@pytest.mark.parametrize("known", [False, True])
+def test_rows_of_weight_zero_are_never_read(fast, known, x, request):
     if fast:
         request.getfixturevalue("compiled")
     weights = np.array([0.2, 0.0, 0.3, 0.1, 0.0, 0.2, 0.2])
     want = weights @ x.astype(np.float64)
     x[[1, 4]] = np.nan
     updates = Updates.of(x)
-    if surveyed:
-        updates.survey(weights > 0, weights)
+    if known:
+        updates = surveyed(updates, weights > 0, weights)
     np.testing.assert_allclose(updates.weighted_sum(weights), want, atol=1e-6)
 
 
@@ -305,8 +310,7 @@ def test_distances_of_trusted_rows_survive_a_broken_row_outside_of_the_centre(x,
 def test_only_rows_that_change_are_read_again(fast, x, request):
     if fast:
         request.getfixturevalue("compiled")
-    updates = Updates.of(x)
-    updates.survey()
+    updates = surveyed(Updates.of(x))
     weights = (np.arange(N) != 4) / (N - 1)
     want = weights @ x.astype(np.float64)
     x[np.arange(N) != 4] = np.nan  # whoever reads these rows a second time gets NaN
@@ -320,8 +324,7 @@ def test_removing_a_huge_row_costs_no_digits(times, fast, x, request):
         request.getfixturevalue("compiled")
     x[4] *= times
     weights = (np.arange(N) != 4) / (N - 1)
-    updates = Updates.of(x)
-    updates.survey()
+    updates = surveyed(Updates.of(x))
     want = weights @ x.astype(np.float64)
     error = np.linalg.norm(updates.weighted_sum(weights).numpy() - want) / np.linalg.norm(want)
     assert error < (1e-6 if times != 1e2 else 1e-4)
@@ -341,18 +344,24 @@ def test_a_corrected_sum_equals_a_direct_one(shares, weights, factor, keep, rela
     rows = np.random.default_rng(5).normal(size=(6, 50))
     shares = np.array(shares)
     weights = factor * shares * np.array(keep) if related else np.array(weights)
-    updates = Updates.of(rows)
-    updates.survey(None, shares)
+    updates = surveyed(Updates.of(rows), None, shares)
     np.testing.assert_allclose(updates.weighted_sum(weights), weights @ rows, atol=1e-11)
     np.testing.assert_allclose(updates.survey(None, shares).total, shares @ rows, atol=1e-12)  # was not written to
 
 
-def test_the_last_survey_and_the_gram_matrix_are_kept(x):
+def test_the_gram_matrix_is_kept(x):
     updates = Updates.of(x)
-    assert updates.survey() is updates.survey()
     assert np.shares_memory(updates.gram(), updates.gram())
-    other = np.arange(N) > 2
-    assert updates.survey(other) is not updates.survey()
+
+
+def test_a_survey_that_rows_carry_answers_the_same_question_and_no_other(x):
+    plain, other = Updates.of(x), np.arange(N) > 2
+    updates = surveyed(plain)
+    assert updates.survey() is updates.known
+    assert updates.survey(spread=False) is updates.known
+    assert plain.known is None
+    brief = surveyed(plain, spread=False)
+    np.testing.assert_allclose(brief.survey().sq_distances, reference(x)["sq_distances"], rtol=1e-5)
     np.testing.assert_allclose(
         updates.survey(other).sq_distances, reference(x, trusted=other)["sq_distances"], rtol=1e-5
     )
@@ -411,8 +420,7 @@ def test_no_call_copies_the_rows(fast, monkeypatch, threads):
     rows = [np.ones(d, np.float32) for _ in range(n)]  # 128 MiB
 
     def everything():
-        updates = Updates.of(rows, torch.ones(d))
-        updates.survey()
+        updates = surveyed(Updates.of(rows, torch.ones(d)))
         updates.gram()
         updates.distances(lambda block: block.mean(dim=0))
         updates.weighted_sum(np.linspace(0, 1, n))
@@ -548,3 +556,15 @@ def test_rows_that_are_all_measured_agree_on_nothing(x):
         agreed, far = updates.agreed(np.ones(len(updates), bool))
         assert not len(agreed)
         assert not far.any()
+
+
+@pytest.mark.parametrize("with_base", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_some_columns_of_every_form(form, with_base, x, tmp_path):
+    base = torch.linspace(-1, 1, D) if with_base else None
+    rows = Updates.of(FORMS[form](x, tmp_path), base)
+    matrix = np.arange(3.0 * N).reshape(3, N)
+    want = x if base is None else x - base.numpy()
+    for columns in (np.array([0, 20, 21, 22, 31, 1000, D - 1]), np.arange(D), np.zeros(0, np.int64)):
+        np.testing.assert_allclose(rows.sample(columns), want[:, columns], rtol=1e-6)
+        np.testing.assert_allclose(rows.mixed(matrix).sample(columns), matrix @ want[:, columns], rtol=1e-4, atol=1e-4)

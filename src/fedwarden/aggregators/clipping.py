@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.registry import register
-from ..core.stats import Norms, Weights
+from ..core.stats import Weights, shrink
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
 
@@ -28,15 +28,6 @@ def norm_clipping(updates: Updates, shares: Weights, limit: float) -> Aggregate:
     if not limit >= 0:
         raise ValueError(f"norm clipping needs a limit of at least 0; got {limit}")
     return Aggregate(updates.weighted_sum(shares * shrink(updates.lengths(), limit)))
-
-
-def shrink(lengths: Norms, limit: float) -> Weights:
-    """The factor that brings a length down to the limit: min(1, limit / length), 1 for length 0.
-
-    >>> shrink(np.array([0.0, 1.0, 4.0]), 2.0).tolist()
-    [1.0, 1.0, 0.5]
-    """
-    return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
 
 
 def centered_weights(products: NDArray[np.float64], limit: float | None, steps: int) -> Weights:

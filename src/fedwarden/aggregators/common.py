@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..core.protocols import Aggregator
-from ..core.registry import describe, make
+from ..core.registry import component, describe, make
 from ..core.stats import Weights, scatter
 from ..core.types import Aggregate, Cohort
 from ..updates.updates import Updates
@@ -34,6 +34,27 @@ def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
     return Aggregate(result.update, scatter(result.weights, keep, n, 0.0))
 
 
+def some_columns(updates: Updates, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """So many of the measured columns, drawn without replacement, in ascending order; all where there are no more.
+
+    >>> rows = Updates.of(np.zeros((2, 9)), measured=[(0, 2), (7, 9)])
+    >>> some_columns(rows, 5, np.random.default_rng(0)).tolist()
+    [0, 1, 7, 8]
+    """
+    starts, stops = np.array(updates.measured).T
+    before = np.cumsum(stops - starts) - (stops - starts)
+    total = int((stops - starts).sum())
+    picks = np.sort(rng.choice(total, min(size, total), replace=False))
+    part = np.searchsorted(before, picks, side="right") - 1
+    return np.asarray(picks - before[part] + starts[part], dtype=np.int64)
+
+
+def inner(then: Any) -> Aggregator:
+    """The rule inside a wrapper: by name, by a table of its name and options, or as it is."""
+    rule: Aggregator = component("aggregator", then)
+    return rule
+
+
 def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
     """Combine updates with a registered aggregator; rows with NaN or Inf are left out and get weight 0.
 
@@ -49,12 +70,12 @@ def combine(
     """The same with an aggregator that is there already; ``params`` is the model that the updates start from."""
     rows = Updates.of(updates)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    cohort, ones = Cohort(1, tuple(map(str, range(len(rows)))), rows, counts, params), np.ones(len(rows))
     survey = rows.survey(spread=False)
+    cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows.knowing(survey), counts, params)
     finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
     if finite is not None and not len(finite):
         name = describe(aggregator)["name"]
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
     kept = cohort if finite is None else cohort.select(finite.tolist())
-    result = aggregator.step(aggregator.init(), kept, ones[: len(kept)])[1]
+    result = aggregator.step(aggregator.init(), kept, np.ones(len(kept)))[1]
     return result if finite is None else widen(result, finite, len(rows))

@@ -15,7 +15,7 @@ from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Scores, Weights, robust_z
 from ..core.types import Aggregate, Cohort, State
-from .common import widen
+from .common import some_columns, widen
 
 Matrix = NDArray[np.float64]
 
@@ -124,12 +124,7 @@ class Flanders:
 
     def _models(self, cohort: Cohort) -> Matrix:
         """The sampled parameters of every client's model, (k, n)."""
-        starts, stops = np.array(cohort.updates.measured).T
-        before = np.cumsum(stops - starts) - (stops - starts)
-        total = int((stops - starts).sum())
-        picks = np.sort(numpy_rng(self.seed, "flanders").choice(total, min(self.sample, total), replace=False))
-        part = np.searchsorted(before, picks, side="right") - 1
-        columns = picks - before[part] + starts[part]
+        columns = some_columns(cohort.updates, self.sample, numpy_rng(self.seed, "flanders"))
         rows = cohort.updates.sample(columns).double()
         if cohort.params is not None:
             rows = rows + cohort.params[torch.from_numpy(columns).to(rows.device)]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.protocols import Aggregator, equip
+from ..core.protocols import equip
 from ..core.registry import component, register
 from ..core.seeds import numpy_rng
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.gram import squared_distances
-from .common import widen
+from .common import inner, widen
 
 
 def neighbour_matrix(squares: NDArray[np.float64], f: int) -> NDArray[np.float64]:
@@ -66,7 +66,7 @@ class NearestNeighbourMixing:
         return replace(self, then=equip(component("aggregator", self.then), server))
 
     def init(self) -> State:
-        return _inner(self.then).init()
+        return inner(self.then).init()
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -97,7 +97,7 @@ class Bucketing:
         return replace(self, then=equip(component("aggregator", self.then), server))
 
     def init(self) -> State:
-        return _inner(self.then).init()
+        return inner(self.then).init()
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -109,16 +109,11 @@ class Bucketing:
         return state, widen(result, keep, len(cohort))
 
 
-def _inner(then: Any) -> Aggregator:
-    rule: Aggregator = component("aggregator", then)
-    return rule
-
-
 def _on_mixed(
     then: Any, state: State, cohort: Cohort, ids: tuple[str, ...], matrix: NDArray[np.float64]
 ) -> tuple[State, Aggregate]:
     """The inner rule's word on the mixed updates; its weights told in terms of the clients."""
     ones = np.ones(len(matrix))
     mixed = Cohort(cohort.round, ids, cohort.updates.mixed(matrix), ones, cohort.params)
-    state, result = _inner(then).step(state, mixed, ones)
+    state, result = inner(then).step(state, mixed, ones)
     return state, Aggregate(result.update, None if result.weights is None else matrix.T @ result.weights)

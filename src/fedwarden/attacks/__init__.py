@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Mask
+from ..core.stats import Mask, Weights
 
 Knowledge = Literal["own", "all"]
 """What attackers see: the updates they trained themselves, or those of all clients and the guard as well."""
@@ -37,6 +37,15 @@ class DataAttack(Protocol):
 
 
 @runtime_checkable
+class Divided(Protocol):
+    """An attack on data of which the clients that carry it out do a part each."""
+
+    def part(self, i: int, k: int) -> DataAttack:
+        """What client i of k does, from 0."""
+        ...
+
+
+@runtime_checkable
 class Targeted(Protocol):
     """An attack that wants something of the finished model."""
 
@@ -46,12 +55,23 @@ class Targeted(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class Effect:
+    """What would become of a round: the aggregate (d,), the attackers' weights in it, and whom the guard accepts."""
+
+    update: Tensor
+    weights: Weights
+    accepted: Mask
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """What attackers that act together see in a round; rows are updates (deltas) of the model's parameters.
 
     ``own`` (k, d) is what they trained themselves, ``others`` what the honest clients trained where that is known,
     ``previous`` the last change of the global model, None in the first round, and ``n`` counts the clients of the
-    round. ``accepts`` tells which of k rows the guard would not object to, without telling the guard.
+    round. ``accepts`` tells which of k rows the guard would not object to, without telling the guard; ``outcome``
+    tells what guard and aggregator together would make of the round with them. ``clients`` are the ids of the rows of
+    ``others``.
     """
 
     own: Tensor
@@ -61,6 +81,8 @@ class View:
     round: int
     n: int
     accepts: Callable[[Tensor], Mask] | None = None
+    clients: tuple[str, ...] = ()
+    outcome: Callable[[Tensor], Effect] | None = None
 
     @property
     def honest(self) -> Tensor:

@@ -31,7 +31,7 @@ def rotate(x: Tensor, angle: float) -> Tensor:
     >>> rotate(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), 90.0).tolist()
     [[[[2.0, 4.0], [1.0, 3.0]]]]
     """
-    turned = ndimage.rotate(_images(x).numpy(), angle, axes=(3, 2), reshape=False, order=1)
+    turned = ndimage.rotate(images(x).numpy(), angle, axes=(3, 2), reshape=False, order=1)
     return torch.from_numpy(turned)
 
 
@@ -41,7 +41,7 @@ def blur(x: Tensor, sigma: float) -> Tensor:
     >>> blur(torch.full((1, 1, 3, 3), 7.0), sigma=1.0).unique().tolist()
     [7.0]
     """
-    smooth = ndimage.gaussian_filter(_images(x).numpy(), (0, 0, sigma, sigma), mode="nearest")
+    smooth = ndimage.gaussian_filter(images(x).numpy(), (0, 0, sigma, sigma), mode="nearest")
     return torch.from_numpy(smooth)
 
 
@@ -51,7 +51,7 @@ def stamp(x: Tensor, size: int, corner: Corner, value: float) -> Tensor:
     >>> stamp(torch.zeros(1, 1, 2, 3), size=1, corner="bottom-right", value=1.0).tolist()
     [[[[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]]
     """
-    if size > min(_images(x).shape[2:]):
+    if size > min(images(x).shape[2:]):
         raise ValueError(f"a trigger of {size} x {size} pixels does not fit into images of {tuple(x.shape[2:])}")
     vertical, _, horizontal = corner.partition("-")
     out = x.clone()
@@ -61,7 +61,8 @@ def stamp(x: Tensor, size: int, corner: Corner, value: float) -> Tensor:
     return out
 
 
-def _images(x: Tensor) -> Tensor:
+def images(x: Tensor) -> Tensor:
+    """The inputs, if they are images (n, channels, height, width)."""
     if x.ndim != 4:
         raise ValueError(f"needs images of channels x height x width; got inputs of shape {tuple(x.shape[1:])}")
     return x
@@ -117,7 +118,7 @@ class Corruption:
         Blur(self.sigma)
 
     def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
-        x = _images(own.x).clone()
+        x = images(own.x).clone()
         kinds: tuple[DataAttack, ...] = (FeatureNoise(self.snr), Rotation(self.angle), Blur(self.sigma))
         for kind, third in zip(kinds, np.array_split(rng.permutation(len(x)), 3), strict=True):
             if len(third):

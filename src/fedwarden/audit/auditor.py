@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ..core.errors import ConfigError, nearest
@@ -19,12 +20,12 @@ from ..core.stats import Scores, spent_level
 from ..core.types import Observation
 from . import outputs
 from .information import Information, Params, Sighting
-from .metrics import cmd, cosine, procrustes
+from .metrics import Array, cmd, cosine, procrustes
 from .outputs import Matrix
 from .trend import departure
 
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
-METRICS: Mapping[str, Callable[[Any, Any], float]] = {
+METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
     "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
@@ -52,7 +53,7 @@ class Auditor:
         self,
         model: nn.Module,
         probe: Tensor,
-        labels: Any = None,
+        labels: ArrayLike | Tensor | None = None,
         n: int = 2,
         share: float | None = None,
         remove_own: bool = True,
@@ -187,7 +188,7 @@ class Auditor:
                 yield "outputs", metric, "", test(first, after) if sound else math.nan
 
     def _compare(
-        self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Any]
+        self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Array]
     ) -> Iterator[tuple[str, str, str, float]]:
         """Metrics of the whole model and, if asked, of each layer."""
         one, other = whole(a.values()), whole(b.values())

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -86,7 +87,7 @@ def representations(
     found: dict[str, Tensor] = {}
     seen = {probe.data_ptr()}
 
-    def keep(name: str, output: Any) -> None:
+    def keep(name: str, output: object) -> None:
         value = output[0] if isinstance(output, tuple) else output
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.data_ptr() in seen:
             return
@@ -164,7 +165,7 @@ class Information:
         return flat.to(device)
 
 
-def _vector(part: Any) -> Tensor:
+def _vector(part: Tensor | ArrayLike) -> Tensor:
     if isinstance(part, Tensor):
         return part.detach().reshape(-1).to(torch.float32)
     return torch.from_numpy(np.array(part, dtype=np.float32).reshape(-1))

@@ -8,15 +8,15 @@ a model do. Sums are in float64 over blocks that fit the cache, so that only the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Array: TypeAlias = Any
+Array: TypeAlias = Tensor | ArrayLike | Sequence[Tensor]
 """A tensor, an array, nested numbers, or a list of matrices side by side."""
 
 Bounds: TypeAlias = tuple[float, float] | Literal["tanh"] | None

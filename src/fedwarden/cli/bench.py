@@ -1,11 +1,11 @@
-"""``fedwarden bench``: every defence against every attack, or every attack against one's own configuration."""
+"""``fedwarden bench``: the grid of defences, attacks on a configuration of one's own, honest clients over long runs."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,14 +15,19 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_suite, defences
+from ..studies import attack_suite, defences, long_runs
 from ..studies.pictures import drawing
 from ..studies.runner import Cell, Table, collect, results, results_file
+from ..studies.tables import Result, Results
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
 from .demo import SCENARIO
 
-Found = list[dict[str, Any]]
-Run = Callable[[Table], dict[str, Any]]
+Run = Callable[[Table], Result]
+
+GOES_WITH = {
+    "file": ("attacks",), "data": ("defences", "long-runs"), "defence": ("defences",), "attack": ("defences",),
+    "case": ("attacks", "long-runs"), "set": ("attacks", "long-runs"),
+}  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -30,25 +35,35 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks"],
-        typer.Argument(help="The grid of defences, or attacks on a configuration of your own."),
+        Literal["defences", "attacks", "long-runs"],
+        typer.Argument(help="The grid of defences, attacks on a configuration of your own, or honest clients alone."),
     ] = "defences",
     file: Annotated[
         Path | None,
         typer.Argument(help="attacks: the scenario, as for run; by default the demo's.", show_default=False),
     ] = None,
-    data: Annotated[str | None, typer.Option(help=f"defences: {' (default) or '.join(defences.SETTINGS)}.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help=f"defences, long-runs: {' (default) or '.join(defences.SETTINGS)}.")
+    ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's."),
+        typer.Option(
+            min=1,
+            help=f"Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's; "
+            f"long-runs: {long_runs.SEEDS}.",
+        ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds of every run; by default 30, or the scenario's.")
+        int | None,
+        typer.Option(
+            min=1, help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}."
+        ),
     ] = None,
     defence: Annotated[list[str] | None, typer.Option(help="defences: only this one; may be repeated.")] = None,
     attack: Annotated[list[str] | None, typer.Option(help="defences: only this attack; may be repeated.")] = None,
     case: Annotated[
-        list[str] | None, typer.Option(help="attacks: only this case, or those with these words; may be repeated.")
+        list[str] | None,
+        typer.Option(help="attacks, long-runs: only this case, or those with these words; may be repeated."),
     ] = None,
     settings: Settings = None,
     processes: Annotated[
@@ -63,28 +78,41 @@ def command(
     With `attacks`, run the adversary's suite against your own scenario instead: its attacks are replaced by each case
     in turn, all else is yours. Says how many cases held, and what got through.
 
+    With `long-runs`, let nobody attack for many rounds, and count how often `auto` excludes an honest client for good.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
+    _check(what, file=file, data=data, defence=defence, attack=attack, case=case, set=settings)
     if what == "attacks":
-        _only("defences", data=data, defence=defence, attack=attack)
         chosen = [*(settings or ()), *(() if rounds is None else (f"rounds={rounds}",))]
         return _attacks(file, chosen, seeds or 3, case or (), limits.processes(processes), folder, as_json, place)
-    _only("attacks", file=file, case=case, set=settings)
+    if what == "long-runs":
+        return _long_runs(
+            data or "digits", seeds or long_runs.SEEDS, rounds or long_runs.ROUNDS, case or (), settings or (),
+            limits.processes(processes), folder, as_json, place,
+        )  # fmt: skip
     return _defences(
         data or "digits", seeds or 5, rounds or 30, defence, attack, limits.processes(processes), folder, as_json, place
     )
 
 
-def _only(what: str, **given: object) -> None:
-    """Refuse options of the other bench."""
+def _check(what: str, **given: object) -> None:
+    """Refuse options of another bench."""
     for name, value in given.items():
-        if value is not None:
+        if value is not None and what not in GOES_WITH[name]:
             spelt = "a scenario file" if name == "file" else f"--{name}"
-            raise ConfigError(f"{spelt} goes with fedwarden bench {what}")
+            raise ConfigError(f"{spelt} goes with fedwarden bench {' or '.join(GOES_WITH[name])}")
 
 
-def _run(name: str, wanted: Sequence[tuple[Cell, Table]], place: Path, processes: int, run: Run | None = None) -> Found:
+def _check_data(data: str) -> None:
+    if data not in defences.SETTINGS:
+        raise ConfigError(f"there are settings for {', '.join(defences.SETTINGS)}; got {data!r}")
+
+
+def _run(
+    name: str, wanted: Sequence[tuple[Cell, Table]], place: Path, processes: int, run: Run | None = None
+) -> Results:
     """Run what has no result yet, with a progress bar."""
     with progress() as bar:
         task = bar.add_task(name, total=len(wanted), status="")
@@ -149,8 +177,7 @@ def _defences(
     as_json: bool,
     place: Path,
 ) -> None:
-    if data not in defences.SETTINGS:
-        raise ConfigError(f"there are settings for {', '.join(defences.SETTINGS)}; got {data!r}")
+    _check_data(data)
     for kind, given, known in (
         ("defence", defence, defences.DEFENCES),
         ("attack", attack, ("none", *defences.ATTACKS)),
@@ -177,3 +204,42 @@ def _defences(
     out.print(
         f"\n{len(found)} runs; page and {len(pictures)} pictures in {target}, runs in {results_file(place, name)}"
     )
+
+
+def _long_runs(
+    data: str,
+    seeds: int,
+    rounds: int,
+    asked: Sequence[str],
+    settings: Sequence[str],
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+    place: Path,
+) -> None:
+    _check_data(data)
+    cases = long_runs.choose(long_runs.cases(data), asked)
+    wanted = long_runs.cells(range(seeds), cases, data, rounds, settings)
+    for _, scenario in wanted[:2]:  # guarded and not: what is wrong is said now, before anything is run
+        Federation(load_scenario(scenario))
+    name = long_runs.study_name(data, rounds, settings)
+    found = _run(name, wanted, place, processes, long_runs.measure)
+    target = folder or place / "bench" / name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / ("long-runs.md" if data == "digits" else f"long-runs-{data}.md")
+    chosen = [
+        word for option, values in (("--case", asked), ("--set", settings)) for v in values for word in (option, v)
+    ]
+    words = ["fedwarden", "bench", "long-runs", "--data", data, "--seeds", seeds, "--rounds", rounds, *chosen]
+    text = long_runs.page(found, cases, data, rounds, shlex.join(map(str, words)))
+    path.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        counts = {
+            str(h): {split: {"excluded": k, "runs": n} for split, (k, n) in long_runs.by_split(found, h).items()}
+            for h in long_runs.horizons(rounds)
+        }
+        return emit({"runs": len(found), "page": str(path), "by_round": counts})
+    tables = (long_runs.exclusions, long_runs.costs)
+    print("\n\n".join([long_runs.headline(found, rounds), *(of(found, cases, rounds) for of in tables)]))
+    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
+    return None

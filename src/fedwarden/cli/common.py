@@ -62,7 +62,7 @@ def reader(folder: Path | None) -> Ledger:
         return Ledger(folder, read_only=True)
 
 
-def emit(value: Mapping[str, Any]) -> None:
+def emit(value: Mapping[str, object]) -> None:
     """Print one JSON object; numbers that JSON does not have become null."""
     print(json.dumps(_plain(value), indent=2, allow_nan=False).replace("\x7f", "\\u007f"))  # json leaves it as it is
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -39,7 +39,7 @@ def listing(
     return None
 
 
-def options(kind: str, name: str) -> dict[str, Any]:
+def options(kind: str, name: str) -> dict[str, object]:
     """The options that a scenario may set; what the simulator passes by itself has no default and is left out."""
     known = parameters(lookup(kind, name))
     return {option: default for option, default in known.items() if default is not inspect.Parameter.empty}

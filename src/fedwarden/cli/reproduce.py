@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..core.errors import ConfigError, nearest
 from ..papers import divergence, divergence_choices, pid_made
-from ..papers.shift_audits import AUDITS
+from ..papers.shift_audits import AUDITS, Draw
 from ..papers.shifts import SETTINGS
 from ..sim.training import limits
 from ..store.ledger import home
 from ..studies import detection
 from ..studies.pictures import drawing
-from ..studies.runner import collect, results, results_file
-from ..studies.tables import Sheet, write_csv
+from ..studies.runner import Cell, Table, collect, results, results_file
+from ..studies.tables import Result, Results, Sheet, write_csv
 from .common import out, progress
 
-Study = tuple[Callable[..., Any], tuple[Callable[..., str], ...]]
+Study = tuple[Callable[..., list[tuple[Cell, Table]]], tuple[Callable[[Results], str], ...]]
 """What makes the cells, and the tables of their results."""
 
 STUDIES: Mapping[str, Study] = {
@@ -68,10 +68,10 @@ def command(
 
     Every result is kept as it comes: a study that was cut off goes on where it was, and more seeds only add to it.
     """
-    run: Callable[..., dict[str, Any]] | None
+    run: Callable[[Table], Result] | None
     draw: Callable[..., list[Path]] | None
-    tables: Sequence[Callable[..., str]]
-    sheets: Sequence[Callable[..., list[Sheet]]] = ()
+    tables: Sequence[Callable[[Results], str]]
+    sheets: Sequence[Callable[[Results], list[Sheet]]] = ()
     if study in AUDITS:
         audit = AUDITS[study]
         name = data or audit.data
@@ -118,5 +118,5 @@ def command(
     out.print(f"{len(found)} runs; every one in {results_file(folder, kept)}")
 
 
-def _audit_picture(picture: Any, study: str, data: str, found: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+def _audit_picture(picture: Draw, study: str, data: str, found: Results, folder: Path) -> list[Path]:
     return [picture(found, folder / f"{study}-{data}.svg", f"{study}, {data}")]

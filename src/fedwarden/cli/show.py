@@ -13,6 +13,7 @@ from ..core.types import RoundRecord
 from ..core.words import rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
+from ..store.contribution import contributions
 from ..store.explain import explain
 from ..store.ledger import Run
 from ..store.overview import ClientDigest, digest, distinct_notes, rounds_by_note
@@ -62,6 +63,7 @@ def _show(told: RunRecord, home: Path | None) -> None:
         _accuracies(series)
         _clients(list(series.watches), digest(series, told.reasons), truth)
         _stood_out(series)
+        _contributions(series)
         for note, rounds in distinct_notes(series.notes).items():
             out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
@@ -151,6 +153,16 @@ def _stood_out(series: Series) -> None:
         out.print(f"[yellow]stood out[/] {len(stayed) - MOST} more, in fewer rounds")
 
 
+def _contributions(series: Series) -> None:
+    """Who helps the model, the most helpful first."""
+    found = sorted(contributions(series).items(), key=lambda pair: -pair[1].mean)
+    if found:
+        shown = table("client", "rounds", "contribution, on the server's samples", left=(0, 2))
+        for client, contribution in found:
+            shown.add_row(safe(client), str(contribution.rounds), str(contribution))
+        out.print(shown)
+
+
 def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
     if as_json:
         told = {
@@ -206,5 +218,6 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
             }
             for c in digest(series, told.reasons)
         ],
+        "contributions": {c: {**asdict(x), "words": str(x)} for c, x in contributions(series).items()},
         "notes": notes_as_tables(rounds_by_note(series.notes)),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -83,7 +83,7 @@ def _grade(grade: Grade) -> list[str]:
     ]
 
 
-def _as_json(tuned: Tuned, seconds: dict[str, float]) -> dict[str, Any]:
+def _as_json(tuned: Tuned, seconds: dict[str, float]) -> dict[str, object]:
     return {
         "given": {"values": tuned.defaults, **asdict(tuned.before)},
         "best": {"values": tuned.best, **asdict(tuned.after)},

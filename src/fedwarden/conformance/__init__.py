@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 from ..core.errors import ConfigError, nearest
 from ..core.registry import FOLDERS, canonical, exemptions, lookup, parameters
@@ -40,7 +39,7 @@ def laws_of(kind: str) -> tuple[Law, ...]:
     return (*component.laws_of(kind), *import_module(f".{HOMES[kind]}", __name__).LAWS)
 
 
-def check(kind: str, name: str, /, **options: Any) -> Report:
+def check(kind: str, name: str, /, **options: object) -> Report:
     """Point every law of a kind at one registered component, with options other than its defaults where given.
 
     >>> check("rule", "offset").excused

@@ -71,13 +71,13 @@ def load(target: str) -> Callable[..., Any]:
     return found
 
 
-def settings(pairs: Sequence[str]) -> dict[str, Any]:
+def settings(pairs: Sequence[str]) -> dict[str, object]:
     """Options written ``f=2``; a value is a number where it reads as one.
 
     >>> settings(["f=2", "limit=0.5", "then=median"])
     {'f': 2, 'limit': 0.5, 'then': 'median'}
     """
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
@@ -86,7 +86,7 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     return out
 
 
-def subject(target: str | None, rule: str | None, options: dict[str, Any]) -> Subject:
+def subject(target: str | None, rule: str | None, options: dict[str, object]) -> Subject:
     """What to examine; a function that does not take the rule's options is refused."""
     rule = canonical(rule) if rule else None
     if rule is not None and rule not in RULES and not (target is None and rule in names("aggregator")):
@@ -120,7 +120,7 @@ def plain(findings: Sequence[Finding]) -> list[dict[str, str]]:
     return [{"law": f.law, "status": f.status, "note": f.note} for f in findings]
 
 
-def on_function(target: str | None, rule: str | None, options: dict[str, Any], as_json: bool) -> int:
+def on_function(target: str | None, rule: str | None, options: dict[str, object], as_json: bool) -> int:
     """Point the laws of aggregation rules at a function."""
     made = subject(target, rule, options)
     exempt = exemptions("aggregator", made.name) if made.name else {}
@@ -135,7 +135,7 @@ def on_function(target: str | None, rule: str | None, options: dict[str, Any], a
     return int(any(f.status == "broken" for f in findings))
 
 
-def on_components(kind: str | None, name: str | None, options: dict[str, Any], as_json: bool) -> int:
+def on_components(kind: str | None, name: str | None, options: dict[str, object], as_json: bool) -> int:
     """Point the laws of each kind at one of its components, at all of them, or at those of every kind."""
     if kind is not None and kind not in FOLDERS:
         raise ConfigError(f"there is no kind {kind!r}; {nearest(kind, FOLDERS)}; a function is written module:function")
@@ -185,7 +185,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _number(text: str) -> Any:
+def _number(text: str) -> object:
     for read in (int, float):
         try:
             return read(text)

@@ -118,11 +118,18 @@ def weights_make_the_update(it: Examined) -> None:
 
 
 def rows_untouched(it: Examined) -> None:
-    """The updates are only read, also where the weights differ."""
+    """The updates are only read, and so is the sum that a survey holds, also where it is what is asked for."""
     rows = draw()
     play(it, [rows], range(N), np.linspace(0.0, 1.0, N))
     changed = int((rows != draw()).any(axis=1).sum())
     require(not changed, f"expected the updates as they were; got {changed} of {N} changed")
+    for counts in (COUNTS, np.ones(N)):
+        updates = Updates.of(rows)
+        survey = updates.survey(shares=counts / counts.sum())
+        before = survey.total.clone()
+        cohort = Cohort(1, tuple(map(str, range(N))), updates.knowing(survey), counts, torch.zeros(D))
+        it.aggregator.step(it.aggregator.init(), cohort, np.ones(N))
+        require(torch.equal(survey.total, before), "expected the sum of the survey as it was; got it written to")
 
 
 def repeatable(it: Examined) -> None:

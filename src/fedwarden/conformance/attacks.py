@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attacks import DataAttack, Examples, ModelAttack, Targeted, View
+from ..attacks import DataAttack, Effect, Examples, ModelAttack, Targeted, View
 from ..core.registry import lookup, parameters
+from ..core.stats import Mask
 from ..sim.scenario import AttackConfig
 from .component import Component
 from .law import CannotTell, laws, line, require
@@ -72,9 +73,19 @@ def view(informed: bool = True, k: int = K, others: int = 6, round: int = 2) -> 
     """What attackers see: with or without the others' updates, first round or later, alone or together."""
     rows = torch.from_numpy(np.random.default_rng(0).normal(0.1, 1.0, size=(k + others, D))).float()
     previous = None if round == 1 else torch.ones(D)
-    seen = rows[k:] if informed else None
-    asked = (lambda rows: rows.norm(dim=1).numpy() < 10.0) if informed else None
-    return View(rows[:k], seen, torch.zeros(D), previous, round, k + others, asked)
+    base = torch.zeros(D)
+    if not informed:
+        return View(rows[:k], None, base, previous, round, k + others)
+    honest = rows[k:]
+
+    def accepts(sent: torch.Tensor) -> Mask:
+        return np.asarray(sent.norm(dim=1).numpy() < 10.0)
+
+    def outcome(sent: torch.Tensor) -> Effect:
+        return Effect(torch.cat([sent, honest]).mean(dim=0), np.full(k, 1 / (k + others)), accepts(sent))
+
+    clients = tuple(str(i) for i in range(k, k + others))
+    return View(rows[:k], honest, base, previous, round, k + others, accepts, clients, outcome)
 
 
 def on_data_or_updates(it: Examined) -> None:

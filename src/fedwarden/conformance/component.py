@@ -21,7 +21,7 @@ class Component:
 
     kind: str
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def make(self) -> Any:
         """Build it; where an optional dependency is missing, no law can tell anything."""

@@ -87,7 +87,7 @@ class Report:
         return {finding.law: finding.note for finding in self.findings if finding.status == status}
 
 
-def examine(subject: Any, law: Law, exempt: Mapping[str, str] | None = None) -> Finding:
+def examine(subject: object, law: Law, exempt: Mapping[str, str] | None = None) -> Finding:
     """Point one law at a subject, unless it is exempt."""
     if exempt and law.name in exempt:
         return Finding(law.name, "excused", exempt[law.name])

@@ -17,8 +17,8 @@ PARAMETERS = 50  # of the model below
 
 
 def of_size(d: int) -> Server:
-    """A server whose own training moves every one of d parameters by 1."""
-    return Server(root=lambda params, round: torch.ones(d, dtype=torch.float64))
+    """A server with a linear model of d parameters, whose own training moves every one of them by 1."""
+    return Server(nn.Linear(d - 1, 1), root=lambda params, round: torch.ones(d, dtype=torch.float64))
 
 
 def with_model() -> Server:

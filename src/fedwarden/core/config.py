@@ -35,7 +35,7 @@ class Component(Strict):
     name: str
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         return dict(self.model_extra or {})
 
     def make(self, kind: str) -> Any:
@@ -55,7 +55,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
-def to_toml(table: Mapping[str, Any]) -> str:
+def to_toml(table: Mapping[str, object]) -> str:
     """A table as TOML; what is None is left out, as TOML has no word for it.
 
     >>> print(to_toml({"rounds": 5, "name": None, "guard": {"preset": "auto", "options": {"k": 2.5}}}))
@@ -67,7 +67,7 @@ def to_toml(table: Mapping[str, Any]) -> str:
     [guard.options]
     k = 2.5
     """
-    return tomli_w.dumps(_known(table)).strip()
+    return tomli_w.dumps({k: _known(v) for k, v in table.items() if v is not None}).strip()
 
 
 def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any
     return out
 
 
-def parse(model: type[T], table: Mapping[str, Any]) -> T:
+def parse(model: type[T], table: Mapping[str, object]) -> T:
     """The table as a validated model; the first fault becomes one clear line."""
     try:
         return model.model_validate(dict(table))
@@ -144,7 +144,7 @@ def _child(at: Any, key: str, path: str) -> Any:
     return at[place]
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     """What is after the = of an override; TOML has no number such as .01, and its inline tables are not JSON's."""
     with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(f"value = {text}")["value"]
@@ -169,7 +169,7 @@ def _copy(value: Any) -> Any:
     return [_copy(v) for v in value] if isinstance(value, list) else value
 
 
-def _known(value: Any) -> Any:
+def _known(value: object) -> object:
     """The value without what is None in it."""
     if isinstance(value, Mapping):
         return {k: _known(v) for k, v in value.items() if v is not None}

@@ -159,7 +159,7 @@ def summary(kind: str, name: str) -> str:
 
 
 @cache
-def parameters(factory: Factory) -> Mapping[str, Any]:
+def parameters(factory: Factory) -> Mapping[str, object]:
     """The options of a factory and their defaults."""
     signature = inspect.signature(factory)
     return MappingProxyType(
@@ -168,7 +168,7 @@ def parameters(factory: Factory) -> Mapping[str, Any]:
 
 
 @cache
-def _hints(factory: Factory) -> Mapping[str, Any]:
+def _hints(factory: Factory) -> Mapping[str, object]:
     """The types of a factory's options, as far as they can be told."""
     try:
         return get_type_hints(factory)
@@ -176,7 +176,7 @@ def _hints(factory: Factory) -> Mapping[str, Any]:
         return {}
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     """Whether a value is of a plain type; of other types, whatever is given.
 
     >>> _fits(3, float), _fits("3", float), _fits(None, float | None), _fits(True, int), _fits("x", tuple)

@@ -73,3 +73,12 @@ def spent_level(alpha: float, test: int) -> float:
     (0.025, 0.05)
     """
     return alpha / (test * (test + 1))
+
+
+def shrink(lengths: Norms, limit: float) -> Weights:
+    """The factor that brings a length down to the limit: min(1, limit / length), 1 for length 0.
+
+    >>> shrink(np.array([0.0, 1.0, 4.0]), 2.0).tolist()
+    [1.0, 1.0, 0.5]
+    """
+    return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .notes import Note
 from .stats import Counts, Mask, Scores, Weights
@@ -23,7 +24,28 @@ State = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Cohort:
+class _CohortFields:
+    """What a cohort holds, one entry per client."""
+
+    round: int
+    client_ids: tuple[str, ...]
+    updates: Updates
+    num_examples: Counts
+    params: Tensor | None
+    trusted: Mask
+    claimed: Counts
+
+    def __post_init__(self) -> None:
+        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed)
+        if len({len(part) for part in per_client}) > 1:
+            raise ValueError(
+                f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
+                f"{len(self.updates)} rows, {len(self.num_examples)} counts"
+            )
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Cohort(_CohortFields):
     """The clients of one round and what they sent: the only thing that signals and aggregators see.
 
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
@@ -31,28 +53,27 @@ class Cohort:
     counts that are believed, ``claimed`` those that were sent; the same by default. It has no field for the truth.
     """
 
-    round: int
-    client_ids: tuple[str, ...]
-    updates: Updates
-    num_examples: Counts
-    params: Tensor | None = None
-    trusted: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    claimed: Counts = field(default_factory=lambda: np.zeros(0))
-
-    def __post_init__(self) -> None:
-        counts = np.asarray(self.num_examples, dtype=np.float64)
-        object.__setattr__(self, "round", int(self.round))
-        object.__setattr__(self, "client_ids", tuple(map(str, self.client_ids)))
-        object.__setattr__(self, "num_examples", counts)
-        trusted = np.asarray(self.trusted, bool) if len(self.trusted) else np.ones(len(self.client_ids), bool)
-        object.__setattr__(self, "trusted", trusted)
-        object.__setattr__(self, "claimed", self.claimed if len(self.claimed) else counts)
-        sizes = {len(self.client_ids), len(self.updates), len(counts), len(trusted), len(self.claimed)}
-        if len(sizes) > 1:
-            raise ValueError(
-                f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
-                f"{len(self.updates)} rows, {len(counts)} counts"
-            )
+    def __init__(
+        self,
+        round: int,
+        client_ids: Sequence[str],
+        updates: Updates,
+        num_examples: ArrayLike,
+        params: Tensor | None = None,
+        trusted: ArrayLike = (),
+        claimed: ArrayLike = (),
+    ) -> None:
+        ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
+        standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
+        super().__init__(
+            int(round),
+            ids,
+            updates,
+            counts,
+            params,
+            standing if len(standing) else np.ones(len(ids), bool),
+            sent if len(sent) else counts,
+        )
 
     def __len__(self) -> int:
         return len(self.client_ids)

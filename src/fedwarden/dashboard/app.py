@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, State, no_update, set_props
+from dash.development.base_component import Component
 
 from ..core.errors import FedwardenError
 from . import layout, pages
@@ -52,10 +52,10 @@ def create_app(folder: Path, token: str | None = None) -> Dash:
 
 def _route(app: Dash, workspace: Workspace) -> None:
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
-    def show(path: Any, search: Any) -> list[Any]:
+    def show(path: object, search: object) -> list[Component]:
         """The page of an address; what it shows follows with its first version."""
         page = read(path, search)
-        shown: list[Any] = pages.PAGES[page.kind].show(page)
+        shown: list[Component] = pages.PAGES[page.kind].show(page)
         return shown
 
     @app.callback(
@@ -68,7 +68,7 @@ def _route(app: Dash, workspace: Workspace) -> None:
         State("version", "data"),
         State("problem", "children"),
     )
-    def look(_: Any, search: Any, path: Any, known: Any, told: Any) -> Any:
+    def look(_: object, search: object, path: object, known: object, told: object) -> object:
         """Whether there is something new; a page that cannot be read keeps what it shows and says so."""
         page = read(path, search)
         try:

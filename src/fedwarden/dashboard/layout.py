@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dash import dcc, html, no_update
+from dash.development.base_component import Component
 
 from ..core.words import printable
 from ..figures.theme import CONFIG
 from .routes import link, query, search
+
+Child = str | int | float | Component | None
+"""What a part of a page may hold."""
 
 TICK = 1000  # milliseconds between two looks for new rounds
 GRAPH: Any = CONFIG
@@ -59,7 +63,7 @@ def frame(folder: str) -> html.Div:
     )  # fmt: skip
 
 
-def page(title: str, *children: Any) -> list[Any]:
+def page(title: str, *children: Component) -> list[Component]:
     """A page with what keeps it live: a clock, the version that is shown, and a place for problems."""
     return [
         dcc.Interval(id="tick", interval=TICK),
@@ -76,7 +80,7 @@ def address(kind: str) -> dcc.Location:
     return dcc.Location(id=f"{kind}-address", refresh=False)
 
 
-def move(asked: Any, found: str) -> Any:
+def move(asked: object, found: str) -> object:
     """Another query for a page's address; nothing where it is the same, or where the address is not known yet."""
     return no_update if asked is None or found == search(**query(asked)) else found
 
@@ -95,7 +99,7 @@ def heading(title: str, run: int | None = None, kind: str = "") -> html.Div:
     )
 
 
-def card(title: str, *children: Any, note: str = "", **attributes: Any) -> html.Section:
+def card(title: str, *children: Child, note: str = "", **attributes: Any) -> html.Section:
     """A titled part of a page."""
     head = [html.H2(printable(title)), *([html.P(note, className="note")] if note else [])]
     return html.Section([*head, *children], className="card", **attributes)
@@ -107,12 +111,14 @@ def graph(id: str, label: str, height: int = 380) -> html.Section:
     return html.Section([html.H2(label, className="hidden"), made], className="card graph")
 
 
-def field(label: str, control: Any, *, of: str | None = None) -> html.Div:
+def field(label: str, control: Component, *, of: str | None = None) -> html.Div:
     """A control with its label; a group, as Dash names some controls by their value alone."""
     return html.Div([html.Label(label, htmlFor=of), control], className="field", role="group", **aria(label=label))
 
 
-def table(caption: str, heads: Sequence[Any], rows: Sequence[Sequence[Any]], numeric: Sequence[int] = ()) -> html.Div:
+def table(
+    caption: str, heads: Sequence[Child], rows: Sequence[Sequence[Child]], numeric: Sequence[int] = ()
+) -> html.Div:
     """A table that scrolls by itself on a narrow screen; a row's first cell is its head."""
     style = ["number" if i in numeric else "" for i in range(len(heads))]
     body = [
@@ -134,7 +140,7 @@ def state(text: str) -> html.Span:
     return html.Span(text, className=f"badge {text if text in ('running', 'done', 'failed', 'interrupted') else ''}")
 
 
-def empty(title: str, *hints: Any) -> html.Div:
+def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
     """What is said where there is nothing to show, and what to do about it."""
     return html.Div([html.P(title, className="lead"), *(html.P(hint) for hint in hints)], className="empty")
 
@@ -147,7 +153,7 @@ def problem(text: str) -> html.Div:
     )
 
 
-def percent(value: Any) -> str:
+def percent(value: object) -> str:
     """An accuracy as text.
 
     >>> percent(0.9612), percent(None)

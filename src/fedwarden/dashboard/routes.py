@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 LARGEST = 2**63 - 1  # of SQLite
@@ -22,7 +21,7 @@ class Page:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(path: Any, search: Any = "") -> Page:
+def read(path: object, search: object = "") -> Page:
     """The page behind an address; of kind "nowhere" where there is none.
 
     >>> read("/run/3/what-if", "?rule=gesd"), read("/run/../etc")
@@ -37,7 +36,7 @@ def read(path: Any, search: Any = "") -> Page:
     return Page(found[2] or "run", int(found[1]), query(search))
 
 
-def query(search: Any) -> dict[str, str]:
+def query(search: object) -> dict[str, str]:
     """The query of an address; of a key given twice, the last."""
     try:
         return dict(parse_qsl(search.lstrip("?"), max_num_fields=50)) if isinstance(search, str) else {}
@@ -45,7 +44,7 @@ def query(search: Any) -> dict[str, str]:
         return {}
 
 
-def number(text: Any) -> int | None:
+def number(text: object) -> int | None:
     """A run's number, if it is one.
 
     >>> number("12"), number("1e3"), number("../1"), number(None)
@@ -53,11 +52,12 @@ def number(text: Any) -> int | None:
     """
     if isinstance(text, int) and not isinstance(text, bool):
         return text if 0 <= text <= LARGEST else None
-    plain = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 19
-    return int(text) if plain and int(text) <= LARGEST else None
+    if not (isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 19):
+        return None
+    return int(text) if int(text) <= LARGEST else None
 
 
-def link(kind: str, run: int | None = None, **values: Any) -> str:
+def link(kind: str, run: int | None = None, **values: object) -> str:
     """The address of a page; values that are None are left out.
 
     >>> link("what-if", 3, rule="gesd"), link("runs"), link("run", 3, client="a b", watch=None)
@@ -69,7 +69,7 @@ def link(kind: str, run: int | None = None, **values: Any) -> str:
     return path + search(**values)
 
 
-def search(**values: Any) -> str:
+def search(**values: object) -> str:
     """The query part of an address."""
     given = {k: v for k, v in values.items() if v is not None}
     return "?" + urlencode(given) if given else ""

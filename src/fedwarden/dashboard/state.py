@@ -18,6 +18,7 @@ from ..store.ledger import Ledger, LedgerError, Run
 from ..store.overview import brief
 from ..store.series import Series
 from ..studies.runner import results, results_file
+from ..studies.tables import Found
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class Workspace:
         """What one observer of a run saw."""
         return self._read(("audit", number, observer), lambda ledger, _: ledger.observations(number, observer))
 
-    def study(self, name: str) -> list[dict[str, Any]]:
+    def study(self, name: str) -> list[Found]:
         """The results of a study so far; none where it was never run."""
         return results(self.folder, name)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+import plotly.graph_objects as go
 from scipy.special import stdtr, stdtrit
 
 from ..core.types import Observation
@@ -41,7 +42,9 @@ class Measure(Protocol):
     def accuracy_lost(self) -> float: ...
 
 
-def leakage(observations: Sequence[Observation], source: str, metric: str, layer: str = "", dark: bool = False) -> Any:
+def leakage(
+    observations: Sequence[Observation], source: str, metric: str, layer: str = "", dark: bool = False
+) -> go.Figure:
     """One source by round: its values, the trend of its past, the band that chance explains, and the alarms."""
     title = plain(f"{source}, {metric.replace('_', ' ')}" + (f", {layer}" if layer else ""))
     found = [o for o in observations if (o.source, o.metric, o.layer) == (source, metric, layer)]
@@ -71,7 +74,7 @@ def leakage(observations: Sequence[Observation], source: str, metric: str, layer
     return fig
 
 
-def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False) -> Any:
+def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False) -> go.Figure:
     """How well each source tells the change from each null: {source: {null: verdict}}, with intervals."""
     title = "Does a source tell the change from its nulls?"
     if not verdicts:
@@ -105,7 +108,7 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
     return fig
 
 
-def mitigation(points: Sequence[Measure], dark: bool = False) -> Any:
+def mitigation(points: Sequence[Measure], dark: bool = False) -> go.Figure:
     """How well the change still shows against the accuracy that hiding it costs; a line per kind of measure."""
     title = "What hiding the change costs"
     if not points:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.stats import robust_z
+from ..core.stats import Scores, robust_z
 from ..store.series import Grid, WatchSeries
 
 
@@ -65,7 +64,7 @@ def ranges(names: Sequence[str], step: int, between: str = " to ") -> list[str]:
     return [b[0] if len(b) == 1 else f"{b[0]}{between}{b[-1]}" for b in blocks]
 
 
-def by_round(statistic: Callable[[Any], Any], values: Grid) -> NDArray[np.float64]:
+def by_round(statistic: Callable[[Scores], float], values: Grid) -> NDArray[np.float64]:
     """A statistic of every round that has a value; NaN for the others."""
     return np.array([statistic(row) if np.isfinite(row).any() else np.nan for row in values])
 

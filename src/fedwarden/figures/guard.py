@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from ..core.errors import ConfigError, nearest
@@ -26,7 +27,7 @@ MOMENTS = 40  # rounds of exclusion up to which each has a line through the pane
 FAR = 10.0  # robust deviations at which the colour scale ends
 
 
-def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = False) -> Any:
+def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = False) -> go.Figure:
     """Clients x rounds of a watch's scores; crosses mark exclusions, grey the rounds that a client stood excluded.
 
     A cell's ``customdata`` is (score, limit, position of the client in ``series.clients``).
@@ -72,20 +73,21 @@ def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = Fa
 
 def draw(
     series: Series, watch: str | None = None, of: str | None = None, scale: Scale = "linear", dark: bool = False
-) -> Any:
+) -> go.Figure:
     """What a notebook shows: the client ``of``, a watch's scores, or accuracy and loss where there are any.
 
     With none of these it is the watch that flagged most clients.
     """
     if of is not None:
         return client(series, of, dark)
-    if watch is None and (series.metrics or not series.watches):
+    shown = [name for name in series.metrics if "acc" in name.lower() or "loss" in name.lower()]
+    if watch is None and (shown or not series.watches):
         return learning(series, dark)
     seen = series.watches
     return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)
 
 
-def learning(series: Series, dark: bool = False) -> Any:
+def learning(series: Series, dark: bool = False) -> go.Figure:
     """Accuracy and loss by round; dotted lines mark the rounds in which clients were excluded."""
     title = "Accuracy and loss"
     shares = {k: v for k, v in series.metrics.items() if "acc" in k.lower() or k == "attack_success"}
@@ -106,7 +108,7 @@ def learning(series: Series, dark: bool = False) -> Any:
     return fig
 
 
-def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool = False) -> Any:
+def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool = False) -> go.Figure:
     """Scores over rounds below and above the limit; ``clients`` stand out, the first excluded where none are given."""
     seen, title = _watch(series, watch), f"{plain(watch)}: scores over rounds"
     if not series.clients or not len(series):
@@ -134,7 +136,7 @@ def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool =
     return fig
 
 
-def client(series: Series, client: str, dark: bool = False) -> Any:
+def client(series: Series, client: str, dark: bool = False) -> go.Figure:
     """One client: every watch's score, 0 at the median client and 1 at the limit, and its weight in the model."""
     if client not in series.clients:
         raise ConfigError(f"no client {client!r} in this run; {nearest(client, series.clients)}")
@@ -170,7 +172,7 @@ def client(series: Series, client: str, dark: bool = False) -> Any:
     return fig
 
 
-def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> Any:
+def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> go.Figure:
     """Two runs: the accuracy of both, and how many clients each had excluded by every round."""
     fig = panels("Two runs", dark, 520, 0.6, 0.4)
     for series, name, colour in zip((first, second), names, CYCLE, strict=False):
@@ -232,7 +234,7 @@ def _dots(series: Series) -> str:
     return "lines+markers" if len(series) <= DOTS else "lines"
 
 
-def _mark_moments(fig: Any, series: Series) -> None:
+def _mark_moments(fig: go.Figure, series: Series) -> None:
     """Dotted lines through all panels, with who was excluded on hover."""
     moments: dict[int, list[str]] = {}
     for client, t in _excluded(series):
@@ -251,7 +253,7 @@ def _mark_moments(fig: Any, series: Series) -> None:
     )  # fmt: skip
 
 
-def _limit_band(fig: Any, rounds: NDArray[np.int64], limit: NDArray[np.float64], values: Grid) -> None:
+def _limit_band(fig: go.Figure, rounds: NDArray[np.int64], limit: NDArray[np.float64], values: Grid) -> None:
     """The limit as a dashed line, and what lies above it in a faint colour."""
     if not np.isfinite(limit).any():
         return
@@ -263,7 +265,7 @@ def _limit_band(fig: Any, rounds: NDArray[np.int64], limit: NDArray[np.float64],
                     hovertemplate="round %{x}<br>limit %{y:.4g}<extra></extra>")  # fmt: skip
 
 
-def _quantiles(fig: Any, rounds: NDArray[np.int64], values: Grid) -> None:
+def _quantiles(fig: go.Figure, rounds: NDArray[np.int64], values: Grid) -> None:
     """Many clients as the band of their 5 % and 95 % quantiles, with their median and their highest."""
     low, middle, high = (by_round(partial(np.nanquantile, q=q), values) for q in (0.05, 0.5, 0.95))
     for y, style in ((low, {}), (high, {"fill": "tonexty", "fillcolor": BAND, "name": "90 % of the other clients"})):

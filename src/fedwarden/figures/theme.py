@@ -34,7 +34,7 @@ HEAT_DARK = ((0.0, "#1B222C"), (0.5, BLUE), (1.0, "#FFE9A8"))
 
 
 @cache
-def template(dark: bool = False) -> Any:
+def template(dark: bool = False) -> go.layout.Template:
     """The look of all figures."""
     ink, line, paper = ("#E6E8EB", "#3A424D", "#14181F") if dark else ("#1D2329", "#D8DCE1", "#FFFFFF")
     axis = {
@@ -64,20 +64,20 @@ def template(dark: bool = False) -> Any:
     )  # fmt: skip
 
 
-def figure(title: str, dark: bool, height: int = 380, subtitle: str = "", **layout: Any) -> Any:
+def figure(title: str, dark: bool, height: int = 380, subtitle: str = "", **layout: Any) -> go.Figure:
     """An empty figure in the house's look."""
     head = {"text": title, "subtitle": {"text": subtitle}}
     return go.Figure(layout={"template": template(dark), "title": head, "height": height, **layout})
 
 
-def panels(title: str, dark: bool, height: int, *shares: float) -> Any:
+def panels(title: str, dark: bool, height: int, *shares: float) -> go.Figure:
     """Panels one above the other with one axis of rounds, each with its share of the height."""
     fig = make_subplots(len(shares), 1, shared_xaxes=True, vertical_spacing=0.09, row_heights=list(shares))
     fig.update_xaxes(title_text="round", row=len(shares), col=1)
     return fig.update_layout(template=template(dark), title={"text": title}, height=height)
 
 
-def empty(title: str, why: str, dark: bool = False) -> Any:
+def empty(title: str, why: str, dark: bool = False) -> go.Figure:
     """A figure of nothing that says why."""
     hidden = {"visible": False}
     note = {"text": why, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}

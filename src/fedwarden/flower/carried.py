@@ -27,7 +27,7 @@ PLAIN = (bool, int, float, str, type(None))
 DTYPES = frozenset(["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
 MOST = 100_000  # parts of an attribute that are looked at; beyond them a change goes unseen
 
-Prints = Mapping[str, Any]
+Prints = Mapping[str, object]
 """A fingerprint of each attribute of a strategy; of a strategy that it wraps, all of its fingerprints."""
 
 
@@ -35,14 +35,14 @@ class Uncarried(TypeError):
     """A value that a checkpoint cannot carry."""
 
 
-def fingerprints(strategy: Strategy) -> dict[str, Any]:
+def fingerprints(strategy: Strategy) -> dict[str, object]:
     """What every attribute of a strategy is now, to be compared with later."""
     return {k: fingerprints(v) if isinstance(v, Strategy) else fingerprint(v) for k, v in vars(strategy).items()}
 
 
-def server_state(strategy: Strategy, start: Prints) -> tuple[dict[str, Any], list[str]]:
+def server_state(strategy: Strategy, start: Prints) -> tuple[dict[str, object], list[str]]:
     """What a strategy keeps between rounds, by attribute, and the names of what has changed and cannot be carried."""
-    state: dict[str, Any] = {}
+    state: dict[str, object] = {}
     lost = [name for name in start if name not in vars(strategy)]
     for name, value in vars(strategy).items():
         before = start.get(name)
@@ -77,7 +77,7 @@ def restore_server_state(strategy: Strategy, state: Mapping[str, Any]) -> None:
             setattr(strategy, name, unpack(value) if kind == "value" else value)
 
 
-def _usual(name: str, value: Any) -> dict[str, Any] | None:
+def _usual(name: str, value: Any) -> dict[str, object] | None:
     """The forms in which Flower's own strategies keep momenta and models, changed or not; None for any other."""
     if isinstance(value, ArrayRecord):
         return {"record": pack_arrays(value)}
@@ -89,7 +89,7 @@ def _usual(name: str, value: Any) -> dict[str, Any] | None:
     return {"number": float(value)} if name in CHANGING else None
 
 
-def pack(value: Any) -> Any:
+def pack(value: Any) -> object:
     """A value as plain numbers, texts and tensors, which :func:`unpack` turns into the same value again.
 
     >>> unpack(pack({3: (1.5, None), "name": [b"ab"]}))
@@ -129,7 +129,7 @@ def unpack(packed: Any) -> Any:
     return value if kind == "tensor" else value.numpy()[()] if kind == "scalar" else value.numpy()
 
 
-def pack_arrays(record: ArrayRecord) -> dict[str, Any]:
+def pack_arrays(record: ArrayRecord) -> dict[str, object]:
     """A record as names and tensors."""
     return {"names": list(record), "arrays": [_tensor(view(a)) for a in record.values()]}
 
@@ -140,7 +140,7 @@ def unpack_arrays(packed: Mapping[str, Any]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(tensor.numpy())) for name, tensor in pairs})
 
 
-def fingerprint(value: Any) -> str:
+def fingerprint(value: object) -> str:
     """A text that differs where a value does, also where it was changed in place.
 
     Objects are taken apart as :mod:`copy` does it; one that cannot be copied is known by its identity alone.
@@ -151,7 +151,7 @@ def fingerprint(value: Any) -> str:
     >>> fingerprint(memory) == before
     False
     """
-    found, met = blake2b(), dict[int, Any]()
+    found, met = blake2b(), dict[int, object]()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some iterators warn that they will not be taken apart for ever
@@ -163,7 +163,7 @@ def fingerprint(value: Any) -> str:
     return found.hexdigest()
 
 
-def _tokens(value: Any, met: dict[int, Any]) -> Iterator[bytes | memoryview]:
+def _tokens(value: Any, met: dict[int, object]) -> Iterator[bytes | memoryview]:
     """The bytes that make up a value; ``met`` holds what was seen already, so that a circle ends."""
     kind = type(value)
     yield kind.__qualname__.encode()
@@ -176,7 +176,7 @@ def _tokens(value: Any, met: dict[int, Any]) -> Iterator[bytes | memoryview]:
         yield from _inside(value, met)
 
 
-def _inside(value: Any, met: dict[int, Any]) -> Iterator[bytes | memoryview]:
+def _inside(value: object, met: dict[int, object]) -> Iterator[bytes | memoryview]:
     if isinstance(value, NUMBERS) and not value.dtype.hasobject:
         yield f"{value.dtype.str} {value.shape}".encode()
         yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
@@ -190,7 +190,7 @@ def _inside(value: Any, met: dict[int, Any]) -> Iterator[bytes | memoryview]:
             yield from _tokens(part, met)
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: Any) -> list[object]:
     """The values that another one consists of; its identity where it cannot be taken apart."""
     if isinstance(value, type) or (callable(value) and hasattr(value, "__code__")):
         return [id(value)]

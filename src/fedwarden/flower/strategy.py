@@ -153,7 +153,7 @@ class Guarded(Strategy):
         record = self.warden.remember(replace(record, weights=weights, notes=(*record.notes, *notes)))
         self._tell(record, known)
         own = _counts(record)
-        record = replace(record, metrics={**scalars(metrics, "train/"), **own})
+        record = replace(record, metrics={**record.metrics, **scalars(metrics, "train/"), **own})
         self._commit(record, self.arrays if arrays is None else arrays)
         return arrays, MetricRecord({**(metrics or {}), **own})
 

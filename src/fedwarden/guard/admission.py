@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights
 from ..core.types import Cohort, Rejection
-from ..updates.survey import LARGEST
+from ..updates.survey import LARGEST, Survey
 from ..updates.updates import Updates
 from .limits import Admission
 
@@ -105,26 +105,26 @@ def enter(
 ) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[Note]]:
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
-    Also its positions in the cohort, who is rejected, and what is worth a word.
+    Its updates carry the survey of them. Also its positions in the cohort, who is rejected, and what is worth a word.
     """
 
-    def stand(index: list[int]) -> Cohort:
+    def read(index: list[int]) -> tuple[Cohort, Survey]:
         part = cohort.select(index)
         trusted = np.array([c not in excluded for c in part.client_ids], dtype=bool)
         counts = limits.clip(part.client_ids, part.num_examples)
-        return replace(part, num_examples=counts, trusted=trusted, claimed=part.num_examples)
+        part = replace(part, num_examples=counts, trusted=trusted, claimed=part.num_examples)
+        survey = part.updates.survey(part.reference, part.shares)
+        return replace(part, updates=part.updates.knowing(survey)), survey
 
     index, refused = screen(cohort, limits)
-    inside = stand(index)
-    if index:
-        survey = inside.updates.survey(inside.reference, inside.shares)
-        faults = size_faults(survey.sq_norms, limits.norm_ratio)
-        if inside.updates.measured:
-            faults |= idle_faults(survey.sq_lengths)
-        if faults:
-            refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
-            index = [k for i, k in enumerate(index) if i not in faults]
-            inside = stand(index)
+    inside, survey = read(index)
+    faults = size_faults(survey.sq_norms, limits.norm_ratio)
+    if inside.updates.measured:
+        faults |= idle_faults(survey.sq_lengths)
+    if faults:
+        refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
+        index = [k for i, k in enumerate(index) if i not in faults]
+        inside, _ = read(index)
     notes = clipped_notes(inside.client_ids, inside.claimed, inside.num_examples)
     notes += type_notes(inside.client_ids, inside.updates.types(), inside.updates.dtype)
     return inside, tuple(index), refused, notes

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a ward
     from .warden import Warden
 
 PER_WATCH = ("history", "rule", "start_round")
-HOW = ("combine", "remeasure", "share_copies", "quorum", "margin", "shorten")  # a guard judges
+HOW = ("combine", "remeasure", "share_copies", "quorum", "margin", "settle", "shorten")  # a guard judges
 
 
 class WatchConfig(Strict):
@@ -59,6 +59,7 @@ class GuardConfig(Strict):
     share_copies: bool | None = None
     quorum: int | None = Field(None, ge=1)
     margin: float | None = None
+    settle: float | None = Field(None, ge=0, lt=1)
     shorten: float | None = Field(None, gt=0)
     admission: AdmissionConfig = AdmissionConfig()
 

@@ -11,13 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..aggregators.clipping import shrink
 from ..core.notes import Note
-from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, scatter, shrink
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
-from .judge import Guard, Judgement, Leaders, Memory, Watch, judge, judgement_notes, one_vote
+from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, judgement_notes, one_vote
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +51,11 @@ class Decision:
         fine = ~(self.judgement.flagged | self.judgement.doubted)
         return self.wide(fine, False)
 
+    @property
+    def length(self) -> float:
+        """The median length of the updates that were let in, of clients in good standing where there are any."""
+        return typical_length(self.cohort)
+
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""
         return scatter(values, self.index, len(self.came), fill)
@@ -68,6 +72,7 @@ class Decision:
             excluded=self.excluded,
             rejected=self.rejected,
             notes=(*self.notes, *notes),
+            metrics={"update_length": self.length} if len(self.index) else {},
         )
 
 
@@ -85,7 +90,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     leaders = _leaders(guard, inside)
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted: measure(guard.watches, replace(inside, trusted=trusted)),
+        lambda trusted, kept: measure(guard.watches, replace(inside, trusted=trusted), kept), typical_length(inside),
     )  # fmt: skip
     notes += judgement_notes(guard, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
@@ -97,7 +102,8 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
         buffers, far = inside.updates.agreed(kept)
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
-    factors = shortening(inside.updates.lengths(), inside.trusted, guard.shorten)
+    ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
+    factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
     return memory, Decision(
         cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
         tuple(memory.excluded), tuple(refused), tuple(notes),
@@ -120,12 +126,18 @@ def shortening(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
     return shrink(lengths, limit)
 
 
-def measure(watches: Sequence[Watch], cohort: Cohort) -> list[Scores | Reading]:
-    """Every watch's signal; one that several watches share is measured once."""
+def typical_length(cohort: Cohort) -> float:
+    """The median length of the updates of clients in good standing; of all where there are none."""
+    lengths = cohort.updates.lengths()
+    return float(np.median(lengths[cohort.trusted] if cohort.trusted.any() else lengths))
+
+
+def measure(watches: Sequence[Watch], cohort: Cohort, kept: Kept) -> list[Scores | Reading]:
+    """Every watch's signal, but for those kept; one that several watches share is measured once."""
     values: list[Scores | Reading] = []
-    for i, watch in enumerate(watches):
-        same = next((j for j in range(i) if watches[j].signal == watch.signal), None)
-        values.append(watch.signal(cohort) if same is None else values[same])
+    for i, (watch, known) in enumerate(zip(watches, kept, strict=True)):
+        same = next((values[j] for j in range(i) if watches[j].signal == watch.signal and kept[j] is None), None)
+        values.append(known if known is not None else same if same is not None else watch.signal(cohort))
     return values
 
 

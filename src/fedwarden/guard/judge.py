@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
-from ..core.registry import Spec, component, describe, make
+from ..core.registry import Spec, component, describe
 from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
 from ..core.types import Reading, State, WatchRecord
 from .limits import Admission
@@ -20,24 +20,31 @@ from .limits import Admission
 Combine = Literal["any", "all", "vote"]
 Leaders = NDArray[np.int_]
 """Of whom each client sends a copy: the position of another client, or its own."""
+Kept = Sequence[Reading | None]
+"""What is not measured again, by watch."""
 
 
 @dataclass(frozen=True)
-class Watch:
+class _WatchFields:
+    """What a watch holds."""
+
+    signal: Signal
+    history: History
+    rule: Rule
+    start_round: int
+    name: str
+    optional: bool
+    fleeting: bool
+
+
+@dataclass(frozen=True, init=False)
+class Watch(_WatchFields):
     """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
 
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
     warden is equipped with one that has what it needs. Who a ``fleeting`` watch flags is left out of the round and
     no longer, whatever the policy does with those whom the others flag.
     """
-
-    signal: Signal
-    history: History = field(default_factory=lambda: make("history", "raw"))
-    rule: Rule = field(default_factory=lambda: make("rule", "gesd"))
-    start_round: int = 2
-    name: str = ""
-    optional: bool = False
-    fleeting: bool = False
 
     def __init__(
         self,
@@ -49,10 +56,16 @@ class Watch:
         optional: bool = False,
         fleeting: bool = False,
     ) -> None:
-        parts = {"signal": signal, "history": history, "rule": rule}
-        made = {kind: component(kind, part) for kind, part in parts.items()}
-        name = name or describe(made["signal"])["name"]
-        self.__dict__.update(made, start_round=start_round, name=name, optional=optional, fleeting=fleeting)
+        measure = component("signal", signal)
+        super().__init__(
+            measure,
+            component("history", history),
+            component("rule", rule),
+            start_round,
+            name or describe(measure)["name"],
+            optional,
+            fleeting,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,8 +76,10 @@ class Guard:
     ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
     different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
     the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
-    seen would be excluded: those flagged are left out of the round. Updates longer than ``shorten`` times the median
-    one are shortened to that.
+    seen would be excluded: those flagged are left out of the round. Once the median update is shorter than ``settle``
+    times the longest median so far, training has settled: what clients still differ in is noise, so no watch acts but
+    those that look :func:`once`, and no update is longer than the median one. Before, updates longer than ``shorten``
+    times the median one are shortened to that.
     """
 
     watches: tuple[Watch, ...]
@@ -75,7 +90,12 @@ class Guard:
     share_copies: bool = False
     quorum: int = 1
     margin: float = -math.inf
+    settle: float = 0.0
     shorten: float | None = None
+
+    def settled(self, memory: Memory, length: float) -> bool:
+        """Whether training has, in a round whose median update is so long."""
+        return length < self.settle * memory.longest
 
     def blank(self) -> Memory:
         """What a guard remembers before the first round."""
@@ -88,13 +108,14 @@ class Memory:
     """What a guard remembers between rounds: plain numbers by client id.
 
     ``tests`` counts the rounds in which each watch has judged; ``known`` are all clients that were ever seen, where
-    that matters.
+    that matters; ``longest`` is the longest median update.
     """
 
     histories: tuple[State, ...]
     tests: tuple[int, ...]
     excluded: Mapping[str, int]
     known: frozenset[str] = frozenset()
+    longest: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +145,14 @@ class Judgement:
             )
             for w in self.watches
         )
+
+
+def once(watch: Watch) -> bool:
+    """Whether this watch looks once at every round, among all clients in good standing, and takes nothing back later.
+
+    Its history says so: what it guarantees holds for one measurement a round, and no round may be picked.
+    """
+    return bool(getattr(watch.history, "once", False))
 
 
 def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
@@ -160,17 +189,21 @@ def look(
     leaders: Leaders,
     signals: Sequence[Reading],
     trusted: Mask,
-    decides: bool,
+    voters: Mask,
+    enough: bool,
+    settled: bool,
     before: Judgement,
 ) -> tuple[Memory, Judgement]:
     """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
 
-    A guard that does not decide, because there are too few to compare, remembers nothing of the round either.
+    ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because training has
+    settled, remembers nothing of the round either, but for watches that look once: these only need ``enough`` clients.
     """
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
-        state, scores = watch.history.step(past, client_ids, signal.values, trusted)
+        state, scores = watch.history.step(past, client_ids, signal.values, voters if once(watch) else trusted)
+        decides = enough and (once(watch) or not settled)
         active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if decides else past)
@@ -214,7 +247,10 @@ def conclude(
     findings = Findings(client_ids, found.flagged & ~spared, found.severity, found.doubted | spared)
     excluded, weights = guard.policy.step(before.excluded, findings)
     names = {client_ids[i] for i in np.flatnonzero(spared).tolist()}
-    histories = tuple(_restored(now, past, names) for now, past in zip(after.histories, before.histories, strict=True))
+    histories = tuple(
+        now if once(watch) else _restored(now, past, names)
+        for watch, now, past in zip(guard.watches, after.histories, before.histories, strict=True)
+    )
     memory = replace(after, histories=histories, excluded=excluded, known=known if careful else before.known)
     return memory, replace(found, weights=weights, spared=spared & (weights == 0))
 
@@ -225,23 +261,28 @@ def judge(
     round: int,
     client_ids: tuple[str, ...],
     leaders: Leaders,
-    measure: Callable[[Mask], Sequence[Scores | Reading]],
+    measure: Callable[[Mask, Kept], Sequence[Scores | Reading]],
+    length: float = math.nan,
 ) -> tuple[Memory, Judgement]:
     """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
 
-    ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
-    updates there, a replay what was recorded. A copy has the measurements of its leader and no part in what is normal.
-    Never takes half of the clients in good standing out of the reference: who is left must be a majority.
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the
+    first look: the live guard reads the updates there, a replay what was recorded. ``length`` is the median one of the
+    round, where it is known. A copy has the measurements of its leader and no part in what is normal. Never takes half
+    of the clients in good standing out of the reference: who is left must be a majority.
     """
     n = len(client_ids)
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     voters = good & (leaders == np.arange(n))
-    decides = int(voters.sum()) >= guard.quorum
+    enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
+    memory = replace(memory, longest=max(memory.longest, length) if length == length else memory.longest)
     before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
+    kept: Kept = [None] * len(guard.watches)
     while True:
         trusted = voters & ~before.flagged
-        signals = [_of_leaders(signal, leaders) for signal in measure(trusted)]
-        new = look(guard, memory, round, client_ids, leaders, signals, trusted, decides, before)
+        signals = [_of_leaders(signal, leaders) for signal in measure(trusted, kept)]
+        kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
+        new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
         if last is not None and 2 * found.sum() >= voters.sum():
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import RoundRecord
 from .config import spell
-from .judge import Watch, judge, judgement_notes
+from .judge import Kept, Watch, judge, judgement_notes
 from .warden import Warden
 
 
@@ -35,8 +36,8 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
-        recorded = partial(_recorded, signals)
-        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded)
+        recorded, length = partial(_recorded, signals), record.metrics.get("update_length", math.nan)
+        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded, length)
         n = len(record.client_ids)
         out.append(
             replace(
@@ -52,7 +53,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
     return out
 
 
-def _recorded(signals: Sequence[Scores], trusted: Mask) -> Sequence[Scores]:
+def _recorded(signals: Sequence[Scores], trusted: Mask, kept: Kept) -> Sequence[Scores]:
     """What was measured in the live round, whoever is trusted now."""
     return signals
 

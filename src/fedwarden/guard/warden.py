@@ -51,6 +51,7 @@ class Warden:
         quorum: int = 1,
         shorten: float | None = None,
         margin: float = -math.inf,
+        settle: float = 0.0,
     ) -> None:
         """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
         if combine not in ("any", "all", "vote"):
@@ -61,7 +62,7 @@ class Warden:
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
-            remeasure, share_copies, quorum, margin, shorten,
+            remeasure, share_copies, quorum, margin, settle, shorten,
         )  # fmt: skip
         self.aggregator: Aggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
@@ -152,11 +153,14 @@ class Warden:
 
     def combine(self, decision: Decision) -> Outcome:
         """The update that the aggregator makes of what was decided, if it makes a model that works."""
-        notes: list[Note] = []
-        aggregate = self._aggregate(decision, notes)
-        weights = decision.weights if aggregate.weights is None else aggregate.weights
-        update = self._install(aggregate.update, decision.came.params, notes)
-        return Outcome(update, self.remember(decision.record(weights, notes)))
+        self.carried, outcome = self._combined(decision)
+        self.remember(outcome.record)
+        return outcome
+
+    def foresee(self, cohort: Cohort) -> tuple[Decision, Outcome]:
+        """What :meth:`step` would make of a cohort, which the warden does not remember."""
+        _, decision = decide(self.guard, self.memory, cohort)
+        return decision, self._combined(decision)[1]
 
     def remember(self, record: RoundRecord) -> RoundRecord:
         """Keep a round to look at, in place of what was kept of it and of later ones; returns it."""
@@ -173,6 +177,7 @@ class Warden:
             "excluded": dict(m.excluded),
             "aggregator": dict(self.carried),
             "known": sorted(m.known),
+            "longest": m.longest,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -180,7 +185,8 @@ class Warden:
         if len(state["histories"]) != len(self.watches):
             raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {len(state['histories'])}")
         known = frozenset(state.get("known", ()))
-        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known)
+        longest = float(state.get("longest", 0.0))
+        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known, longest)
         self.carried = state["aggregator"]
 
     def __repr__(self) -> str:
@@ -210,23 +216,32 @@ class Warden:
         }
         return facts(told, "Warden")
 
-    def _aggregate(self, decision: Decision, notes: list[Note]) -> Aggregate:
+    def _combined(self, decision: Decision) -> tuple[State, Outcome]:
+        """What the aggregator will carry on, and the round."""
+        notes: list[Note] = []
+        carried, aggregate = self._aggregate(decision, notes)
+        weights = decision.weights if aggregate.weights is None else aggregate.weights
+        update = self._install(aggregate.update, decision.came.params, notes)
+        return carried, Outcome(update, decision.record(weights, notes))
+
+    def _aggregate(self, decision: Decision, notes: list[Note]) -> tuple[State, Aggregate]:
         cohort, kept = decision.cohort, decision.kept
-        nothing = Aggregate(_zeros(decision.came), np.zeros(len(cohort)))
+        nothing = self.carried, Aggregate(_zeros(decision.came), np.zeros(len(cohort)))
         if not kept.any():
             return nothing
         updates = cohort.updates
         if (decision.factors < 1).any():
             updates = updates.mixed(np.diag(decision.factors))
         try:
-            self.carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
+            carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
         except ValueError as error:
             notes.append(Note.of("aggregator_failed", updates=int(kept.sum()), error=str(error)))
             return nothing
         agreed = decision.buffers
+        made = replace(made, update=made.update.clone()) if len(agreed) else made  # others may hold it too
         for a, b in updates.buffers if len(agreed) else ():
             made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
-        return made
+        return carried, made
 
     def _install(self, update: torch.Tensor, params: torch.Tensor | None, notes: list[Note]) -> torch.Tensor:
         """The update, unless the model that it makes gives no numbers where the last one does."""

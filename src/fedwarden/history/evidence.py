@@ -15,7 +15,7 @@ from ..core.types import State
 
 
 class Gathered(NamedTuple):
-    """What is remembered of a client: its evidence, the mean of its values, and over how many rounds."""
+    """What is remembered of a client: its evidence, the mean of its recent values, and of how many rounds."""
 
     evidence: float = 0.0
     mean: float = 0.0
@@ -23,6 +23,7 @@ class Gathered(NamedTuple):
 
 
 BLANK = Gathered()
+RECENT = 10  # rounds that a client's mean is about
 LEAP = 4.0  # times the usual wobble that a leap is
 SMALL = 0.8  # of the effect size: a round's leap may be smaller than what counts as evidence
 BEYOND = 1.6  # times what is allowed: more is not let into a round
@@ -71,11 +72,17 @@ def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:
 
 
 def update_means(means: Scores, rounds: Scores, values: Scores) -> Scores:
-    """The mean of each client's values so far, each cut to [-1, 1].
+    """The mean of each client's values, each cut to [-1, 1]; after ten rounds the older ones fade.
 
-    One wild round must not stretch a client's mean, nor through it what the cohort is allowed.
+        m_t = m_{t-1} + (clip(l_t, -1, 1) - m_{t-1}) / min(t, 10)
+
+    One wild round must not stretch a client's mean, nor through it what the cohort is allowed. Clients grow apart, and
+    together again, while they train: what they are allowed must follow.
+
+    >>> update_means(np.array([0.0, 0.5]), np.array([0.0, 30.0]), np.array([9.0, -0.5])).tolist()
+    [1.0, 0.4]
     """
-    return np.asarray(means + (np.clip(values, -1.0, 1.0) - means) / (rounds + 1), dtype=np.float64)
+    return np.asarray(means + (np.clip(values, -1.0, 1.0) - means) / np.minimum(rounds + 1, RECENT), dtype=np.float64)
 
 
 @register("history", "evidence")
@@ -89,7 +96,7 @@ class Evidence:
 
     alpha: float = 0.05
     effect: float = math.log(1.7)
-    forget: float = 0.25
+    forget: float = 0.5
 
     def __post_init__(self) -> None:
         if not (0 < self.alpha < 1 and self.effect > 0 and self.forget >= 0):

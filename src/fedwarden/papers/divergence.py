@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,15 +20,15 @@ from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
 from ..studies.pictures import curves
 from ..studies.runner import Cell, Table
-from ..studies.tables import interval, markdown, select
+from ..studies.tables import Result, Results, interval, markdown, select
 
 CLIENTS = 10
 ALPHAS = (100.0, 1.0, 0.1)
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+SETTINGS: Mapping[str, Table] = {
     "fashion_mnist": {"rounds": 20, "model": {"name": "mlp", "hidden": [128, 128]}, "train": {"group": 10}},
     "cifar10": {"rounds": 24, "model": {"name": "resnet18"}, "train": {}},
 }
-CORRUPTIONS: Mapping[str, Mapping[str, Any]] = {
+CORRUPTIONS: Mapping[str, Table] = {
     "noise": {"name": "feature_noise", "snr": 0.0},
     "rotation": {"name": "rotation", "angle": 90.0},
     "blur": {"name": "blur", "sigma": 3.0},
@@ -42,7 +41,7 @@ Array = NDArray[np.float64]
 
 def scenario(
     corruption: str, alpha: float, seed: int, device: str = "cpu", data: str = "fashion_mnist", reserve: int = 128
-) -> dict[str, Any]:
+) -> Table:
     """Ten clients at a Dirichlet partition, the first of them corrupted or none."""
     setting = SETTINGS[data]
     return {
@@ -68,12 +67,12 @@ def cells(seeds: Sequence[int], device: str = "cpu", data: str = "fashion_mnist"
     ]
 
 
-def run(table: Table) -> dict[str, Any]:
+def run(table: Table) -> Result:
     """Every watch's signals, scores and flags by round, the accuracy, and the weight of the first two clients."""
     torch.set_num_threads(1)
     with TemporaryDirectory(prefix="fedwarden-") as folder:
         records = simulate(load_scenario(table), Path(folder)).records
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "accuracy": [r.metrics["accuracy"] for r in records],
         "weights": [round(float(r.weights[:2].sum()), 6) for r in records],
     }
@@ -87,24 +86,24 @@ def run(table: Table) -> dict[str, Any]:
     return found
 
 
-def late(result: Mapping[str, Any], watch: str, what: str = "score") -> Array:
+def late(result: Result, watch: str, what: str = "score") -> Array:
     """(rounds, clients) after the first third."""
     values = np.asarray(result[watch][what], dtype=np.float64)
     return values[len(values) // 3 :]
 
 
-def rank_one(result: Mapping[str, Any], watch: str) -> float:
+def rank_one(result: Result, watch: str) -> float:
     """The share of late rounds in which client 0 has the highest score."""
     return float(np.mean(late(result, watch).argmax(axis=1) == 0))
 
 
-def auroc(results: Sequence[Mapping[str, Any]], watch: str) -> float:
+def auroc(results: Sequence[Result], watch: str) -> float:
     """Client 0 against the others, over late rounds of all seeds."""
     scores = np.concatenate([late(r, watch) for r in results])
     return float(roc_auc_score(np.tile(np.arange(CLIENTS) == 0, len(scores)), scores.ravel()))
 
 
-def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
+def detection_table(results: Results) -> str:
     """Per corruption and watch: robust z of the corrupted client, how often it ranks first and is flagged, AUROC."""
     rows = []
     for corruption, watch in product(CORRUPTIONS, WATCHES):
@@ -125,7 +124,7 @@ def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, rows)
 
 
-def thirds_table(results: Sequence[Mapping[str, Any]]) -> str:
+def thirds_table(results: Results) -> str:
     """How often the corrupted client ranks first in each third of the rounds, by divergence and by the ensemble."""
     rows = []
     for corruption, watch in product(CORRUPTIONS, ("divergence", "relative_distance", "ensemble")):
@@ -137,7 +136,7 @@ def thirds_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(("corruption", "watch", "ranks first, first third", "second third", "last third"), rows)
 
 
-def calm_table(results: Sequence[Mapping[str, Any]]) -> str:
+def calm_table(results: Results) -> str:
     """Nobody corrupted: mean divergence and how often an honest client is flagged, by heterogeneity."""
     rows = []
     for alpha in ALPHAS:
@@ -149,7 +148,7 @@ def calm_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(("Dirichlet", "mean divergence", "accuracy", *(f"flagged by {w}" for w in WATCHES)), rows)
 
 
-def draw(results: Sequence[Mapping[str, Any]], folder: Path, name: str = "watch") -> list[Path]:
+def draw(results: Results, folder: Path, name: str = "watch") -> list[Path]:
     """The paper's two figures: divergence by heterogeneity, and divergence and z of a corrupted client and the others.
 
     Of the first seed; panels without results are left out.
@@ -169,7 +168,7 @@ def draw(results: Sequence[Mapping[str, Any]], folder: Path, name: str = "watch"
 
 
 def _by_client(
-    results: Sequence[Mapping[str, Any]], panels: Mapping[str, Mapping[str, Any]], what: str, first: str
+    results: Results, panels: Mapping[str, Cell], what: str, first: str
 ) -> dict[str, dict[str, dict[float, list[float]]]]:
     """What the divergence gave of each client over the rounds, for each selection of the results that has any."""
     found = {}

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from ..studies.runner import Cell, Table
-from ..studies.tables import confidence, interval, markdown, select
+from ..studies.tables import Results, confidence, interval, markdown, select
 from .divergence import CORRUPTIONS, late, rank_one, scenario
 
-Option = Mapping[str, Any]
+Option = Mapping[str, object]
 AFFINITIES: Mapping[str, Option] = {f"affinity {a}": {"affinity": a} for a in ("absolute", "relative", "cosine")}
 GAMMAS: Mapping[str, Option] = {f"gamma {g:g}": {"gamma": g} for g in (0.0, 0.5, 1.0, 2.0, 8.0)}
 SIZES: Mapping[str, Option] = {f"probe {s}": {"probe": s} for s in (16, 32, 64, 128, 256, 512, 1024)}
@@ -45,12 +44,12 @@ def choices(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table
     return found
 
 
-def _watch(name: str, options: Option) -> dict[str, Any]:
+def _watch(name: str, options: Option) -> dict[str, object]:
     signal, rule = {"name": "divergence", **options}, {"name": "offset", "limit": 6.0}
     return {"name": name, "signal": signal, "history": "standard", "rule": rule, "start_round": 1}
 
 
-def choices_table(results: Sequence[Mapping[str, Any]]) -> str:
+def choices_table(results: Results) -> str:
     """Per choice and corruption: how often the corrupted client ranks first, and its mean robust z; false flags."""
     rows = []
     for title, watch, kind in (
@@ -84,7 +83,7 @@ def weights(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table
     return found
 
 
-def weights_table(results: Sequence[Mapping[str, Any]]) -> str:
+def weights_table(results: Results) -> str:
     """Clean accuracy at the end, and the weight that harmful and honest clients kept."""
     rows = []
     for alpha, harm in product(ALPHAS, HARMS):

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from ..studies.runner import Cell, Table
-from ..studies.tables import interval, markdown, median_of, select
+from ..studies.tables import Result, Results, interval, markdown, median_of, select
 
 PRESETS = ("none", "pid_made", "auto")
 PUBLISHED = (
@@ -50,7 +49,7 @@ def published(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Tab
     return cells
 
 
-def published_table(results: Sequence[Mapping[str, Any]]) -> str:
+def published_table(results: Results) -> str:
     """Attackers caught, honest clients excluded and both accuracies, per setting and preset."""
     rows = []
     for data, n, f, fraction in PUBLISHED:
@@ -72,7 +71,7 @@ def published_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, rows)
 
 
-def _counts(found: Sequence[Mapping[str, Any]], key: str, of: int) -> str:
+def _counts(found: Sequence[Result], key: str, of: int) -> str:
     values = [r[key] for r in found]
     low, high = min(values), max(values)
     return f"{low} of {of}" if low == high else f"{low} to {high} of {of} (mean {np.mean(values):.1f})"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..studies.runner import Cell, Table
-from ..studies.tables import Sheet
+from ..studies.tables import Result, Results, Sheet
 from .shift_mitigations import cells, draw, run_measured, sheets
 from .shift_pictures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES, SIZES
 from .shift_tables import (
-    Results,
     alarms,
     by_layer,
     fresh_by_clients,
@@ -35,7 +33,7 @@ class Audit:
     tables: tuple[Callable[[Results], list[Sheet]], ...]
     runs: str
     picture: Draw | None = None
-    run: Callable[[Table], dict[str, Any]] = run
+    run: Callable[[Table], Result] = run
     data: str = "mnist"
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -25,7 +24,7 @@ from ..core.stats import Scores
 from ..sim.branches import Measures, ObserverSettings
 from ..studies.pictures import curves
 from ..studies.runner import Cell, Table
-from ..studies.tables import Grid, Sheet, confidence
+from ..studies.tables import Grid, Result, Results, Sheet, confidence
 from .shift_tables import auroc, departure, name
 from .shifts import FRESH, STILL, Change, Setting, branches, run
 
@@ -104,7 +103,7 @@ def cells(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cel
     return found
 
 
-def run_measured(job: Table) -> dict[str, Any]:
+def run_measured(job: Table) -> Result:
     """Play one cell; its result is the farthest departure of each source, and the last clean accuracy."""
     found = run(job, measures(*job["measure"]))
     return {
@@ -126,7 +125,7 @@ def farthest(key: str, rows: Sequence[Sequence[float]]) -> float:
     return max((x for x in found if math.isfinite(x)), default=math.nan)
 
 
-def table(results: Sequence[Mapping[str, Any]]) -> Grid:
+def table(results: Results) -> Grid:
     """Per measure: how the shift shows, how any new samples show, and the accuracy."""
     rows = []
     for kind, value, found in _measured(results):
@@ -147,7 +146,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> Grid:
     return header, rows
 
 
-def measured(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
+def measured(results: Results) -> list[Measured]:
     """Every measure with how well the shift still shows and what it costs; none before there is one to compare with."""
     known = _measured(results)
     if not any(kind == "none" for kind, *_ in known):
@@ -158,7 +157,7 @@ def measured(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
     ]
 
 
-def advice(results: Sequence[Mapping[str, Any]]) -> Grid:
+def advice(results: Results) -> Grid:
     """The measure under which the shift shows least, for some budgets of accuracy."""
     found = measured(results)
     rows = []
@@ -168,14 +167,14 @@ def advice(results: Sequence[Mapping[str, Any]]) -> Grid:
     return ("accuracy that may be lost", "recommended"), rows
 
 
-def sheets(results: Sequence[Mapping[str, Any]]) -> list[Sheet]:
+def sheets(results: Results) -> list[Sheet]:
     return [
         Sheet("measures", "How a shift shows under each measure", table(results)),
         Sheet("advice", "By the source that shows most", advice(results)),
     ]
 
 
-def draw(results: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
+def draw(results: Results, path: Path, title: str) -> Path:
     """Leakage over accuracy lost, a line per kind of measure."""
     lines: dict[str, dict[float, list[float]]] = {}
     for kind, value, found in _measured(results):
@@ -187,9 +186,9 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
     return path
 
 
-def _measured(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, list[Mapping[str, Any]]]]:
+def _measured(results: Results) -> list[tuple[str, float, list[Result]]]:
     """The results of each measure and strength, in the order of the seeds."""
-    out = []
+    out: list[tuple[str, float, list[Result]]] = []
     for kind, values in MEASURES.items():
         for value in values:
             mine = [r for r in results if (r["cell"]["kind"], r["cell"]["value"]) == (kind, value)]
@@ -198,23 +197,23 @@ def _measured(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, li
     return out
 
 
-def _scores(found: Sequence[Mapping[str, Any]], branch: str, key: str) -> Scores:
+def _scores(found: Sequence[Result], branch: str, key: str) -> Scores:
     return np.array([f[branch]["departure"][key] for f in found], dtype=np.float64)
 
 
-def _best(found: Sequence[Mapping[str, Any]]) -> tuple[float, str]:
+def _best(found: Sequence[Result]) -> tuple[float, str]:
     """The source that tells the shift from a fresh swap best, as an attacker would pick it, and its AUROC."""
     scored = {key: (_scores(found, SHIFT, key), _scores(found, FRESH, key)) for key in found[0][SHIFT]["departure"]}
     finite = {key: pair for key, pair in scored.items() if np.isfinite(np.concatenate(pair)).all()}
     return max((separation(*pair), key) for key, pair in finite.items())
 
 
-def _accuracy(found: Sequence[Mapping[str, Any]]) -> list[float]:
+def _accuracy(found: Sequence[Result]) -> list[float]:
     """The last accuracy, had nothing changed."""
     return [float(f[STILL]["accuracy"]) for f in found]
 
 
-def _lost(results: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> float:
+def _lost(results: Results, found: Sequence[Result]) -> float:
     free = next(f for kind, _, f in _measured(results) if kind == "none")
     return float(np.mean(_accuracy(free)) - np.mean(_accuracy(found)))
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ..audit.verdict import BY_CLASS, auroc
 from ..studies.pictures import Panels, curves
-from .shift_tables import Results, by_size, name, scores, severities, sources
+from ..studies.tables import Results
+from .shift_tables import by_size, name, scores, severities, sources
 from .shifts import FRESH, STILL, Change, ratio
 
 INTERNAL = ("weights", "gradients", "representations")

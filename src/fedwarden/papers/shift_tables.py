@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..audit.verdict import Leakage, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
 from ..core.types import Observation
-from ..studies.tables import Grid, Sheet
+from ..studies.tables import Grid, Results, Sheet
 from .shifts import FRESH, STILL, Change, change_of, ratio
-
-Results = Sequence[Mapping[str, Any]]
 
 
 def departure(key: str, reading: Sequence[float]) -> float:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 
 from ..core.config import parse
+from ..core.registry import Spec
 from ..sim.branches import Branch, Measures, ObserverSettings, rehearse
 from ..sim.change_audit import FRESH as FRESH
 from ..sim.change_audit import STILL as STILL
@@ -32,7 +33,7 @@ class Setting:
     """A data set, its model, the rounds, the round of the change, and the samples of each of n clients."""
 
     dataset: str
-    model: Any
+    model: Spec
     rounds: int
     start: int
     sizes: Mapping[int, int]
@@ -40,7 +41,7 @@ class Setting:
     severities: tuple[float, ...] = SEVERITIES
     probe: int = 128
 
-    def scenario(self, n: int, m: int, seed: int, device: str = "cpu", rounds: int | None = None) -> dict[str, Any]:
+    def scenario(self, n: int, m: int, seed: int, device: str = "cpu", rounds: int | None = None) -> Table:
         """The federation without any change; m clients may change."""
         size = self.sizes[n]
         return {
@@ -57,6 +58,27 @@ class Setting:
             },
             "guard": {"preset": "none"},
         }  # fmt: skip
+
+
+class Kept(TypedDict):
+    """What is kept of one branch: its readings by source, metric and layer, and the accuracy by round."""
+
+    readings: dict[str, list[list[float]]]
+    accuracy: dict[str, float]
+
+
+class Continued(Kept):
+    """A branch with the change that it has: its kind, and the share of even classes."""
+
+    kind: str
+    even: float | None
+
+
+class Played(TypedDict):
+    """What is kept of one cell: the rounds before the change, and each branch."""
+
+    before: Kept
+    branches: dict[str, Continued]
 
 
 PAPER = {1: 6700, 2: 6700, 3: 4400, 5: 2600, 10: 1300}
@@ -111,7 +133,7 @@ def all_changes(severities: Sequence[float], partial: bool = True) -> list[Chang
 
 def branches(
     start: int, clients: Sequence[int], severities: Sequence[float], partial: bool = True
-) -> dict[Change, list[dict[str, Any]]]:
+) -> dict[Change, list[Table]]:
     """Every change as attacks on the data of some clients.
 
     All swaps draw the classes of either kind as the reserve has them, so that a shift and its null differ by the ratio
@@ -121,7 +143,7 @@ def branches(
     ['no change', 'fresh swap', 'fresh 70-30', 'partial 70-30', 'partial swap 70-30']
     """
 
-    def attacks(change: Change) -> list[dict[str, Any]]:
+    def attacks(change: Change) -> list[Table]:
         even = 0.5 if change.even is None else change.even
         options = {
             FRESH: {"even": 0.5},
@@ -138,7 +160,7 @@ def branches(
 KNOWN = {str(change): change for change in all_changes(SEVERITIES)}
 
 
-def change_of(name: str, kept: Mapping[str, Any]) -> Change:
+def change_of(name: str, kept: Table) -> Change:
     """The change of a branch of kept results; those of before its data were kept have the paper's changes."""
     return Change(kept["kind"], kept["even"]) if "kind" in kept else KNOWN.get(name, Change(name))
 
@@ -195,16 +217,17 @@ def scalability(seeds: Sequence[int], device: str, setting: Setting) -> list[tup
     return federated(seeds, device, setting, FEDERATIONS, severities=(0.7, 0.9))
 
 
-def run(job: Table, measures: Measures | None = None) -> dict[str, Any]:
+def run(job: Table, measures: Measures | None = None) -> Played:
     """Play one cell and return its readings as plain numbers."""
     torch.set_num_threads(1)
     changes = {str(change): [parse(AttackConfig, a) for a in attacks] for change, attacks in job["branches"].items()}
     before, found = rehearse(load_scenario(job["scenario"]), job["start"], changes, job["observing"], measures, TESTS)
-    kept = {str(c): {"kind": c.kind, "even": c.even, **_plain(found[str(c)])} for c in job["branches"]}
-    return {"before": _plain(before), "branches": kept}
+    kept = {c: _plain(found[str(c)]) for c in job["branches"]}
+    branches: dict[str, Continued] = {str(c): {"kind": c.kind, "even": c.even, **k} for c, k in kept.items()}
+    return {"before": _plain(before), "branches": branches}
 
 
-def _plain(branch: Branch) -> dict[str, Any]:
+def _plain(branch: Branch) -> Kept:
     readings: dict[str, list[list[float]]] = {}
     for seen in branch.seen.values():
         for o in seen:

@@ -22,6 +22,7 @@ from ..core.words import rounds_of
 from ..figures import audit, guard
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
+from ..store.contribution import contributions
 from ..store.overview import digest, distinct_notes
 from ..store.record import RunRecord
 from .summary import day, tell
@@ -97,6 +98,9 @@ def tables(record: RunRecord) -> Iterator[tuple[str, str]]:
             for c in digest(series, record.reasons)
         ]
         yield "Clients", table(head if truth is None else [*head, "attacker"], rows)
+    if found := contributions(series):
+        rows = [[client, c.rounds, str(c)] for client, c in sorted(found.items(), key=lambda pair: -pair[1].mean)]
+        yield "Contributions on the server's samples", table(["client", "rounds measured", "contribution"], rows)
     if series.rejected:
         grouped: dict[tuple[str, Note], list[int]] = {}
         for t, client, reason in series.rejected:

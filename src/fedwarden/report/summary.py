@@ -12,6 +12,7 @@ import numpy as np
 from ..core.types import Observation
 from ..core.words import count, listed, rounds_of
 from ..sim.recorded import truth_of
+from ..store.contribution import contributions
 from ..store.overview import distinct_notes
 from ..store.record import RunRecord
 
@@ -20,7 +21,7 @@ NAMED = 5  # reasons and warnings that are told one by one
 
 def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, who was kept out and why, and what else one should know."""
-    parts = (_state, _model, _exclusions, _truth, _rejections, _warnings, _audit)
+    parts = (_state, _model, _exclusions, _truth, _contributions, _rejections, _warnings, _audit)
     return [sentence for part in parts for sentence in part(record)]
 
 
@@ -108,6 +109,15 @@ def _truth(record: RunRecord) -> list[str]:
         return [f"This was a simulation without attackers; {honest} {'was' if wronged < 2 else 'were'} excluded."]
     caught = f"{len(gone & attackers)} of {count(len(attackers), 'attacker')}"
     return [f"This was a simulation, so the truth is known: it excluded {caught} and {honest}."]
+
+
+def _contributions(record: RunRecord) -> list[str]:
+    found = contributions(record.series)
+    who = {kind: [c for c, x in found.items() if x.kind == kind] for kind in ("helps", "harms")}
+    if not found:
+        return []
+    head = f"On the server's samples, {len(who['helps'])} of {count(len(found), 'client')} measurably helped the model"
+    return [head + (f"; {listed(who['harms'])} harmed it." if who["harms"] else "; nobody harmed it.")]
 
 
 def _rejections(record: RunRecord) -> list[str]:

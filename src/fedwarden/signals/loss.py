@@ -24,11 +24,11 @@ def client_losses(cohort: Cohort, model: nn.Module, probe: Tensor, labels: Tenso
     wanted = labels.to(samples.device)
 
     def look() -> list[Tensor]:
-        return [F.cross_entropy(model(samples).float(), wanted)]
+        return [F.cross_entropy(model(samples).float(), wanted, reduction="none")]
 
     with evaluating(model):
         found = [losses for (losses,) in each_model(look, model, cohort, at_once(model, samples.numel()))]
-    return np.asarray(torch.cat(found).cpu().double().numpy(), dtype=np.float64)
+    return np.asarray(torch.cat(found).cpu().double().mean(dim=1).numpy(), dtype=np.float64)
 
 
 @register("signal", "probe_loss")

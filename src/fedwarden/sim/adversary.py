@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attacks import DataAttack, ModelAttack, View
+from ..attacks import DataAttack, Effect, ModelAttack, View
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask
+from ..core.stats import Mask, Weights
 from .scenario import AttackConfig, Scenario
 
 Judge = Callable[[Tensor], Mask]
 """Which of the whole models (n, d) of a round the guard would not object to."""
+Foresee = Callable[[Tensor], tuple[Tensor, Weights, Mask]]
+"""What becomes of the models of a round: the change of the global model, their weights in it, and as a judge says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,7 @@ class Round:
     number: int
     clients: Sequence[str]
     judge: Judge
+    foresee: Foresee | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +101,12 @@ class Adversary:
             send(rows)
             return round.judge(round.models)[mine]
 
+        def outcome(rows: Tensor) -> Effect:
+            assert round.foresee is not None
+            send(rows)
+            update, weights, accepted = round.foresee(round.models)
+            return Effect(update[self.columns], weights[mine], accepted[mine])
+
         informed = forger.attack.knowledge == "all"
         honest = [i for i, client in enumerate(round.clients) if client not in self.attackers]
         view = View(
@@ -108,6 +117,8 @@ class Adversary:
             round=round.number,
             n=len(round.clients),
             accepts=accepts if informed else None,
+            clients=tuple(round.clients[i] for i in honest) if informed else (),
+            outcome=outcome if informed and round.foresee else None,
         )
         rng = numpy_rng(self.seed, "forge", round.number, str(forger.number))
         send(torch.lerp(own, forger.attack.forge(view, rng).to(own), strength))

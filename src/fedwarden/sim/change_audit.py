@@ -264,7 +264,7 @@ def _fresh(plan: AuditPlan, share: float) -> AttackConfig:
     return plan.change(Component(name="fresh_samples", exchange=share))
 
 
-def as_table(found: Answer) -> dict[str, Any]:
+def as_table(found: Answer) -> dict[str, object]:
     """The answer as plain values."""
     plan = found.plan
     return {

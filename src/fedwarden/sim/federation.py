@@ -18,7 +18,7 @@ from ..core.config import parse
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask
+from ..core.stats import Mask, Weights
 from ..core.types import Cohort, RoundRecord, Server
 from ..guard.decide import decide
 from ..sinks.feed import Live
@@ -160,7 +160,11 @@ class Federation:
         def accepted(models: Tensor) -> Mask:
             return decide(self.warden.guard, self.warden.memory, self._cohort(t, chosen, models))[1].unsuspected
 
-        notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted))
+        def foreseen(models: Tensor) -> tuple[Tensor, Weights, Mask]:
+            decision, outcome = self.warden.foresee(self._cohort(t, chosen, models))
+            return outcome.update, outcome.weights, decision.unsuspected
+
+        notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted, foreseen))
         for i, client in enumerate(chosen):
             if client in self.senders:
                 models[i] = self.params + self.senders[client](t, models[i] - self.params)
@@ -174,7 +178,7 @@ class Federation:
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
         record = replace(outcome.record, notes=(*outcome.record.notes, *notes))
-        return replace(record, metrics={**self._evaluate(), **self._detect(record)})
+        return replace(record, metrics={**record.metrics, **self._evaluate(), **self._detect(record)})
 
     def _sight(self, t: int, client: str, chosen: Sequence[str], models: Tensor) -> Sight:
         """What a client sees of the round; copies, so that nothing it does reaches the federation."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ Shape = tuple[int, ...]
 COPIES = 4
 
 
-def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], classes: int, seed: int) -> nn.Module:
+def build_model(name: str, options: Mapping[str, object], shape: Sequence[int], classes: int, seed: int) -> nn.Module:
     """A registered model with weights drawn from the seed; torch's own generator is left as it was."""
     factory = lookup("model", name)
     known = set(parameters(factory)) - {"shape", "classes"}
@@ -37,7 +36,7 @@ def build_model(name: str, options: Mapping[str, Any], shape: Sequence[int], cla
 
 
 def _check_size(
-    name: str, factory: Callable[..., nn.Module], options: Mapping[str, Any], shape: Shape, classes: int
+    name: str, factory: Callable[..., nn.Module], options: Mapping[str, object], shape: Shape, classes: int
 ) -> None:
     """Refuse a model that does not fit into memory, before it is built."""
     try:

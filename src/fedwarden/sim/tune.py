@@ -12,6 +12,7 @@ from ..core.config import Component
 from ..core.errors import ConfigError, MissingExtra
 from ..core.types import RoundRecord
 from ..guard.config import GuardConfig, alter
+from ..guard.judge import Watch
 from ..guard.replay import replay
 from ..guard.warden import Warden
 from .federation import Federation
@@ -162,5 +163,5 @@ def require_optuna() -> None:
         raise MissingExtra("tune needs optuna, which is not installed; install it with: pip install 'fedwarden[tune]'")
 
 
-def _pid_watches(warden: Warden) -> dict[int, Any]:
+def _pid_watches(warden: Warden) -> dict[int, Watch]:
     return {i: w for i, w in enumerate(warden.watches) if hasattr(w.history, "kp")}

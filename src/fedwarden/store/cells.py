@@ -145,7 +145,7 @@ def utf8(found: str) -> str:
     return found if found.isascii() else found.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _json(column: str, content: str) -> Any:
+def _json(column: str, content: str) -> object:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -61,7 +61,7 @@ class Reason:
 
 def explain(record: RoundRecord) -> dict[str, Reason]:
     """For every flagged client: the watches that carry the verdict with the score and the limit it exceeded, how far
-    out the signal of this round is, and what is not unusual.
+    out the signal of this round is, and what is not unusual, of the signals that tell clients apart at all.
 
     >>> moved, apart = np.array([0.1, 0.2, 0.1, 0.2, 2.0]), np.array([1.0, 1.1, 0.9, 1.0, 1.1])
     >>> flags, none = np.arange(5) == 4, np.zeros(5, bool)
@@ -78,7 +78,8 @@ def explain(record: RoundRecord) -> dict[str, Reason]:
     found = {}
     for i in np.flatnonzero(record.flagged).tolist():
         carrying = tuple(_flag(w, i) for w in record.watches if w.flagged[i])
-        usual = [w.name for w in record.watches if not w.flagged[i] and abs(_height(w.signal, i)) < PLAIN]
+        spoke = [w for w in record.watches if not w.flagged[i] and np.nanmax(w.signal) > np.nanmin(w.signal)]
+        usual = [w.name for w in spoke if abs(_height(w.signal, i)) < PLAIN]
         found[record.client_ids[i]] = Reason(carrying, tuple(usual))
     return found
 

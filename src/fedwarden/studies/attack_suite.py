@@ -7,11 +7,10 @@ is excluded takes its data along.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ..core.words import count
 from ..sim.federation import Federation
 from ..sim.scenario import Scenario
 from .runner import Cell, Table, one
-from .tables import confidence, markdown, mean_interval
+from .tables import Result, Results, confidence, markdown, mean_interval
 
 NO_ATTACK = "no attack"
 PERIODS = ((1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (5, 5), (1, 5))  # rounds on, rounds off
@@ -68,7 +67,7 @@ def suite(n: int, rounds: int) -> tuple[Case, ...]:
     if n < 3:
         reason = f"needs 3 clients, so that attackers are fewer than half; there are {n}"
         return tuple(c if c.name == NO_ATTACK else Case(c.name, skipped=reason) for c in suite(20, rounds))
-    return (Case(NO_ATTACK), *_flips(n, rounds), *_single(), *_joint(n), *_in_turns(n, rounds))
+    return (Case(NO_ATTACK), *_flips(n, rounds), *_single(), *_joint(n), *_strongest(n, rounds), *_in_turns(n, rounds))
 
 
 def _flips(n: int, rounds: int) -> Iterator[Case]:
@@ -131,6 +130,18 @@ def _joint(n: int) -> Iterator[Case]:
         yield Case(name, ({"name": attack, "clients": list(range(f))},), reason, attack == "backdoor")
 
 
+def _strongest(n: int, rounds: int) -> Iterator[Case]:
+    """The attacker that knows the whole configuration, alone and as 30 %, these also in turns and drifting slowly."""
+    schedules: dict[str, Mapping[str, int]] = {
+        "strongest": {}, "strongest, on-off 2-2": {"on": 2, "off": 2},
+        "strongest, slow drift": {"ramp": round(2 * rounds / 3)},
+    }  # fmt: skip
+    yield Case("strongest, 1 attacker", ({"name": "strongest", "clients": [0]},))
+    for name, schedule in schedules.items():
+        table = {"name": "strongest", "clients": list(range(share_of(n))), **schedule}
+        yield Case(f"{name}, 30 %", (table,), _unlike(n, rounds, True, schedule))
+
+
 def _in_turns(n: int, rounds: int) -> Iterator[Case]:
     """Three attackers, each for two rounds while the others behave."""
     turns = [{"start": 1 + 2 * i, "on": 2, "off": 4, "clients": [i]} for i in range(3)]
@@ -187,7 +198,7 @@ def alone_cell(case: Case, seed: int) -> Cell:
     return {"without": list(case.attackers), "goal": case.attacks[0]["name"] if case.aims else "", "seed": seed}
 
 
-def play(run: Table) -> dict[str, Any]:
+def play(run: Table) -> Result:
     """One run; the replies of the clients in ``without`` are not let in. A run that cannot be is told, not raised."""
     out = frozenset(map(str, run["without"]))
 
@@ -247,19 +258,18 @@ class Outcome:
         return bool(self.failed), max(self.cost, self.gain), sum(self.wronged)
 
 
-def outcomes(cases: Sequence[Case], found: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome]:
+def outcomes(cases: Sequence[Case], found: Results, seeds: Sequence[int]) -> list[Outcome]:
     """Every case with its numbers."""
     known = {json.dumps(r["cell"], sort_keys=True): r["result"] for r in found}
 
-    def of(cell: Cell) -> Mapping[str, Any]:
-        result: Mapping[str, Any] = known[json.dumps(cell, sort_keys=True)]
-        return result
+    def of(cell: Cell) -> Result:
+        return known[json.dumps(cell, sort_keys=True)]
 
     clean = [of(attack_cell(Case(NO_ATTACK), seed)) for seed in seeds]
     return [_outcome(case, clean, of, seeds) for case in cases]
 
 
-def _outcome(case: Case, clean: Sequence[Mapping[str, Any]], of: Any, seeds: Sequence[int]) -> Outcome:
+def _outcome(case: Case, clean: Sequence[Result], of: Callable[[Cell], Result], seeds: Sequence[int]) -> Outcome:
     if case.skipped:
         return Outcome(case, refused=case.skipped)
     runs = [of(attack_cell(case, seed)) for seed in seeds]
@@ -279,7 +289,7 @@ def _outcome(case: Case, clean: Sequence[Mapping[str, Any]], of: Any, seeds: Seq
     )
 
 
-def _points(runs: Sequence[Mapping[str, Any]], beside: Sequence[Mapping[str, Any]], key: str) -> tuple[float, ...]:
+def _points(runs: Sequence[Result], beside: Sequence[Result], key: str) -> tuple[float, ...]:
     return tuple(100 * (a[key] - b[key]) for a, b in zip(runs, beside, strict=True))
 
 
@@ -379,7 +389,7 @@ def setting(attacks: Collection[Table]) -> str:
     return f"attacks={json.dumps(list(attacks))}"
 
 
-def as_json(found: Outcome) -> dict[str, Any]:
+def as_json(found: Outcome) -> dict[str, object]:
     """A case for a machine."""
     return {
         "case": found.case.name,

@@ -1,7 +1,8 @@
 """Every defence against every attack: clean accuracy over share of attackers and heterogeneity.
 
 Rules that ask for a number of attackers are told the true one, or the most they tolerate where that is less; the guards
-(``pid_made``, ``auto``) and the other rules are told nothing. Of the server's data only FLTrust makes use.
+(``pid_made``, ``auto``) and the other rules are told nothing. Of the server's data only FLTrust makes use. The attack
+``strongest`` is another one for every defence: it knows the defence and sends what hurts it most.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ ATTACKS: Mapping[str, Mapping[str, Any]] = {
     "free rider": {"name": "free_rider"},
     "Sybils": {"name": "sybil"},
     "adaptive": {"name": "adaptive"},
+    "strongest": {"name": "strongest"},
 }
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "digits": {

@@ -6,14 +6,13 @@ poison and heterogeneity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from .runner import Cell, Table
-from .tables import markdown, median_of, select
+from .tables import Result, Results, markdown, median_of, select
 
 PRESETS = ("pid_made", "auto")
 CLIENTS, SHARES, POISONS, PARTITIONS = (5, 10, 20, 40), (0.1, 0.25, 0.4), (0.1, 0.5, 1.0), ("iid", "dirichlet")
@@ -40,7 +39,7 @@ def detection(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Tab
     return cells
 
 
-def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
+def detection_table(results: Results) -> str:
     """Per partition, number of clients and of attackers: recall by poison, rounds to detection, false exclusions."""
     rows = []
     for partition, n, preset in product(PARTITIONS, CLIENTS, PRESETS):
@@ -60,7 +59,7 @@ def detection_table(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, rows)
 
 
-def detection_summary(results: Sequence[Mapping[str, Any]]) -> str:
+def detection_summary(results: Results) -> str:
     """The same over all numbers of clients."""
     rows = []
     for partition, preset in product(PARTITIONS, PRESETS):
@@ -77,5 +76,5 @@ def detection_summary(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, rows)
 
 
-def _recall(found: Sequence[Mapping[str, Any]]) -> str:
+def _recall(found: Sequence[Result]) -> str:
     return f"{np.mean([r['caught'] / r['attackers'] for r in found]):.2f}" if found else "-"

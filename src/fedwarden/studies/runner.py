@@ -23,8 +23,9 @@ import torch
 
 from ..sim.federation import Federation, simulate
 from ..sim.scenario import load_scenario
+from .tables import Found, Result
 
-Cell = Mapping[str, Any]
+Cell = Mapping[str, object]
 """What identifies one run of a study."""
 
 Table = Mapping[str, Any]
@@ -33,7 +34,7 @@ Table = Mapping[str, Any]
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
 
 
-def one(table: Table, on_start: Callable[[int, Federation], None] | None = None) -> dict[str, Any]:
+def one(table: Table, on_start: Callable[[int, Federation], None] | None = None) -> Result:
     """Run one scenario in a workspace of its own and return its summary; ``on_start`` may change the federation."""
     torch.set_num_threads(1)
     with TemporaryDirectory(prefix="fedwarden-") as folder:
@@ -53,7 +54,7 @@ def collect(
     cells: Sequence[tuple[Cell, Table]],
     folder: Path,
     processes: int,
-    run: Callable[[Table], dict[str, Any]] | None = None,
+    run: Callable[[Table], Result] | None = None,
 ) -> Iterator[int]:
     """Run the cells that have no result yet, yielding how many are done; results are lines of a JSON file.
 
@@ -109,10 +110,10 @@ def prepare(parent: Connection, scratch: str) -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None = None) -> list[dict[str, Any]]:
+def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None = None) -> list[Found]:
     """What a study has found so far, of these cells where some are given."""
     path = results_file(folder, name)
-    found = []
+    found: list[Found] = []
     for line in path.read_text().splitlines() if path.is_file() else ():
         try:
             found.append(json.loads(line))

@@ -6,13 +6,26 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from scipy import stats
 
+Result = Mapping[str, Any]
+"""What a study keeps of one run."""
+
 Grid = tuple[Sequence[str], Sequence[Sequence[str]]]
 """The header and the rows of a table."""
+
+
+class Found(TypedDict):
+    """One line of a study's file: what identifies a run, and what came of it."""
+
+    cell: dict[str, Any]
+    result: dict[str, Any]
+
+
+Results = Sequence[Found]
 
 
 def interval(values: Sequence[float]) -> str:
@@ -37,6 +50,20 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(x.mean()), float(half)
 
 
+def share(hits: int, runs: int) -> str:
+    """How many of some runs, their share in percent and its 95 % interval (Clopper and Pearson, 1934); - for no run.
+
+    Of none of 20 the interval ends at 1 - 0.025^(1/20).
+
+    >>> share(0, 20), share(5, 20), share(0, 0)
+    ('0: 0.0 % (0.0 to 16.8)', '5: 25.0 % (8.7 to 49.1)', '-')
+    """
+    if not runs:
+        return "-"
+    low, high = stats.binomtest(hits, runs).proportion_ci(0.95, "exact")
+    return f"{hits}: {100 * hits / runs:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
 def confidence(values: Sequence[float]) -> str:
     """Mean and the half width of its 95 % interval, in points of 100; of one value, that value alone.
 
@@ -49,12 +76,12 @@ def confidence(values: Sequence[float]) -> str:
     return f"{100 * mean:.1f} ± {100 * half:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
 
 
-def select(results: Sequence[Mapping[str, Any]], where: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def select(results: Sequence[Result], where: Mapping[str, object]) -> list[Result]:
     """The results of the cells that have these values."""
     return [r["result"] for r in results if all(r["cell"].get(k) == v for k, v in where.items())]
 
 
-def median_of(found: Sequence[Mapping[str, Any]], key: str) -> str:
+def median_of(found: Sequence[Result], key: str) -> str:
     """The median over results of what some of them have.
 
     >>> median_of([{"last_catch": 4}, {"last_catch": None}, {"last_catch": 7}, {"last_catch": 5}], "last_catch")
@@ -99,7 +126,7 @@ def read_csv(path: Path) -> Grid:
     return header, rows
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -248,17 +248,19 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
 
 
 @njit(nogil=True, cache=True)
-def weighted_sum(plan: Plan, turn: Index, weights: Sums, scale: np.float32, out: Floats, parts: Sums) -> None:
-    """out = scale * out + sum_i weights[i] * (row_i - base); scale 0 does not read out. There are no parts."""
+def weighted_sum(
+    plan: Plan, turn: Index, weights: Sums, before: Floats, scale: np.float32, out: Floats, parts: Sums
+) -> None:
+    """out = scale * before + sum_i weights[i] * (row_i - base); scale 0 does not read before. There are no parts."""
     every, width = np.arange(len(weights)), _width(len(weights))
     rows, w, zero = _padded(plan.rows, every), _weights(weights, every), np.zeros(width, np.float32)
     norms = np.zeros(len(w))  # they cost little, and another kernel would have to be compiled
     for _, segment, start, m in _spans(plan, turn, width):
         base, a, total, i = plan.base[segment], start - plan.start[segment], out[start : start + m], 0
         origin = _at(base, a, m) if base != 0 else zero[:m]
-        if scale != 0 and scale != 1:
+        if scale != 0:
             for j in range(m):
-                total[j] *= scale
+                total[j] = scale * before[start + j]
         while i + 20 <= len(w):
             _sums_of_twenty(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
             i += 20

@@ -35,9 +35,12 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
     return norms, lengths, distances, torch.from_numpy(total)
 
 
-def accumulate(rows: Rows, weights: Weights, scale: float, out: Tensor) -> None:
-    """out = scale * out + sum_i weights_i x_i, with weights that are not 0."""
-    _fold(rows, "weighted_sum", (weights, np.float32(scale), out.numpy()))
+def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
+    """scale * before + sum_i weights_i x_i, with weights that are not 0."""
+    out = torch.empty(rows.d, dtype=torch.float32)
+    earlier, factor = (out, 0.0) if before is None else (before, scale)
+    _fold(rows, "weighted_sum", (weights, earlier.numpy(), np.float32(factor), out.numpy()))
+    return out
 
 
 def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:

@@ -30,12 +30,14 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
     return norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total
 
 
-def accumulate(rows: Rows, weights: Weights, scale: float, out: Tensor) -> None:
-    """out = scale * out + sum_i weights_i x_i, with weights that are not 0."""
+def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
+    """scale * before + sum_i weights_i x_i, with weights that are not 0."""
     w = torch.as_tensor(weights).to(rows.device, rows.dtype)
+    out = torch.empty(rows.d, dtype=rows.dtype, device=rows.device)
     for segment, start, stop in rows.pieces():
-        block, part = rows.block(segment, start, stop), out[start:stop]
-        part.copy_(w @ block + part * scale if scale else w @ block)
+        part = w @ rows.block(segment, start, stop)
+        out[start:stop] = part if before is None else part + scale * before[start:stop]
+    return out
 
 
 def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:

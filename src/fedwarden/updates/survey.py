@@ -19,14 +19,22 @@ class Survey:
     """What one read of the updates tells: everything that PID-MADE with a mean centroid needs.
 
     ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
-    ``sq_distances`` over the measured ones.
+    ``sq_distances`` over the measured ones. ``centre`` are the weights of the mean that distances are to, where it was
+    read with ``spread``; ``shares`` those of the ``total``.
     """
 
     sq_norms: Norms
     sq_lengths: Norms
     sq_distances: Norms
     total: Tensor
+    centre: Weights
     shares: Weights
+    spread: bool
+
+    def answers(self, centre: Weights, shares: Weights, spread: bool) -> bool:
+        """Whether another survey, with these weights, would tell nothing new."""
+        same = np.array_equal(self.centre, centre) and np.array_equal(self.shares, shares)
+        return same and self.spread >= spread
 
     @property
     def finite(self) -> Mask:

@@ -1,8 +1,8 @@
 """The updates of one round as a fold over column blocks: n clients, d parameters, never an n x d copy.
 
 Rows stay in the buffers they arrived in: one stacked tensor, a list of layers per client, or memory-mapped files.
-Every statistic reads them once, block by block, and what several stages need (norms, distances to the mean, the
-weighted sum, the Gram matrix) is read once and kept.
+Every statistic reads them once, block by block. What several stages of a round need (norms, distances to the mean, the
+weighted sum) is one :class:`Survey`, which the rows carry along; the Gram matrix is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ class Updates:
     """The rows of n clients, read as blocks (n, b) of one floating type.
 
     It is that of ``base``, the global model; without one, float64 where every client sent float64, else float32. No
-    single client decides it.
+    single client decides it. ``known`` is what has been read of the rows, if anything: see :meth:`knowing`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Updates:
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
         self._suited = self.dtype == torch.float32 and self.device.type == "cpu"
         self.maps = tuple(maps)
-        self._survey: tuple[bytes, Survey] | None = None
+        self.known: Survey | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
         self._plans: dict[int, Plan | None] = {}
@@ -184,16 +185,25 @@ class Updates:
             mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
 
         By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
-        which saves a second look at each block. The last survey is kept.
+        which saves a second look at each block. Nothing is read where the survey that the rows carry says it all.
         """
         centre = even(self.n) if trusted is None else mean_of(np.asarray(trusted, bool))
         share = centre if shares is None else np.asarray(shares, np.float64)
-        key = bytes([spread]) + centre.tobytes() + share.tobytes()
-        if self._survey is None or self._survey[0] != key:
-            self._survey = None  # frees its sum before the next one is made
-            self._survey = key, Survey(*self._back_end().survey(self, centre, share, spread), share)
-            self._sq_lengths = self._survey[1].sq_lengths
-        return self._survey[1]
+        if self.known is not None and self.known.answers(centre, share, spread):
+            return self.known
+        return Survey(*self._back_end().survey(self, centre, share, spread), centre, share, spread)
+
+    def knowing(self, survey: Survey) -> Updates:
+        """The same rows, carrying a survey of them, so that no later step reads again what it tells.
+
+        >>> rows = Updates.of(np.array([[1.0], [2.0], [6.0]]))
+        >>> survey = rows.survey()
+        >>> rows.knowing(survey).weighted_sum(survey.shares) is survey.total
+        True
+        """
+        rows = copy(self)
+        rows.known, rows._sq_lengths = survey, survey.sq_lengths
+        return rows
 
     def distances(self, centre: Callable[[Tensor], Tensor]) -> Norms:
         """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
@@ -213,9 +223,10 @@ class Updates:
         return [(s.start, s.stop) for s in self.segments if not s.measured]
 
     def lengths(self) -> Norms:
-        """The norm of every row over the measured columns."""
-        squares = self.survey(spread=False).sq_lengths if self._sq_lengths is None else self._sq_lengths
-        return np.asarray(np.sqrt(squares), dtype=np.float64)
+        """The norm of every row over the measured columns; kept."""
+        if self._sq_lengths is None:
+            self._sq_lengths = self.survey(spread=False).sq_lengths
+        return np.asarray(np.sqrt(self._sq_lengths), dtype=np.float64)
 
     def columns(
         self, reduce: Callable[[Tensor], Tensor], unmeasured: Callable[[Tensor], Tensor] | None = None
@@ -232,11 +243,16 @@ class Updates:
 
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The (n, k) entries of the rows in k columns, which are given in ascending order."""
-        parts = [torch.empty(self.n, 0, dtype=self.dtype, device=self.device)]
+        out = torch.empty(self.n, len(columns), dtype=self.dtype, device=self.device)
         for segment in self.segments:
-            inside = columns[(columns >= segment.start) & (columns < segment.stop)]
-            parts += [self.block(segment, int(c), int(c) + 1) for c in inside]
-        return torch.cat(parts, dim=1)
+            first, last = np.searchsorted(columns, [segment.start, segment.stop])
+            inside = torch.from_numpy(columns[first:last] - segment.start).to(self.device)
+            if segment.stack is not None:
+                out[:, first:last] = segment.stack[:, inside]
+                continue
+            for target, row in zip(out, segment.rows, strict=True):
+                target[first:last] = row[inside]
+        return out if self.base is None else out - self.base[torch.from_numpy(columns).to(self.device)]
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""
@@ -271,21 +287,19 @@ class Updates:
     def weighted_sum(self, weights: Weights) -> Tensor:
         """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
 
-        When a survey has read the same sum but for a few rows, only those rows are read again, unless they are so
-        large that taking them out would cost the digits of the rest. That survey's sum becomes the result, and the
-        survey is used up: no second vector of size d is made.
+        Where the rows carry a survey of this very sum, that is the result, and nobody may write to it. Where it is the
+        same but for a few rows, only those are read again, unless they are so large that taking them out would cost
+        the digits of the rest.
         """
         w = np.asarray(weights, np.float64)
         if w.shape != (self.n,):
             raise ValueError(f"one weight per client; got {w.shape} for n={self.n}")
-        survey = self._survey[1] if self._survey else None
-        if survey is not None and survey.all_finite and w.tobytes() == survey.shares.tobytes():
-            self._survey = None
-            return survey.total
-        if survey is not None and (change := correction(w, survey)) is not None:
-            (scale, delta), self._survey = change, None
-            return self._accumulate(delta, scale, survey.total)
-        return self._accumulate(w, 0.0, torch.empty(self.d, dtype=self.dtype, device=self.device))
+        if self.known is not None and self.known.all_finite and np.array_equal(w, self.known.shares):
+            return self.known.total
+        if self.known is not None and (change := correction(w, self.known)) is not None:
+            scale, delta = change
+            return self._sum(delta, self.known.total, scale)
+        return self._sum(w)
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:
         """Columns [start, stop) of one segment, the base taken off."""
@@ -327,13 +341,12 @@ class Updates:
             self._plans[width] = plan(self.segments, self.base, width) if in_place else None
         return self._plans[width]
 
-    def _accumulate(self, weights: Weights, scale: float, out: Tensor) -> Tensor:
-        """scale * out + sum_i weights_i x_i, written to out; rows of weight 0 are never read, nor out at scale 0."""
+    def _sum(self, weights: Weights, before: Tensor | None = None, scale: float = 1.0) -> Tensor:
+        """scale * before + sum_i weights_i x_i; rows of weight 0 are never read."""
         keep = np.flatnonzero(weights)
         if not len(keep):
-            return out if scale == 1.0 else out.mul_(scale) if scale else out.zero_()
-        self._back_end().accumulate(self.select(keep), weights[keep], scale, out)
-        return out
+            return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
+        return self._back_end().weighted_sum(self.select(keep), weights[keep], before, scale)
 
 
 class Mixed(Updates):
@@ -351,6 +364,9 @@ class Mixed(Updates):
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:
         return self._factors @ self.source.block(segment, start, stop)
+
+    def sample(self, columns: NDArray[np.int64]) -> Tensor:
+        return self._factors @ self.source.sample(columns)
 
     def sent(self, i: int) -> list[Tensor]:
         """Row i with the base put back, one piece per segment."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from ...core.types import Observation
@@ -17,7 +17,7 @@ from ..state import Workspace
 ALARMS = 100  # rows
 
 
-def show(asked: Page) -> list[Any]:
+def show(asked: Page) -> list[Component]:
     tools = [
         field(label, dcc.Dropdown(id=id, clearable=False), of=id)
         for id, label in (("observer", "Seen by"), ("source", "Source"))
@@ -59,7 +59,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("url", "pathname"),
         State("url", "search"),
     )
-    def choices(version: Any, observer: Any, source: Any, path: Any, asked: Any) -> Any:
+    def choices(version: object, observer: object, source: object, path: object, asked: object) -> object:
         run = read(path).run
         if version is None or run is None:
             raise PreventUpdate
@@ -89,7 +89,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("url", "pathname"),
         State("audit-address", "search"),
     )
-    def draw(version: Any, observer: Any, source: Any, dark: Any, path: Any, asked: Any) -> Any:
+    def draw(version: object, observer: object, source: object, dark: object, path: object, asked: object) -> object:
         run = read(path).run
         if version is None or dark is None or run is None or observer not in workspace.observers(run):
             raise PreventUpdate
@@ -123,7 +123,7 @@ def name(key: str) -> str:
     return f"{source}, {metric.replace('_', ' ')}" + (f", {layer}" if layer else "")
 
 
-def alarms(seen: Sequence[Observation]) -> Any:
+def alarms(seen: Sequence[Observation]) -> Component:
     """Every alarm, the latest first and of a round the surest, with the classes that moved."""
     found = sorted((o for o in seen if o.alarm), key=lambda o: (-o.round, o.p))
     if not found:
@@ -144,7 +144,7 @@ def alarms(seen: Sequence[Observation]) -> Any:
     return table("Alarms, latest first", heads, rows, (0, 2, 3, 4))
 
 
-def nothing() -> Any:
+def nothing() -> html.Div:
     return empty(
         "No audit has been recorded in this run.",
         ["A participant records one with ", html.Code("fedwarden.flower.audit_mod"), " on its own machine; the ledger "

@@ -13,6 +13,7 @@ from ...core.stats import robust_z
 from ...core.types import RoundRecord
 from ...core.words import printable
 from ...figures import guard as figures
+from ...store.contribution import contributions
 from ...store.explain import explain
 from ...store.overview import rounds_by_note
 from ..layout import GRAPH, aria, card, number, problem, table
@@ -50,7 +51,7 @@ def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="", margin_t=16)
     away = dcc.Link("Close", href=link("run", view.run.id, **rest), className="close")
     last = next((r for r in reversed(view.records) if name in r.client_ids), None)
-    text = [reasons(view, name), refused(view, name)]
+    text = [reasons(view, name), contributed(view, name), refused(view, name)]
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
     figure = dcc.Graph(id="client-figure", figure=drawn, config=GRAPH)
     label = f"Scores and weight of client {printable(name)} by round"
@@ -71,6 +72,12 @@ def reasons(view: RunView, name: str) -> Any:
     if not items:
         return html.P("No watch has flagged this client.")
     return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), more and html.P(more, className="note")])
+
+
+def contributed(view: RunView, name: str) -> Any:
+    """Whether it helps the model, in words."""
+    found = contributions(view.series).get(name)
+    return None if found is None else html.P(f"On the server's samples: {found}.")
 
 
 def refused(view: RunView, name: str) -> Any:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from ...figures import guard as figures
 from ...store.series import client_order
-from ..layout import address, aria, clients, empty, field, graph, heading, move, page, percent, state, table
+from ..layout import Child, address, aria, clients, empty, field, graph, heading, move, page, percent, state, table
 from ..routes import Page, link, number, query, search
 from ..state import RunView, Workspace
 
 ENDS = ("first", "second")
 
 
-def show(_: Page) -> list[Any]:
+def show(_: Page) -> list[Component]:
     ends = [field(f"{end.title()} run", dcc.Dropdown(id=end, clearable=False), of=end) for end in ENDS]
     return page(
         "Compare",
@@ -42,7 +42,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("version", "data"),
         Input("compare-address", "search"),
     )
-    def choices(version: Any, asked: Any) -> Any:
+    def choices(version: object, asked: object) -> object:
         if version is None or asked is None:
             raise PreventUpdate
         options = [{"value": r["run"], "label": f"{r['run']}  {r['name']}"} for r in workspace.briefs()]
@@ -55,7 +55,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("version", "data"),
         State("compare-address", "search"),
     )
-    def choose(first: Any, second: Any, version: Any, asked: Any) -> Any:
+    def choose(first: object, second: object, version: object, asked: object) -> object:
         found = search(first=number(first), second=number(second))
         return no_update if version is None or not found else move(asked, found)
 
@@ -66,7 +66,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("compare-address", "search"),
         Input("dark", "data"),
     )
-    def draw(version: Any, asked: Any, dark: Any) -> Any:
+    def draw(version: object, asked: object, dark: object) -> object:
         if version is None or asked is None or dark is None:
             raise PreventUpdate
         numbers = [number(query(asked).get(k)) for k in ENDS]
@@ -78,7 +78,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         return facts(workspace, first, second), drawn.update_layout(uirevision=str(numbers))
 
 
-def facts(workspace: Workspace, first: RunView, second: RunView) -> Any:
+def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
     """What both runs were and came to."""
     briefs = {row["run"]: row for row in workspace.briefs()}
     rows = [briefs[v.run.id] for v in (first, second)]
@@ -93,5 +93,5 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> Any:
         ["excluded in both", *[clients(client_order([*(mine & theirs)]))] * 2],
         ["excluded here alone", *(clients(client_order([*gone])) for gone in (mine - theirs, theirs - mine))],
     ]
-    heads = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
+    heads: list[Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
     return table("Both runs", heads, body)

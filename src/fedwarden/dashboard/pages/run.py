@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from ...core.words import printable
@@ -16,16 +17,16 @@ from ...report.summary import NAMED, tell
 from ...store.overview import reasons
 from ...store.record import RunRecord
 from ...store.series import Series
-from ..layout import address, aria, card, empty, field, graph, heading, move, number, page, state, table
+from ..layout import Child, address, aria, card, empty, field, graph, heading, move, number, page, state, table
 from ..routes import Page, link, query, read, search
 from ..state import RunView, Workspace
 from . import client as details
 
-SCALES = ("linear", "log", "robust z")
+SCALES: tuple[figures.Scale, ...] = ("linear", "log", "robust z")
 WORST = 12  # clients in the list
 
 
-def show(asked: Page) -> list[Any]:
+def show(asked: Page) -> list[Component]:
     scale = asked.query.get("scale", "")
     watch = dcc.Dropdown(id="watch", clearable=False, placeholder="no watch yet")
     scales = dcc.RadioItems(
@@ -72,7 +73,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("url", "search"),
         State("watch", "value"),
     )
-    def head(version: Any, path: Any, asked: Any, watch: Any) -> Any:
+    def head(version: object, path: object, asked: object, watch: object) -> object:
         watch = watch or query(asked).get("watch")
         view = _view(workspace, version, path, watch)
         names = list(view.watches)
@@ -87,21 +88,21 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("dark", "data"),
         State("url", "pathname"),
     )
-    def draw_heatmap(version: Any, watch: Any, scale: Any, dark: Any, path: Any) -> Any:
+    def draw_heatmap(version: object, watch: object, scale: object, dark: object, path: object) -> object:
         view = _view(workspace, version, path, watch, dark)
-        if watch not in view.series.watches:
-            return nothing("", "this run has recorded no scores", dark)
-        scale = scale if scale in SCALES else "linear"
-        drawn = figures.heatmap(view.series, watch, scale, dark)
+        if not isinstance(watch, str) or watch not in view.series.watches:
+            return nothing("", "this run has recorded no scores", bool(dark))
+        chosen = next((s for s in SCALES if s == scale), SCALES[0])
+        drawn = figures.heatmap(view.series, watch, chosen, bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}")
 
     @app.callback(
         Output("learning", "figure"), Input("version", "data"), Input("dark", "data"), State("url", "pathname"),
         State("watch", "value"),
     )  # fmt: skip
-    def draw_learning(version: Any, dark: Any, path: Any, watch: Any) -> Any:
+    def draw_learning(version: object, dark: object, path: object, watch: object) -> object:
         view = _view(workspace, version, path, watch, dark)
-        return figures.learning(view.series, dark).update_layout(uirevision=path)
+        return figures.learning(view.series, bool(dark)).update_layout(uirevision=path)
 
     @app.callback(
         Output("scores", "figure"),
@@ -112,14 +113,14 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("dark", "data"),
         State("url", "pathname"),
     )
-    def draw_scores(version: Any, watch: Any, asked: Any, dark: Any, path: Any) -> Any:
+    def draw_scores(version: object, watch: object, asked: object, dark: object, path: object) -> object:
         if asked is None:  # the address is not known yet
             raise PreventUpdate
         view = _view(workspace, version, path, watch, dark)
-        if watch not in view.series.watches:
-            return nothing("", "this run has recorded no scores", dark), empty("This run has recorded no scores.")
+        if not isinstance(watch, str) or watch not in view.series.watches:
+            return nothing("", "this run has recorded no scores", bool(dark)), empty("This run has recorded no scores.")
         chosen = query(asked).get("client")
-        drawn = figures.scores(view.series, watch, (chosen,) if chosen in view.series.clients else (), dark)
+        drawn = figures.scores(view.series, watch, (chosen,) if chosen in view.series.clients else (), bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}"), ranking(view, watch, query(asked))
 
     @app.callback(
@@ -131,7 +132,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("run-address", "search"),
         prevent_initial_call=True,
     )
-    def steer(watch: Any, scale: Any, click: Any, path: Any, asked: Any) -> Any:
+    def steer(watch: object, scale: object, click: object, path: object, asked: object) -> object:
         """What is chosen is in the address, so that a link shows it again."""
         run, known = read(path).run, query(asked)
         if run is None or asked is None:
@@ -149,7 +150,7 @@ def register(app: Dash, workspace: Workspace) -> None:
     details.register(app, workspace)
 
 
-def told(workspace: Workspace, view: RunView) -> Any:
+def told(workspace: Workspace, view: RunView) -> list[Component]:
     """The run in words."""
     gone = dict(list(view.series.excluded_in.items())[:NAMED])
     records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
@@ -158,9 +159,9 @@ def told(workspace: Workspace, view: RunView) -> Any:
     return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others])]
 
 
-def ranking(view: RunView, watch: str, asked: dict[str, str]) -> Any:
+def ranking(view: RunView, watch: str, asked: dict[str, str]) -> html.Div:
     """The clients that come closest to the limit, or exceed it farthest."""
-    rows = []
+    rows: list[list[Child]] = []
     for place in worst(view.series, watch):
         here = aria(current="true") if asked.get("client") == place.client else {}
         href = link("run", view.run.id, **{**asked, "client": place.client})
@@ -217,7 +218,7 @@ def clicked_client(click: Any, series: Series) -> str | None:
         return None
 
 
-def _view(workspace: Workspace, version: Any, path: Any, watch: Any, dark: Any = False) -> RunView:
+def _view(workspace: Workspace, version: object, path: object, watch: object, dark: object = False) -> RunView:
     run = read(path).run
     if version is None or dark is None or run is None:
         raise PreventUpdate

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ..layout import aria, clients, empty, field, heading, page, percent, state, table
+from ..layout import Child, aria, clients, empty, field, heading, page, percent, state, table
 from ..routes import Page, link
 from ..state import Workspace
 
@@ -19,7 +20,7 @@ SEARCHED = ("run", "name", "state", "engine", "preset")
 MOST = 200  # rows; the filter finds the others
 
 
-def show(asked: Page) -> list[Any]:
+def show(asked: Page) -> list[Component]:
     find = dcc.Input(
         asked.query.get("filter", ""), id="filter", type="search", placeholder="name, state, engine or preset",
         autoComplete="off",
@@ -39,13 +40,13 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("filter", "value"),
         State({"type": "pick", "run": ALL}, "value"),
     )
-    def rows(version: Any, text: Any, picked: Any) -> Any:
+    def rows(version: object, text: object, picked: object) -> object:
         if version is None:
             raise PreventUpdate
         return listing(workspace.briefs(), str(text or ""), _chosen(picked))
 
     @app.callback(Output("compare", "children"), Input({"type": "pick", "run": ALL}, "value"))
-    def offer(picked: Any) -> Any:
+    def offer(picked: object) -> object:
         chosen = _chosen(picked)
         if len(chosen) != 2:
             return html.Span("Tick two runs to compare them.", className="note")
@@ -54,7 +55,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         return dcc.Link(f"Compare runs {first} and {second}", href=href, className="button")
 
 
-def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int]) -> Any:
+def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int]) -> html.Div | list[Child]:
     """The runs whose words have the text in them."""
     if not rows:
         return empty(
@@ -70,7 +71,7 @@ def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int])
     return [shown, more]
 
 
-def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Any]:
+def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
     number = row["run"]
     label = html.Span(f"Compare run {number}", className="hidden")
     tick = dcc.Checklist(
@@ -90,7 +91,7 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Any]:
     ]
 
 
-def _chosen(picked: Any) -> list[int]:
+def _chosen(picked: object) -> list[int]:
     """The runs that are ticked, from what a browser sent."""
     lists = [p for p in picked if isinstance(p, list)] if isinstance(picked, list) else []
     return [n for found in lists for n in found if isinstance(n, int)]

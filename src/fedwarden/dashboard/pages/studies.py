@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from ...figures import audit as figures
@@ -18,12 +19,13 @@ from ..layout import address, empty, field, graph, heading, move, page
 from ..routes import Page, query, search
 from ..state import Workspace
 
+Judged = Sequence[figures.Measure] | Mapping[str, Mapping[str, figures.Separation]]
 KINDS = dict.fromkeys(audit.runs for audit in AUDITS.values())
 NAMES = tuple(f"{kind}-{data}" for kind, data in product(KINDS, SETTINGS))
 MITIGATIONS = frozenset(f"{AUDITS['audit-mitigations'].runs}-{data}" for data in SETTINGS)
 
 
-def show(_: Page) -> list[Any]:
+def show(_: Page) -> list[Component]:
     tools = [
         field(label, dcc.Dropdown(id=id, clearable=False), of=id)
         for id, label in (("study", "Study"), ("case", "Case"))
@@ -61,7 +63,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("case", "value"),
         State("url", "search"),
     )
-    def choices(version: Any, study: Any, case: Any, asked: Any) -> Any:
+    def choices(version: object, study: object, case: object, asked: object) -> object:
         if version is None:
             raise PreventUpdate
         there = [n for n in NAMES if workspace.study_stamp(n) is not None]
@@ -82,11 +84,14 @@ def register(app: Dash, workspace: Workspace) -> None:
         Input("dark", "data"),
         State("studies-address", "search"),
     )
-    def draw(version: Any, study: Any, case: Any, dark: Any, asked: Any) -> Any:
+    def draw(version: object, study: object, case: object, dark: object, asked: object) -> object:
         if version is None or dark is None or study not in NAMES or case not in cases(workspace, study):
             raise PreventUpdate
         results = judged(workspace, study, workspace.study_stamp(study), case)
-        drawn = (figures.mitigation if study in MITIGATIONS else figures.aurocs)(results, bool(dark))
+        if isinstance(results, Mapping):
+            drawn = figures.aurocs(results, bool(dark))
+        else:
+            drawn = figures.mitigation(results, bool(dark))
         found = search(study=study, case=case)
         drawn.update_layout(uirevision=f"{study} {case}")
         return drawn, {"minHeight": drawn.layout.height}, move(asked, found)
@@ -102,7 +107,7 @@ def cases(workspace: Workspace, study: str) -> dict[str, tuple[int, int, float]]
 
 
 @lru_cache(maxsize=16)
-def judged(workspace: Workspace, study: str, stamp: Any, case: str) -> Any:
+def judged(workspace: Workspace, study: str, stamp: object, case: str) -> Judged:
     """The measures of a mitigation study, or every source's verdicts in a case; ``stamp`` tells when to look again."""
     found = workspace.study(study)
     if study in MITIGATIONS:
@@ -112,7 +117,7 @@ def judged(workspace: Workspace, study: str, stamp: Any, case: str) -> Any:
     return {name(key): verdicts(part, key, Change("fresh", even), [STILL, FRESH]) for key in sources(part)}
 
 
-def nothing() -> Any:
+def nothing() -> html.Div:
     return empty(
         "No study of leakage has been run in this workspace.",
         ["Start one with ", html.Code("fedwarden reproduce audit-mitigations"), " or ",

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...attacks import DataAttack, Examples
+from ...attacks import DataAttack, Divided, Examples
 from ...core.errors import ConfigError
 from ...core.registry import make
 from ...core.seeds import numpy_rng
@@ -162,9 +162,10 @@ def _data_attacks(scenario: Scenario, reserve: Rows) -> dict[int, list[Assault]]
     seen: Counter[int] = Counter()
     for config, members in zip(scenario.attacks, scenario.members(), strict=True):
         attack = config.make("attack")
-        for client, share in zip(members, np.array_split(reserve, max(len(members), 1)), strict=False):
+        for i, (client, share) in enumerate(zip(members, np.array_split(reserve, max(len(members), 1)), strict=False)):
             if isinstance(attack, DataAttack):
-                found.setdefault(client, []).append(Assault(config, attack, seen[client], share))
+                own = attack.part(i, len(members)) if isinstance(attack, Divided) else attack
+                found.setdefault(client, []).append(Assault(config, own, seen[client], share))
             seen[client] += 1
     return found
 

@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -136,7 +136,7 @@ def _measure(engine: Engine) -> int:
     costs: dict[int, float] = {}
     for group in (0, *CANDIDATES):
         clients = [ids[i % len(ids)] for i in range(max(group, 1))]
-        trial = Engine(engine.model, _one_epoch(engine.training), engine.seed, engine.x, engine.y, few, group)
+        trial = Engine(engine.model, replace(engine.training, epochs=1), engine.seed, engine.x, engine.y, few, group)
         out = torch.empty(len(clients), engine.layout.d)
         times = []
         for _ in range(3):
@@ -147,10 +147,6 @@ def _measure(engine: Engine) -> int:
     engine.model.load_state_dict(engine.layout.unflatten(saved))
     best = min(CANDIDATES, key=lambda g: costs[g])
     return best if costs[best] < STACKED_MARGIN * costs[0] else 0
-
-
-def _one_epoch(training: LocalTraining) -> LocalTraining:
-    return LocalTraining(**{**training.__dict__, "epochs": 1})
 
 
 def _fingerprint(engine: Engine) -> str:

@@ -1,0 +1,126 @@
+"""What each client's update does to the loss on the server's labelled samples: the loss with it and without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from torch import Tensor
+
+from ..core.errors import ConfigError
+from ..core.registry import register
+from ..core.stats import Mask, Norms, Scores, Weights, shrink
+from ..core.types import Cohort, Server
+from ..updates.steps import Steps
+from .loss import client_losses
+
+WORST = 1e6  # the loss of a model that gives no numbers
+
+
+def idle_steps(shares: Weights, within: Mask) -> tuple[Weights, Weights]:
+    """Factors (a, b) of the step a_i m + b_i x_i from a weighted mean m to the one in which a client sent nothing.
+
+        i in the mean:  m - w_i x_i        else, to the one with it:  m + w_i x_i
+
+    w_i is the client's count over the sum of those in the mean.
+
+    >>> [factors.tolist() for factors in idle_steps(np.array([0.25, 0.75, 0.5]), np.array([True, True, False]))]
+    [[0.0, 0.0, 0.0], [-0.25, -0.75, 0.5]]
+    """
+    return np.zeros(len(shares)), np.where(within, -shares, shares)
+
+
+def leave_one_out(shares: Weights, within: Mask) -> tuple[Weights, Weights]:
+    """Factors (a, b) of the step a_i m + b_i x_i from a weighted mean m to the mean of the others.
+
+        i in the mean:  (m - w_i x_i) / (1 - w_i)        else, to the one with it:  (m + w_i x_i) / (1 + w_i)
+
+    The mean of the others is no update at all where there are none.
+
+    >>> leave_one_out(np.array([0.2, 0.8, 1.0]), np.array([True, True, False]))[0].round(6).tolist()
+    [0.25, 4.0, -0.5]
+    >>> [factors.tolist() for factors in leave_one_out(np.ones(1), np.ones(1, bool))]
+    [[-1.0], [0.0]]
+    """
+    alone = within & (shares >= 1.0)
+    rest = np.where(alone, 1.0, np.where(within, 1.0 - shares, 1.0 + shares))
+    a = np.where(within, shares, -shares) / rest
+    return np.where(alone, -1.0, a), np.where(alone, 0.0, -a)
+
+
+STEPS = {"nothing": idle_steps, "others": leave_one_out}
+
+
+def harms(losses: Scores, within: Mask) -> Scores:
+    """Harm of each client, from the loss of the mean and then of the mean without it, or with it.
+
+        d_i = L(mean) - L(mean without i) for i in the mean,   L(mean with i) - L(mean) for those who are not
+
+    Positive where the model is better without the client. A loss that is no number counts as a very large one.
+
+    >>> harms(np.array([1.0, 0.75, 1.25, np.inf]), np.array([True, True, False])).tolist()
+    [0.25, -0.25, 999999.0]
+    """
+    known = np.minimum(np.nan_to_num(losses, nan=WORST, posinf=WORST), WORST)
+    apart = known[0] - known[1:]
+    return np.asarray(np.where(within, apart, -apart), dtype=np.float64)
+
+
+def limited(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
+    """The factors that bring updates down to some times the median length, as the guard shortens them."""
+    if ratio is None:
+        return np.ones(len(lengths))
+    return shrink(lengths, ratio * float(np.quantile(lengths[standing], 0.5, method="lower")))
+
+
+@register("signal", "harm", exempt={"higher-is-suspicious": "an update that differs need not be a harmful one"})
+@dataclass(frozen=True)
+class Harm:
+    """How much lower the loss on the server's labelled samples would be without the client's update.
+
+    The mean is that of the clients in good standing, weighted by the counts that are believed: the model that the guard
+    would make if it left nobody out of this round. Who is excluded must not set what is harmful, and counts belong to
+    it because a client harms by the weight that it has. Updates longer than ``shorten`` times the median one are
+    shortened to that, and what is not trained is the clients' median, as in that model.
+
+    ``against`` is what a client is compared with: that it had sent ``"nothing"``, or the mean of the ``"others"``. The
+    second is a comparison of clients, d_i = w_i g (x_i - m) to the first order, with g the gradient of the loss: these
+    add up to 0 over the clients, so that some of the best federation do harm. Against nothing, only who makes the model
+    worse does.
+    """
+
+    probe: int = 128
+    shorten: float | None = 1.5
+    against: Literal["nothing", "others"] = "nothing"
+    server: Server | None = field(default=None, compare=False)
+    words: ClassVar[str] = "the model is worse with it on the server's samples"
+
+    def __post_init__(self) -> None:
+        if self.probe < 1 or not (self.shorten is None or self.shorten > 0):
+            raise ValueError(f"needs at least 1 sample of the probe and shorten > 0, or none; got {self}")
+        if self.against not in STEPS:
+            raise ValueError(f"against is 'nothing' or 'others'; got {self.against!r}")
+
+    def equip(self, server: Server) -> Self:
+        if server.model is None or not isinstance(server.probe, Tensor) or server.labels is None:
+            raise ConfigError("harm needs a server with a model and labelled samples")
+        return replace(self, server=server)
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        s = self.server
+        if s is None or s.model is None or not isinstance(s.probe, Tensor) or s.labels is None:
+            raise ValueError("harm needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
+        if cohort.params is None:
+            raise ValueError("harm needs the round's global model; set Cohort.params")
+        updates, within = cohort.updates, cohort.reference
+        factors = limited(updates.lengths(), within, self.shorten)
+        shares = cohort.num_examples / cohort.num_examples[within].sum()
+        mean = updates.survey(within, np.where(within, factors * shares, 0.0), spread=False).total.clone()
+        agreed, _ = updates.agreed(within)
+        for start, stop in updates.buffers:
+            mean[start:stop], agreed = agreed[: stop - start], agreed[stop - start :]
+        a, b = STEPS[self.against](shares, within)
+        around = replace(cohort, updates=Steps(updates, mean, a, b * factors), params=cohort.params.to(mean) + mean)
+        losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe])
+        return harms(losses, within)

@@ -1,0 +1,78 @@
+"""How often a guarded round reads the rows: once, and again only those that change the sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedwarden as fw
+from fedwarden.updates import plain
+
+ROWS = np.random.default_rng(0).normal(size=(8, 50)) + 1.0
+FAR = {"name": "robust_z", "limit": 20.0}
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The folds over the rows, in their order, and over how many rows each went."""
+    seen = []
+
+    def counted(name, fold):
+        def count(rows, *arguments):
+            seen.append((name, len(rows)))
+            return fold(rows, *arguments)
+
+        return count
+
+    for name in ("survey", "weighted_sum", "gram", "ranked_mean", "nearest_mean"):
+        monkeypatch.setattr(plain, name, counted(name, getattr(plain, name)))
+    return seen
+
+
+def guarded(rows, measured=None):
+    warden = fw.Warden([fw.Watch("centroid_distance", "raw", FAR, start_round=1)], "exclude")
+    updates = fw.Updates.of(rows, measured=measured)
+    return warden, warden.decide(fw.Cohort(1, tuple("abcdefgh"), updates, np.full(8, 10.0)))
+
+
+def test_where_nobody_is_left_out(reads):
+    warden, decision = guarded(ROWS)
+    np.testing.assert_allclose(warden.combine(decision).update, ROWS.mean(axis=0))
+    assert reads == [("survey", 8)]
+
+
+def test_where_one_is_left_out(reads):
+    rows = ROWS.copy()
+    rows[3] += 9.0
+    warden, decision = guarded(rows)
+    np.testing.assert_allclose(warden.combine(decision).update, np.delete(rows, 3, axis=0).mean(axis=0))
+    assert reads == [("survey", 8), ("weighted_sum", 1)]
+
+
+def test_where_one_cannot_be_read(reads):
+    rows = ROWS.copy()
+    rows[3, 7] = np.inf
+    warden, decision = guarded(rows)
+    np.testing.assert_allclose(warden.combine(decision).update, np.delete(rows, 3, axis=0).mean(axis=0))
+    assert reads == [("survey", 8), ("survey", 7)]
+
+
+def test_without_a_warden(reads):
+    np.testing.assert_allclose(fw.aggregate("mean", ROWS).update, ROWS.mean(axis=0))
+    assert reads == [("survey", 8)]
+
+
+def test_the_same_decision_is_combined_twice():
+    """Neither the aggregator nor what most agree on in a buffer is written to what was read."""
+    warden, decision = guarded(ROWS, measured=[(0, 40)])
+    known = decision.cohort.updates.known.total
+    first, second = (warden.combine(decision).update for _ in range(2))
+    assert torch.equal(first, second)
+    np.testing.assert_allclose(first[:40], ROWS.mean(axis=0)[:40])
+    np.testing.assert_allclose(known, ROWS.mean(axis=0))
+
+
+def test_the_rows_that_came_carry_nothing_away():
+    _, decision = guarded(ROWS)
+    assert decision.came.updates.known is None

@@ -1,0 +1,103 @@
+"""Sides of a cohort: whoever sends the opposite stands on the other one, and nobody is pushed there by others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedwarden as fw
+from fedwarden.core.registry import make
+from fedwarden.signals.opposition import sides
+
+
+def scores(rows, trusted=None):
+    n = len(rows)
+    ids = tuple(str(i) for i in range(n))
+    cohort = fw.Cohort(1, ids, fw.Updates.of(rows.astype(np.float32)), np.ones(n))
+    return make("signal", "opposition")(cohort if trusted is None else replace(cohort, trusted=trusted))
+
+
+def agreeing(n, d, cosine, rng):
+    """Updates with that cosine between any two, but for noise."""
+    common = np.sqrt(cosine) * rng.normal(size=d)
+    return common + np.sqrt(1 - cosine) * rng.normal(size=(n, d))
+
+
+@pytest.mark.parametrize("n", [8, 10, 20, 100])
+@pytest.mark.parametrize("cosine", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, share):
+    f = int(share * n)
+    rows = agreeing(n, 20_000, cosine, np.random.default_rng(n))
+    rows[:f] *= -1
+    found = scores(rows)
+    assert (found[:f] > 1.6).all()
+    assert np.abs(found[f:]).max() < 0.4
+
+
+@given(st.integers(8, 30), st.data())
+def test_signs_alone_decide(n, data):
+    """The matrix of signs of an exact split has the eigenvalue n - 1 and the split as its eigenvector."""
+    f = data.draw(st.integers(0, (n - 1) // 2))
+    s = np.array([-1.0] * f + [1.0] * (n - f))
+    side, agreement = sides(0.01 * np.outer(s, s), np.ones(n, bool))
+    np.testing.assert_allclose(side, s, atol=1e-9)
+    assert agreement == pytest.approx(1.0)
+
+
+def test_clients_that_agree_on_nothing_have_no_sides():
+    for n in (8, 20, 60):
+        rows = np.random.default_rng(n).normal(size=(n, 5000))
+        assert not scores(rows).any()
+
+
+def test_few_clients_are_not_measured():
+    rows = agreeing(5, 5000, 0.5, np.random.default_rng(0))
+    rows[0] *= -1
+    assert not scores(rows).any()
+    assert not scores(rows[:2]).any()
+
+
+def test_noise_lies_between_the_sides():
+    rng = np.random.default_rng(3)
+    rows = agreeing(20, 20_000, 0.3, rng)
+    rows[0] = rng.normal(size=20_000)
+    assert scores(rows)[0] == pytest.approx(1.0, abs=0.3)
+
+
+@pytest.mark.parametrize(("n", "f"), [(10, 4), (20, 8), (21, 10), (40, 16)])
+def test_a_minority_that_opposes_one_client_does_not_put_it_on_the_other_side(n, f):
+    """They agree with all but their victim: it keeps the honest majority on its side, and stays below the limit."""
+    rows = agreeing(n, 20_000, 0.3, np.random.default_rng(n))
+    honest = rows[f:]
+    rows[:f] = 3 * honest.mean(axis=0) - 6 * honest[0] * (honest.mean(axis=0) @ honest[0]) / (honest[0] @ honest[0])
+    rows[:f] += 0.3 * np.random.default_rng(1).normal(size=(f, 20_000))
+    cosines = np.corrcoef(rows)
+    assert (cosines[:f, f] < 0).all()  # the attack is as meant
+    assert scores(rows)[f] < 1.2
+
+
+def test_who_is_not_trusted_is_placed_and_places_nobody():
+    rows = agreeing(20, 20_000, 0.3, np.random.default_rng(5))
+    rows[:9] *= -1
+    trusted = np.array([False] * 5 + [True] * 15)
+    found = scores(rows, trusted)
+    assert (found[:9] > 1.6).all()
+    assert np.abs(found[9:]).max() < 0.4
+    kept, _ = sides(np.corrcoef(rows[5:]), np.ones(15, bool))
+    everyone, _ = sides(np.corrcoef(rows), trusted)
+    np.testing.assert_allclose(everyone[5:], kept, atol=1e-6)
+
+
+def test_attackers_who_are_all_alike_weigh_no_more_than_others():
+    """Eight of twenty with cosines of 1 among them, against a majority that agrees by 0.1."""
+    rng = np.random.default_rng(8)
+    rows = agreeing(20, 20_000, 0.1, rng)
+    rows[:8] = -rows[8:].mean(axis=0) + 0.01 * rng.normal(size=(8, 20_000))
+    found = scores(rows)
+    assert (found[:8] > 1.6).all()
+    assert found[8:].max() < 0.5
