@@ -254,7 +254,7 @@ def watches_of(warden):
     return [w.name for w in warden.watches]
 
 
-PLAIN = ["evidence", "direction", "gross", "far", "against"]
+PLAIN = ["evidence", "direction", "gross", "far", "against", "opposition", "opposite"]
 
 
 def test_auto_watches_representations_where_the_server_has_a_probe_and_harm_where_it_has_labels():
@@ -320,7 +320,7 @@ def test_auto_with_a_probe_gathers_evidence_of_moved_representations():
     server = small_server()
     warden = fw.Warden.preset("auto").equip(server)
     for t in range(1, 7):
-        record = warden.step(small_round(server, t, on=[3])).record
+        record = warden.step(small_round(server, t, on=[3], scale=0.02)).record
         moved = next(w for w in record.watches if w.name == "representations")
         assert moved.signal.argmax() == 3
     assert moved.flagged[3]
