@@ -42,7 +42,7 @@ slow: setup
 test-all: browser test slow
 
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: setup
 	$(BIN)/python tools/try_wheel.py

@@ -34,7 +34,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     tool = Path(sys.executable).with_name("mkdocs")
     done = subprocess.run(
-        [tool, "build", "--strict", "--quiet", "--site-dir", folder], cwd=ROOT, capture_output=True, text=True,
+        [tool, "build", "--strict", "--site-dir", folder], cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
