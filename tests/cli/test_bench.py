@@ -10,7 +10,7 @@ import pytest
 from fedwarden.cli import bench
 from fedwarden.core.errors import MissingExtra
 from fedwarden.studies import defences, runner
-from fedwarden.studies.attack_suite import NO_ATTACK
+from fedwarden.studies.attack_cases import NO_ATTACK
 from fedwarden.studies.runner import results, results_file
 
 ASKED = ("bench", "defences", "--seeds", 1, "--rounds", 2, "--processes", 1)

@@ -8,14 +8,12 @@ import pytest
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.attack_cases import NO_ATTACK, Case, choose, suite
 from fedwarden.studies.attack_suite import (
-    NO_ATTACK,
-    Case,
     Outcome,
     alone_cell,
     attack_cell,
     cells,
-    choose,
     headline,
     outcomes,
     page,
@@ -24,7 +22,6 @@ from fedwarden.studies.attack_suite import (
     row,
     setting,
     study_name,
-    suite,
     verdict,
 )
 

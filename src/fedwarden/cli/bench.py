@@ -15,7 +15,7 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_suite, defences, long_runs
+from ..studies import attack_cases, attack_suite, defences, long_runs
 from ..studies.pictures import drawing
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -133,7 +133,7 @@ def _attacks(
 ) -> None:
     own = {**override(read_toml(file or SCENARIO), settings), "attacks": []}
     scenario = load_scenario(own)
-    cases = attack_suite.choose(attack_suite.suite(scenario.data.clients, scenario.rounds), asked)
+    cases = attack_cases.choose(attack_cases.suite(scenario.data.clients, scenario.rounds), asked)
     Federation(scenario)  # what is wrong with it is said now, before anything is run
     name, numbers = attack_suite.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
     found = _run(name, attack_suite.cells(cases, own, scenario.rounds, numbers), place, processes, attack_suite.play)

@@ -189,10 +189,8 @@ class Ledger:
         found = self.runs()
         matching = found if which is None else [r for r in found if r.name == named]
         if not matching:
-            known = (
-                ", ".join(f"{r.id} ({r.name if r.name.isprintable() else ascii(r.name)})" for r in found[:10]) or "none"
-            )
-            raise LedgerError(f"no run {named} in {self.path}; there are: {known}")
+            known = [f"{r.id} ({r.name if r.name.isprintable() else ascii(r.name)})" for r in found[:10]]
+            raise LedgerError(f"no run {named} in {self.path}; there are: {', '.join(known) or 'none'}")
         return matching[0]
 
     def heads(self, tail: str, *values: object) -> list[Run]:
