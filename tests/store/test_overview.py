@@ -6,7 +6,7 @@ import numpy as np
 
 import fedwarden as fw
 from fedwarden.core.notes import Note
-from fedwarden.store.overview import digest, distinct_notes, reasons, rounds_by_note
+from fedwarden.store.overview import client_rows, distinct_notes, reasons, rounds_by_note
 from fedwarden.store.series import Series
 
 RULE = {"name": "robust_z", "limit": 3.0}
@@ -29,7 +29,7 @@ def played(cohort_of, policy):
 def test_each_client_has_its_rounds_and_the_reason_it_was_excluded(cohort_of):
     records = played(cohort_of, "quarantine")
     series = Series.of(records)
-    clients = {c.client: c for c in digest(series, reasons(records, series.excluded_in))}
+    clients = {c.client: c for c in client_rows(series, reasons(records, series.excluded_in))}
     assert list(clients) == list("abcdef")
     assert [clients[c].rounds for c in "abf"] == [4, 3, 2]
     assert list(clients["b"].rejected) == [2]
@@ -44,7 +44,7 @@ def test_each_client_has_its_rounds_and_the_reason_it_was_excluded(cohort_of):
 
 
 def test_observing_excludes_nobody(cohort_of):
-    assert all(c.excluded_in is None for c in digest(Series.of(played(cohort_of, "observe"))))
+    assert all(c.excluded_in is None for c in client_rows(Series.of(played(cohort_of, "observe"))))
 
 
 def test_a_note_is_told_once_with_its_rounds():

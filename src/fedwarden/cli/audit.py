@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from ..core.words import percent
 from ..sim.change_audit import CHANGE, FRESH, PARTIAL, STILL, Answer, AuditPlan, Source, answer, as_table, load_plan
-from .common import AsJson, Settings, emit, err, hint, out, percent, progress, safe, table
+from .common import AsJson, Settings, emit, err, hint, out, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 

@@ -97,20 +97,6 @@ def progress(quiet: bool = False) -> Progress:
     )  # fmt: skip
 
 
-def percent(value: float | None) -> str:
-    """An accuracy as text.
-
-    >>> percent(0.9612), percent(None)
-    ('96.1 %', '-')
-    """
-    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
-
-
-def number(value: float | None) -> str:
-    """A score as text, four digits."""
-    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
-
-
 def short(clients: Sequence[str], most: int = 8) -> str:
     """A few client names.
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..core.words import percent
 from ..sim.scenario import load_scenario
-from .common import AsJson, Home, emit, hint, out, percent, table
+from .common import AsJson, Home, emit, hint, out, table
 from .run import follow
 
 SCENARIO = Path(__file__).parents[1] / "sim" / "demo.toml"

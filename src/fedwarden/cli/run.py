@@ -20,6 +20,7 @@ from typer.core import TyperCommand
 from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.types import RoundRecord
+from ..core.words import percent
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
@@ -36,7 +37,6 @@ from .common import (
     hint,
     notes_as_tables,
     out,
-    percent,
     progress,
     reader,
     safe,

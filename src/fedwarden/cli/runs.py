@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from ..core.words import percent
 from ..store.overview import brief
-from .common import AsJson, Home, emit, hint, out, percent, reader, safe, short, table
+from .common import AsJson, Home, emit, hint, out, reader, safe, short, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 

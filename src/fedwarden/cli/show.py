@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from ..core.types import RoundRecord
-from ..core.words import rounds_of
+from ..core.words import number, rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store.contribution import contributions
 from ..store.explain import explain
 from ..store.ledger import Run
-from ..store.overview import ClientDigest, digest, distinct_notes, rounds_by_note
+from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
-from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, number, out, reader, safe, table
+from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMNS = 12  # accuracies in a row
 MOST = 10  # clients that are told of one by one
@@ -61,7 +61,7 @@ def _show(told: RunRecord, home: Path | None) -> None:
         commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
     if len(series):
         _accuracies(series)
-        _clients(list(series.watches), digest(series, told.reasons), truth)
+        _clients(list(series.watches), client_rows(series, told.reasons), truth)
         _stood_out(series)
         _contributions(series)
         for note, rounds in distinct_notes(series.notes).items():
@@ -119,7 +119,7 @@ def _accuracies(series: Series) -> None:
         out.print(shown)
 
 
-def _clients(watches: Sequence[str], clients: Sequence[ClientDigest], truth: set[str] | None) -> None:
+def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None) -> None:
     titles = [f"\n{safe(w)}\nscore / limit" for w in watches]
     heads = ["\n\nclient", "\nrounds\ntaken part", *titles, "\nlast\nweight", "\nexcluded\nin round"]
     shown = table(*heads, *(["\n\nattacker"] if truth is not None else []), left=(0, len(heads)))
@@ -216,7 +216,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
                 "reason": str(c.reason or ""),
                 "rejected": {t: str(reason) for t, reason in c.rejected.items()},
             }
-            for c in digest(series, told.reasons)
+            for c in client_rows(series, told.reasons)
         ],
         "contributions": {c: {**asdict(x), "words": str(x)} for c, x in contributions(series).items()},
         "notes": notes_as_tables(rounds_by_note(series.notes)),

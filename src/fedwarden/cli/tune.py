@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from ..core.config import to_toml
+from ..core.words import percent
 from ..guard.config import AdmissionConfig, guard_table, spell_guard
 from ..guard.warden import Warden
 from ..sim.scenario import load_scenario
 from ..sim.tune import Grade, Tuned, observe, to_tune, tune
-from .common import AsJson, Settings, emit, out, percent, progress, safe, table
+from .common import AsJson, Settings, emit, out, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 

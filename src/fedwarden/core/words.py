@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from unicodedata import category
 
@@ -61,3 +62,21 @@ def short(text: str, most: int = 200) -> str:
 
 def _written(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def percent(value: object) -> str:
+    """A share as text; a dash where there is none.
+
+    >>> percent(0.9612), percent(None), percent(float("nan"))
+    ('96.1 %', '-', '-')
+    """
+    return f"{100 * value:.1f} %" if isinstance(value, int | float) and math.isfinite(value) else "-"
+
+
+def number(value: float | None) -> str:
+    """A score in four digits; a dash where there is none.
+
+    >>> number(2.93567), number(None), number(float("nan"))
+    ('2.936', '-', '-')
+    """
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"

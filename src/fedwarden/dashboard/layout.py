@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,24 +150,6 @@ def problem(text: str) -> html.Div:
         [html.Strong("This page cannot be brought up to date. "), text, " It goes on by itself when it can."],
         className="problem",
     )
-
-
-def percent(value: object) -> str:
-    """An accuracy as text.
-
-    >>> percent(0.9612), percent(None)
-    ('96.1 %', '-')
-    """
-    return f"{100 * value:.1f} %" if isinstance(value, int | float) and math.isfinite(value) else "-"
-
-
-def number(value: float) -> str:
-    """A score as text, four digits.
-
-    >>> number(2.93567), number(float("nan"))
-    ('2.936', '-')
-    """
-    return f"{value:.4g}" if not math.isnan(value) else "-"
 
 
 def clients(names: Sequence[str], most: int = 6) -> str:

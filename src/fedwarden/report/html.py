@@ -10,25 +10,48 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 
 from ..core.config import to_toml
-from ..core.html import facts, table, text
 from ..core.notes import Note
-from ..core.words import rounds_of
+from ..core.words import printable, rounds_of
 from ..figures import audit, guard
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
 from ..store.contribution import contributions
-from ..store.overview import digest, distinct_notes
+from ..store.overview import client_rows, distinct_notes
 from ..store.record import RunRecord
 from .summary import day, tell
 
 WATCHES, AUDITORS, SOURCES = 6, 3, 8  # drawn at most; sources of each auditor
 HERE = Path(__file__).parent
+
+
+def shown(value: object) -> object:
+    """A value as the page shows it: nothing in it turns the text about it round. Tags are escaped after this.
+
+    >>> print(shown("a\\rb"), shown(Markup("<b>")))
+    a\\rb <b>
+    """
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
+LAYOUT = Environment(
+    loader=FileSystemLoader(HERE), autoescape=True, finalize=shown, trim_blocks=True, lstrip_blocks=True
+).get_template("page.html.jinja")
+
+
+class Table(NamedTuple):
+    """Plain text in rows and columns."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
 
 
 def page(record: RunRecord) -> str:
@@ -40,26 +63,17 @@ def page(record: RunRecord) -> str:
     data = json.dumps({"figures": drawn, **looks, "config": CONFIG}).replace("<", "\\u003c")
     scripts = [get_plotlyjs(), (HERE / "page.js").read_text(encoding="utf-8")] if drawn else []
     run = record.run
-    title, state = f"Run {run.id}: {text(run.name)}", f"{run.state}, begun on {day(run.created)}, engine {run.engine}"
-    body = [
-        f'<header><h1>{title}</h1><p class="soft">{text(state)}</p></header>',
-        '<section class="summary" id="summary">' + "".join(f"<p>{text(s)}</p>" for s in tell(record)) + "</section>",
-        _section("Figures", "".join(f'<figure id="figure-{i}"></figure>' for i in range(len(drawn)))),
-        *(_section(title, f'<div class="scroll">{made}</div>') for title, made in tables(record)),
-        _section("To repeat this run", repeat(record), "again"),
-        '<noscript><p class="soft">Figures need JavaScript.</p></noscript>',
-        *([f'<script type="application/json" id="figures">{data}</script>'] if drawn else []),
-        *(f"<script>{script}</script>" for script in scripts),
-    ]
-    head = [
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(scripts)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{title}</title>",
-        f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style>",
-    ]
-    return "\n".join(
-        ['<!DOCTYPE html>\n<html lang="en">\n<head>', *head, "</head>\n<body>", *body, "</body>\n</html>\n"]
+    return LAYOUT.render(
+        run=run,
+        policy=policy(scripts),
+        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        state=f"{run.state}, begun on {day(run.created)}, engine {run.engine}",
+        summary=tell(record),
+        drawn=len(drawn),
+        tables=tables(record),
+        figures=Markup(data),
+        scripts=map(Markup, scripts),
+        **repeat(record),
     )
 
 
@@ -87,50 +101,44 @@ def figures(record: RunRecord) -> Iterator[Any]:
             yield audit.leakage(seen, *source).update_layout(title_subtitle_text=plain(f"seen by {who}") if who else "")
 
 
-def tables(record: RunRecord) -> Iterator[tuple[str, str]]:
-    """Title and table of the clients, rejected replies, warnings, and alarms, where there are any."""
+def tables(record: RunRecord) -> Iterator[Table]:
+    """The clients, rejected replies, warnings, and alarms, where there are any."""
     series, truth = record.series, truth_of(record.run)
     if series.clients:
         head = ["client", "rounds taken part", "last weight", "excluded in round", "why"]
         rows = [
             [c.client, c.rounds, f"{c.weight:.3g}", c.excluded_in or "", str(c.reason or "")]
             + ([] if truth is None else ["yes" if c.client in truth else ""])
-            for c in digest(series, record.reasons)
+            for c in client_rows(series, record.reasons)
         ]
-        yield "Clients", table(head if truth is None else [*head, "attacker"], rows)
+        yield Table("Clients", head if truth is None else [*head, "attacker"], rows)
     if found := contributions(series):
         rows = [[client, c.rounds, str(c)] for client, c in sorted(found.items(), key=lambda pair: -pair[1].mean)]
-        yield "Contributions on the server's samples", table(["client", "rounds measured", "contribution"], rows)
+        yield Table("Contributions on the server's samples", ["client", "rounds measured", "contribution"], rows)
     if series.rejected:
         grouped: dict[tuple[str, Note], list[int]] = {}
         for t, client, reason in series.rejected:
             grouped.setdefault((client, reason), []).append(t)
         rows = [[client, rounds_of(rounds), str(reason)] for (client, reason), rounds in grouped.items()]
-        yield "Rejected replies", table(["client", "when", "why"], rows)
+        yield Table("Rejected replies", ["client", "when", "why"], rows)
     if series.notes:
         notes = distinct_notes(series.notes)
-        yield "Warnings", table(["when", "warning"], [[rounds_of(rounds), str(note)] for note, rounds in notes.items()])
+        rows = [[rounds_of(rounds), str(note)] for note, rounds in notes.items()]
+        yield Table("Warnings", ["when", "warning"], rows)
     if record.observations:
         head = ["auditor", "round", "source", "metric", "layer", "measured", "expected", "p"]
         rows = [
             [who, o.round, o.source, o.metric, o.layer or "all", *(f"{x:.4g}" for x in (o.value, o.expected, o.p))]
             for who, seen in record.observations.items() for o in seen if o.alarm
         ]  # fmt: skip
-        yield "Alarms of the audit", table(head, rows) if rows else "<p>None.</p>"
+        yield Table("Alarms of the audit", head, rows)
 
 
-def repeat(record: RunRecord) -> str:
-    """The command, the exact configuration, and the versions."""
+def repeat(record: RunRecord) -> dict[str, str]:
+    """The exact configuration, and for a simulation the command and the name of the file that it reads."""
     run = record.run
-    versions = facts(dict(run.versions), "Versions") if run.versions else ""
     if run.engine not in SIMULATORS:
-        shown = json.dumps(run.config, indent=2, ensure_ascii=False)
-        return f"<p>Recorded by {text(run.engine)} with this configuration:</p><pre>{escape(shown)}</pre>{versions}"
+        return {"config": escape(json.dumps(run.config, indent=2, ensure_ascii=False))}
     file = re.sub(r"[^A-Za-z0-9_-]+", "-", run.name).strip("-") or "run"
     command = f"fedwarden run {file}.toml" + (" --engine flower" if run.engine == ON_FLOWER else "")
-    config = f"<pre>{escape(to_toml(run.config))}</pre>"
-    return f"<p>Save this as {file}.toml and run:</p><pre>{command}</pre>{config}{versions}"
-
-
-def _section(title: str, content: str, kind: str = "") -> str:
-    return f'<section class="{kind}"><h2>{title}</h2>{content}</section>' if content else ""
+    return {"config": escape(to_toml(run.config)), "file": file, "command": command}

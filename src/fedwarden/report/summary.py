@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from ..core.types import Observation
-from ..core.words import count, listed, rounds_of
+from ..core.words import count, listed, percent, rounds_of
 from ..sim.recorded import truth_of
 from ..store.contribution import contributions
 from ..store.overview import distinct_notes
@@ -63,10 +63,10 @@ def _model(record: RunRecord) -> list[str]:
         return [] if record.observations and not len(record.series) else [told]
     last, best = known[-1], known[int(np.argmax(values[known]))]
     what = "clean accuracy" if name == "accuracy" else str(name).replace("_", " ")
-    text = f"The model's {what} is {_percent(values[last])} after round {record.series.rounds[last]}"
+    text = f"The model's {what} is {percent(values[last])} after round {record.series.rounds[last]}"
     return [
         text
-        + ("." if best == last else f"; its best was {_percent(values[best])} in round {record.series.rounds[best]}.")
+        + ("." if best == last else f"; its best was {percent(values[best])} in round {record.series.rounds[best]}.")
     ]
 
 
@@ -157,7 +157,3 @@ def _auditor(who: str, seen: Sequence[Observation]) -> str:
     by_chance = f" (by chance with probability {first.p:.2g})" if math.isfinite(first.p) else ""
     moved = f"; the answers for class {listed([str(c) for c in first.moved()])} moved" if first.moved() else ""
     return f"{head}; {count(len(alarms), 'alarm')}, the first in round {first.round}: {what}{by_chance}{moved}."
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"

@@ -16,7 +16,7 @@ from .series import Series
 
 
 @dataclass(frozen=True)
-class ClientDigest:
+class ClientRow:
     """What became of one client; weight, scores and thresholds are those of the last round it took part in."""
 
     client: str
@@ -29,7 +29,7 @@ class ClientDigest:
     rejected: Mapping[int, Note]
 
 
-def digest(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[ClientDigest]:
+def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[ClientRow]:
     """One entry per client; a round in which its only reply was rejected is not taken part in."""
     place, row = ({x: i for i, x in enumerate(xs)} for xs in (series.clients, series.rounds.tolist()))
     took, gone = ~np.isnan(series.weights), series.excluded_in
@@ -42,7 +42,7 @@ def digest(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[
         seen = np.flatnonzero(took[:, j])
         last = seen[-1] if len(seen) else None
         found.append(
-            ClientDigest(
+            ClientRow(
                 client=client,
                 rounds=len(seen),
                 weight=0.0 if last is None else float(series.weights[last, j]),

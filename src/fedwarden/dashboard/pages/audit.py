@@ -9,8 +9,9 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from ...core.types import Observation
+from ...core.words import number
 from ...figures import audit as figures
-from ..layout import address, aria, card, empty, field, graph, heading, move, number, page, table
+from ..layout import address, aria, card, empty, field, graph, heading, move, page, table
 from ..routes import Page, query, read, search
 from ..state import Workspace
 

@@ -11,12 +11,12 @@ from dash.exceptions import PreventUpdate
 
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
-from ...core.words import printable
+from ...core.words import number, printable
 from ...figures import guard as figures
 from ...store.contribution import contributions
 from ...store.explain import explain
 from ...store.overview import rounds_by_note
-from ..layout import GRAPH, aria, card, number, problem, table
+from ..layout import GRAPH, aria, card, problem, table
 from ..routes import link, query, read
 from ..state import RunView, Workspace
 

@@ -8,9 +8,10 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
+from ...core.words import percent
 from ...figures import guard as figures
 from ...store.series import client_order
-from ..layout import Child, address, aria, clients, empty, field, graph, heading, move, page, percent, state, table
+from ..layout import Child, address, aria, clients, empty, field, graph, heading, move, page, state, table
 from ..routes import Page, link, number, query, search
 from ..state import RunView, Workspace
 

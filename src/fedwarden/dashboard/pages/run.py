@@ -9,7 +9,7 @@ from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ...core.words import printable
+from ...core.words import number, printable
 from ...figures import guard as figures
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
@@ -17,7 +17,7 @@ from ...report.summary import NAMED, tell
 from ...store.overview import reasons
 from ...store.record import RunRecord
 from ...store.series import Series
-from ..layout import Child, address, aria, card, empty, field, graph, heading, move, number, page, state, table
+from ..layout import Child, address, aria, card, empty, field, graph, heading, move, page, state, table
 from ..routes import Page, link, query, read, search
 from ..state import RunView, Workspace
 from . import client as details

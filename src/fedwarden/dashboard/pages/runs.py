@@ -11,7 +11,8 @@ from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ..layout import Child, aria, clients, empty, field, heading, page, percent, state, table
+from ...core.words import percent
+from ..layout import Child, aria, clients, empty, field, heading, page, state, table
 from ..routes import Page, link
 from ..state import Workspace
 
