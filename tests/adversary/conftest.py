@@ -33,8 +33,9 @@ for line in sys.stdin:
     if not child:
         for number, path in enumerate((os.devnull, request["out"], request["err"])):
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), number)
-        for name in request["ignored"]:
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever these tests were started under
+        for name in ("SIGHUP", "SIGQUIT", "SIGTERM"):
+            signal.signal(getattr(signal, name), signal.SIG_IGN if name in request["ignored"] else signal.SIG_DFL)
         for name, value in request["limits"].items():
             if name == "RLIMIT_AS":  # on top of what is mapped already
                 value += os.sysconf("SC_PAGE_SIZE") * int(open("/proc/self/statm").read().split()[0])
