@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.core.words import percent
 from fedwarden.dashboard import routes
-from fedwarden.dashboard.layout import clients, percent
+from fedwarden.dashboard.layout import clients
 from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
