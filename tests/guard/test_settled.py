@@ -71,6 +71,17 @@ def test_a_minority_cannot_make_training_look_settled(cohort_of, theirs):
         warden.step(cohort)
 
 
+def test_a_round_of_attackers_does_not_end_the_watch(cohort_of):
+    """Where few are asked, most of one round may be attackers."""
+    warden = fw.Warden.preset("auto")
+    play(warden, rounds([1.0] * 3), cohort_of)
+    [(_, rows)] = rounds([1.0])
+    rows[:8] *= 1e9
+    warden.step(cohort_of(rows, round=4))
+    found = [(t + 4, rows) for t, rows in rounds([0.6] * 12, far=3.0)]
+    assert "a" in play(warden, found, cohort_of)[-1].record.excluded
+
+
 def test_a_replay_settles_as_the_run_did(cohort_of):
     found = [*rounds([1.0] * 5), *((t + 5, rows) for t, rows in rounds([0.1] * 20, far=3.0))]
     live = fw.Warden.preset("auto")

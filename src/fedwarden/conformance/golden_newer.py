@@ -182,6 +182,7 @@ def dnc(rows: Array, f: int, c: float = 1.0, samples: Sequence[Sequence[int]] | 
         part = rows[:, list(columns)]
         centred = part - mean(part)
         top = np.linalg.svd(centred, full_matrices=False)[2][0]
-        order = sorted(range(len(rows)), key=lambda i, z=centred, v=top: float((z[i] * v).sum()) ** 2)  # type: ignore[misc]
+        outlying = [float((row * top).sum()) ** 2 for row in centred]
+        order = sorted(range(len(rows)), key=outlying.__getitem__)
         good &= set(order[: len(rows) - math.ceil(c * f)])
     return mean(rows[sorted(good)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -82,3 +83,19 @@ def shrink(lengths: Norms, limit: float) -> Weights:
     [1.0, 1.0, 0.5]
     """
     return np.divide(limit, lengths, out=np.ones_like(lengths), where=lengths > limit)
+
+
+def shortening(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
+    """The factors that bring updates down to some times the median length of the clients in good standing.
+
+        f_i = min(1, ratio * lower median over those j of ||x_j|| / ||x_i||)
+
+    Whoever is left out of the round counts here: with tiny updates a minority could otherwise shorten all to nothing.
+
+    >>> shortening(np.array([1.0, 2.0, 8.0]), np.ones(3, bool), ratio=2.0).tolist()
+    [1.0, 1.0, 0.5]
+    """
+    if ratio is None or math.isinf(ratio) or not standing.any():
+        return np.ones(len(lengths))
+    limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
+    return shrink(lengths, limit)

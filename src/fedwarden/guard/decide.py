@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Mask, Norms, Scores, V, Weights, scatter, shrink
+from ..core.stats import Mask, Scores, V, Weights, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
@@ -108,22 +107,6 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
         cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
         tuple(memory.excluded), tuple(refused), tuple(notes),
     )  # fmt: skip
-
-
-def shortening(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
-    """The factors that bring updates down to some times the median length of the clients in good standing.
-
-        f_i = min(1, ratio * lower median over those j of ||x_j|| / ||x_i||)
-
-    Whoever is left out of the round counts here: with tiny updates a minority could otherwise shorten all to nothing.
-
-    >>> shortening(np.array([1.0, 2.0, 8.0]), np.ones(3, bool), ratio=2.0).tolist()
-    [1.0, 1.0, 0.5]
-    """
-    if ratio is None or math.isinf(ratio) or not standing.any():
-        return np.ones(len(lengths))
-    limit = ratio * float(np.quantile(lengths[standing], 0.5, method="lower"))
-    return shrink(lengths, limit)
 
 
 def typical_length(cohort: Cohort) -> float:

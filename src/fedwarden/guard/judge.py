@@ -147,6 +147,17 @@ class Judgement:
         )
 
 
+def grown(longest: float, length: float) -> float:
+    """The longest median update after one more round, at most twice the one before.
+
+    Where few are asked, attackers may be most of a round: one such round must not make all later ones look settled.
+
+    >>> grown(0.0, 3.0), grown(3.0, 1.0), grown(3.0, 1e9), grown(3.0, math.nan)
+    (3.0, 3.0, 6.0, 3.0)
+    """
+    return max(longest, min(length, 2 * longest if longest else length)) if length == length else longest
+
+
 def once(watch: Watch) -> bool:
     """Whether this watch looks once at every round, among all clients in good standing, and takes nothing back later.
 
@@ -275,7 +286,7 @@ def judge(
     good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
     voters = good & (leaders == np.arange(n))
     enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
-    memory = replace(memory, longest=max(memory.longest, length) if length == length else memory.longest)
+    memory = replace(memory, longest=grown(memory.longest, length) if enough else memory.longest)
     before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
     kept: Kept = [None] * len(guard.watches)
     while True:

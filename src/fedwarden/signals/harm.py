@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.errors import ConfigError
 from ..core.registry import register
-from ..core.stats import Mask, Norms, Scores, Weights, shrink
+from ..core.stats import Mask, Scores, Weights, shortening
 from ..core.types import Cohort, Server
 from ..updates.steps import Steps
 from .loss import client_losses
@@ -67,13 +67,6 @@ def harms(losses: Scores, within: Mask) -> Scores:
     return np.asarray(np.where(within, apart, -apart), dtype=np.float64)
 
 
-def limited(lengths: Norms, standing: Mask, ratio: float | None) -> Weights:
-    """The factors that bring updates down to some times the median length, as the guard shortens them."""
-    if ratio is None:
-        return np.ones(len(lengths))
-    return shrink(lengths, ratio * float(np.quantile(lengths[standing], 0.5, method="lower")))
-
-
 @register("signal", "harm", exempt={"higher-is-suspicious": "an update that differs need not be a harmful one"})
 @dataclass(frozen=True)
 class Harm:
@@ -114,7 +107,7 @@ class Harm:
         if cohort.params is None:
             raise ValueError("harm needs the round's global model; set Cohort.params")
         updates, within = cohort.updates, cohort.reference
-        factors = limited(updates.lengths(), within, self.shorten)
+        factors = shortening(updates.lengths(), within, self.shorten)
         shares = cohort.num_examples / cohort.num_examples[within].sum()
         mean = updates.survey(within, np.where(within, factors * shares, 0.0), spread=False).total.clone()
         agreed, _ = updates.agreed(within)
