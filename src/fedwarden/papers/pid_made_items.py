@@ -5,9 +5,15 @@ from __future__ import annotations
 from ..studies.detection import detection, detection_summary, detection_table
 from ..studies.tables import Results, Sheet
 from .item import Item, Paper, Sheets
-from .pid_made_attackers import FIGURE_4, FIGURE_8, SETTINGS_ITEM, TABLE
+from .pid_made_attackers import FIGURE_4, FIGURE_8
+from .pid_made_attackers import SETTINGS_ITEM as SETTINGS
+from .pid_made_attackers import TABLE as TABLE_4
 from .pid_made_clients import FIGURE_10, FIGURE_11
 from .pid_made_convergence import FIGURE_2, FIGURE_3
+from .pid_made_theory import ITEMS as BOUNDS
+from .pid_made_thresholds import EDGE_CASES, THEOREM_5
+from .pid_made_times import FIGURE_6, FIGURE_7
+from .pid_made_times import TABLE as TABLE_3
 
 
 def digits_sheets(found: Results) -> list[Sheet]:
@@ -32,15 +38,19 @@ DIGITS = Item(
     digits_hold,    "2,960 runs: 25 minutes on 2 cores", runs="detection", seeds=20,
 )  # fmt: skip
 
+ITEMS = (
+    FIGURE_2, FIGURE_3, FIGURE_4, TABLE_3, FIGURE_6, FIGURE_7, TABLE_4, FIGURE_8, FIGURE_10, FIGURE_11, *BOUNDS,
+    THEOREM_5, EDGE_CASES, SETTINGS, DIGITS,
+)  # fmt: skip
 PAPER = Paper(
     "pid-made",
     "PID-MADE: convergence, detection and cost",
     "https://openreview.net/forum?id=6YEW4KMfgF",
-    (FIGURE_2, FIGURE_3, FIGURE_4, TABLE, FIGURE_8, FIGURE_10, FIGURE_11, SETTINGS_ITEM, DIGITS),
+    ITEMS,
     "Boosting Federated Model Convergence with Anomaly Detection and Exclusion: every table and figure of the "
     "paper, what it says and what was found here. Its figures are drawings without numbers; what is quoted stands "
     "in its text and tables.\n\nAccuracy and loss are measured in two ways. *Honest clients*: on the validation "
     "data of honest clients, whose labels are right. *The authors' way*: the mean over the validation data of all "
     "clients that are not excluded, poisoned labels included. There a rule that excludes nobody is charged for the "
     "wrong labels of the attackers, however good its model is.",
-)
+)  # fmt: skip
