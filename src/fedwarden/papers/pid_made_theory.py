@@ -55,8 +55,8 @@ def score_bound(t: int, deviation: float, shift: float) -> float:
 
         u_t <= t (Delta_max + shift)
 
-    PID-MADE, theorem 4, with the shift of lemma 2 for O(f / N). It needs K_D <= (1 - K_I) (t - 1) from round 2 on,
-    which the paper does not say: the derivative term alone may be K_D Delta_max.
+    PID-MADE, theorem 4, with the shift of lemma 2 for O(f / N). It needs K_P = 1, K_I <= 1 and K_D <= 1, which the
+    paper does not say: its proof drops the derivative term, which may be K_D Delta_max.
 
     >>> score_bound(3, 1.0, 0.5)
     4.5
