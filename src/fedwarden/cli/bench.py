@@ -60,7 +60,10 @@ def command(
         ),
     ] = None,
     defence: Annotated[list[str] | None, typer.Option(help="defences: only this one; may be repeated.")] = None,
-    attack: Annotated[list[str] | None, typer.Option(help="defences: only this attack; may be repeated.")] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="defences: only this attack, or those that are `usual` or `newer`; may be repeated."),
+    ] = None,
     case: Annotated[
         list[str] | None,
         typer.Option(help="attacks, long-runs: only this case, or those with these words; may be repeated."),
@@ -180,16 +183,17 @@ def _defences(
     _check_data(data)
     for kind, given, known in (
         ("defence", defence, defences.DEFENCES),
-        ("attack", attack, ("none", *defences.ATTACKS)),
+        ("attack", attack, ("none", *defences.ATTACKS, *defences.GROUPS)),
     ):
         for name in given or ():
             if name not in known:
                 raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
+    attacks = defences.chosen(attack or ())
     drawing()  # say now, not after hours, that pictures cannot be drawn
     wanted = [
         (cell, table)
         for cell, table in defences.cells(range(seeds), data, rounds)
-        if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attack)
+        if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attacks)
     ]
     name = f"defences-{data}-{rounds}"
     found = _run(name, wanted, place, processes)
@@ -200,7 +204,7 @@ def _defences(
     if as_json:
         emit({"runs": len(found), "page": str(target / "defences.md"), "pictures": [str(p) for p in pictures]})
         return
-    print(defences.verdict(found) + "\n\n" + defences.ranking(found))
+    print("\n\n".join([defences.verdict(found), defences.safety(found), defences.ranking(found)]))
     out.print(
         f"\n{len(found)} runs; page and {len(pictures)} pictures in {target}, runs in {results_file(place, name)}"
     )

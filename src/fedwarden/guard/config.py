@@ -30,10 +30,13 @@ class WatchConfig(Strict):
     start_round: int = Field(2, ge=1)
     name: str = ""
     fleeting: bool = False
+    suspects: bool = False
 
     def build(self) -> Watch:
         parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        return Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
+        return Watch(
+            **parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting, suspects=self.suspects
+        )
 
 
 class AdmissionConfig(Strict):
@@ -119,6 +122,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
                 "rule": _table(w.rule),
                 "start_round": w.start_round,
                 "fleeting": w.fleeting,
+                "suspects": w.suspects,
             }
             for w in warden.watches
         ],

@@ -35,6 +35,7 @@ class _WatchFields:
     name: str
     optional: bool
     fleeting: bool
+    suspects: bool
 
 
 @dataclass(frozen=True, init=False)
@@ -43,7 +44,8 @@ class Watch(_WatchFields):
 
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
     warden is equipped with one that has what it needs. Who a ``fleeting`` watch flags is left out of the round and
-    no longer, whatever the policy does with those whom the others flag.
+    no longer, whatever the policy does with those whom the others flag. Who comes near the threshold of a watch that
+    ``suspects`` is under suspicion, for an aggregator that asks for it.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Watch(_WatchFields):
         name: str = "",
         optional: bool = False,
         fleeting: bool = False,
+        suspects: bool = False,
     ) -> None:
         measure = component("signal", signal)
         super().__init__(
@@ -65,6 +68,7 @@ class Watch(_WatchFields):
             name or describe(measure)["name"],
             optional,
             fleeting,
+            suspects,
         )
 
 

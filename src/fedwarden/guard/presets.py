@@ -39,7 +39,8 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     round excludes anybody for good, and no round does once updates are a seventh as long as they were. Where the server
     holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of harm, in all
     rounds and with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to
-    that, and clients that send the same have one vote.
+    that, clients that send the same have one vote, and who comes near the thresholds of direction and opposition loses
+    weight before it is flagged.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
@@ -49,12 +50,12 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
     watches = [
         Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
-        Watch("direction", direction, gathered, start_round=1, name="direction"),
+        Watch("direction", direction, gathered, start_round=1, name="direction", suspects=True),
         Watch("relative_distance", "raw", once, start_round=1, name="gross", fleeting=True),
         Watch("relative_distance", far, let_in, start_round=1, name="far", fleeting=True),
-        Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
-        Watch("opposition", opposed, gathered, start_round=1, name="opposition"),
-        Watch("opposition", "raw", opposite, start_round=1, name="opposite", fleeting=True),
+        Watch("direction", against, let_in, start_round=1, name="against", fleeting=True, suspects=True),
+        Watch("opposition", opposed, gathered, start_round=1, name="opposition", suspects=True),
+        Watch("opposition", "raw", opposite, start_round=1, name="opposite", fleeting=True, suspects=True),
         Watch(
             {"name": "divergence", "relative": True}, moved, gathered, start_round=1, name="representations",
             optional=True,
@@ -64,9 +65,17 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
             name="harm", optional=True,
         ),
     ]  # fmt: skip
-    mean = {"name": "mean", "weighted": weighted}
+    contained = {"name": "contained", "weighted": weighted}
     return Warden(
-        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, settle=0.15, shorten=shorten
+        watches,
+        "quarantine",
+        contained,
+        remeasure=True,
+        share_copies=True,
+        quorum=4,
+        margin=1,
+        settle=0.15,
+        shorten=shorten,
     )
 
 
