@@ -72,16 +72,9 @@ class Watch(_WatchFields):
             raise ConfigError(f"watch {name!r}: until is 'round', 'clean' or 'good'; got {until!r}")
         measure = component("signal", signal)
         super().__init__(
-            measure,
-            component("history", history),
-            component("rule", rule),
-            start_round,
-            name or describe(measure)["name"],
-            optional,
-            until,
-            agreeing,
-            suspects,
-        )
+            measure, component("history", history), component("rule", rule), start_round,
+            name or describe(measure)["name"], optional, until, agreeing, suspects,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
