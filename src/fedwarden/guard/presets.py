@@ -46,6 +46,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     far, against = {"name": "excess", "alpha": alpha}, {"name": "excess", "alpha": alpha, "effect": 0.25}
     let_in, opposite = {"name": "offset", "limit": 1.0}, {"name": "offset", "limit": 1.2}
     opposed = {"name": "evidence", "alpha": alpha, "effect": 1.0}
+    lone = {"name": "evidence", "alpha": alpha, "effect": 0.08}
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
     watches = [
         Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
@@ -55,6 +56,8 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
         Watch("opposition", opposed, gathered, start_round=1, name="opposition"),
         Watch("opposition", "raw", opposite, start_round=1, name="opposite", fleeting=True),
+        Watch("alone", lone, gathered, start_round=1, name="alone"),
+        Watch("alone", "raw", {"name": "offset", "limit": 0.15}, start_round=1, name="apart", fleeting=True),
         Watch(
             {"name": "divergence", "relative": True}, moved, gathered, start_round=1, name="representations",
             optional=True,
