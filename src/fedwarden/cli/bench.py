@@ -1,4 +1,4 @@
-"""``fedwarden bench``: the grid of defences, attacks on a configuration of one's own, honest clients over long runs."""
+"""``fedwarden bench``: the grid of defences, attacks on one's own configuration, honest clients alone, backdoors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, defences, long_runs
+from ..studies import attack_cases, attack_suite, backdoors, defences, long_runs
 from ..studies.pictures import drawing
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -25,7 +25,8 @@ from .demo import SCENARIO
 Run = Callable[[Table], Result]
 
 GOES_WITH = {
-    "file": ("attacks",), "data": ("defences", "long-runs"), "defence": ("defences",), "attack": ("defences",),
+    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors"), "defence": ("defences", "backdoors"),
+    "attack": ("defences", "backdoors"),
     "case": ("attacks", "long-runs"), "set": ("attacks", "long-runs"),
 }  # fmt: skip
 
@@ -35,15 +36,21 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs"],
-        typer.Argument(help="The grid of defences, attacks on a configuration of your own, or honest clients alone."),
+        Literal["defences", "attacks", "long-runs", "backdoors"],
+        typer.Argument(
+            help="The grid of defences, attacks on a configuration of your own, honest clients alone, or backdoors."
+        ),
     ] = "defences",
     file: Annotated[
         Path | None,
         typer.Argument(help="attacks: the scenario, as for run; by default the demo's.", show_default=False),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help=f"defences, long-runs: {' (default) or '.join(defences.SETTINGS)}.")
+        str | None,
+        typer.Option(
+            help=f"defences, long-runs: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
+            f"{', '.join(backdoors.SOURCES)} (default: the first)."
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
@@ -59,8 +66,12 @@ def command(
             min=1, help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}."
         ),
     ] = None,
-    defence: Annotated[list[str] | None, typer.Option(help="defences: only this one; may be repeated.")] = None,
-    attack: Annotated[list[str] | None, typer.Option(help="defences: only this attack; may be repeated.")] = None,
+    defence: Annotated[
+        list[str] | None, typer.Option(help="defences, backdoors: only this one; may be repeated.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None, typer.Option(help="defences, backdoors: only this attack; may be repeated.")
+    ] = None,
     case: Annotated[
         list[str] | None,
         typer.Option(help="attacks, long-runs: only this case, or those with these words; may be repeated."),
@@ -80,6 +91,8 @@ def command(
 
     With `long-runs`, let nobody attack for many rounds, and count how often `auto` excludes an honest client for good.
 
+    With `backdoors`, see how often a trigger works after a run, with the guard and with rules made against backdoors.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
@@ -90,6 +103,11 @@ def command(
     if what == "long-runs":
         return _long_runs(
             data or "digits", seeds or long_runs.SEEDS, rounds or long_runs.ROUNDS, case or (), settings or (),
+            limits.processes(processes), folder, as_json, place,
+        )  # fmt: skip
+    if what == "backdoors":
+        return _backdoors(
+            data or "mnist", seeds or backdoors.SEEDS, rounds or backdoors.ROUNDS, defence or (), attack or (),
             limits.processes(processes), folder, as_json, place,
         )  # fmt: skip
     return _defences(
@@ -241,5 +259,35 @@ def _long_runs(
         return emit({"runs": len(found), "page": str(path), "by_round": counts})
     tables = (long_runs.exclusions, long_runs.costs)
     print("\n\n".join([long_runs.headline(found, rounds), *(of(found, cases, rounds) for of in tables)]))
+    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
+    return None
+
+
+def _backdoors(
+    data: str,
+    seeds: int,
+    rounds: int,
+    defence: Sequence[str],
+    attack: Sequence[str],
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+    place: Path,
+) -> None:
+    wanted = backdoors.cells(range(seeds), data, rounds, defence, attack)
+    Federation(load_scenario(wanted[0][1]))  # what is wrong is said now, before anything is run
+    name = f"backdoors-{data}-{rounds}"
+    found = _run(name, wanted, place, processes)
+    target = folder or place / "bench" / name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / f"backdoors-{data}.md"
+    chosen = [
+        w for option, values in (("--defence", defence), ("--attack", attack)) for v in values for w in (option, v)
+    ]
+    words = ["fedwarden", "bench", "backdoors", "--data", data, "--seeds", seeds, "--rounds", rounds, *chosen]
+    path.write_text(backdoors.page(found, data, rounds, shlex.join(map(str, words))) + "\n", encoding="utf-8")
+    if as_json:
+        return emit({"runs": len(found), "page": str(path)})
+    print(backdoors.headline(found, data))
     out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
     return None

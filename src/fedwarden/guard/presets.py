@@ -29,17 +29,18 @@ def pid_made(
 
 
 @register("preset", "auto")
-def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5) -> Warden:
+def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5, alone: bool = True) -> Warden:
     """The default: no number of attackers and no tuning, from 4 clients on.
 
-    Seven watches, all from one matrix of inner products. Three gather evidence over rounds, beyond an effect size and
-    beyond the cohort's own heterogeneity: of the distance to the core of the cohort, of the disagreement in direction,
-    and of opposition to what the cohort agrees on. Four keep a client out of the round alone: one that lies ten times
-    farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, or is opposed. No single
-    round excludes anybody for good, and no round does once updates are a seventh as long as they were. Where the server
-    holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of harm, in all
-    rounds and with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to
-    that, and clients that send the same have one vote.
+    Nine watches, seven of them from one matrix of inner products. Four gather evidence over rounds, beyond an effect
+    size and beyond the cohort's own heterogeneity: of the distance to the core of the cohort, of the disagreement in
+    direction, of opposition to what the cohort agrees on, and of weights that a client moves and the others do not, as
+    a backdoor's are (``alone`` turns this off). Five keep a client out of the round alone: one that lies ten times
+    farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, is opposed, or has more than
+    .15 of its update in such weights. No single round excludes anybody for good, and no round does once updates are a
+    seventh as long as they were. Where the server holds a probe, evidence of moved representations is gathered too;
+    where that has labels, evidence of harm, in all rounds and with a guarantee for the whole run. Updates longer than
+    ``shorten`` times the median one are shortened to that, and clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
@@ -56,8 +57,10 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
         Watch("opposition", opposed, gathered, start_round=1, name="opposition"),
         Watch("opposition", "raw", opposite, start_round=1, name="opposite", fleeting=True),
-        Watch("alone", lone, gathered, start_round=1, name="alone"),
-        Watch("alone", "raw", {"name": "offset", "limit": 0.15}, start_round=1, name="apart", fleeting=True),
+        *([
+            Watch("alone", lone, gathered, start_round=1, name="alone"),
+            Watch("alone", "raw", {"name": "offset", "limit": 0.15}, start_round=1, name="apart", fleeting=True),
+        ] if alone else []),
         Watch(
             {"name": "divergence", "relative": True}, moved, gathered, start_round=1, name="representations",
             optional=True,
