@@ -254,7 +254,7 @@ def watches_of(warden):
     return [w.name for w in warden.watches]
 
 
-PLAIN = ["evidence", "direction", "gross", "far", "against", "opposition", "opposite"]
+PLAIN = ["evidence", "direction", "gross", "far", "against", "opposition", "opposite", "alone", "apart"]
 
 
 def test_auto_watches_representations_where_the_server_has_a_probe_and_harm_where_it_has_labels():
