@@ -14,7 +14,7 @@ from ..core.stats import Mask, Scores
 from ..core.types import Cohort
 from ..updates.updates import Updates
 
-ENTRIES = 1 << 22  # of the updates that are looked at, 16 MiB; larger cohorts are sampled
+ENTRIES = 1 << 21  # of the updates that are looked at, 8 MiB; larger cohorts are sampled
 
 
 def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Scores:
@@ -35,8 +35,9 @@ def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Score
     sizes = np.abs(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
     n = int(trusted.sum())
     rank = n - n // 4 - 1
-    usual = np.partition(sizes[trusted], rank, axis=0)[rank]
-    return np.asarray(np.where(sizes > times * usual, sizes, 0.0).astype(np.float64) ** 2).sum(axis=1)
+    usual = np.sort(sizes[trusted], axis=0)[rank]
+    own = np.where(sizes > times * usual, sizes, 0.0).astype(np.float64)
+    return np.asarray(np.square(own).sum(axis=1), dtype=np.float64)
 
 
 def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
