@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from fedwarden.core.errors import ConfigError
 from fedwarden.cli import main
+from fedwarden.core.errors import ConfigError
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.backdoors import (
     ATTACKS,

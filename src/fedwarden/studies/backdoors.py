@@ -203,7 +203,7 @@ def page(results: Results, data: str, rounds: int, command: str) -> str:
 - *Success* is the share of test images of other classes that the trigger turns into the target class after the last
   round; *accuracy* is on clean test images, over the last {LATE} rounds. Both are in percent, with 95 % intervals over
   seeds.
-- *auto without alone* is the guard without its watches `alone` and `apart`; *behind it* means that the rule combines
+- *auto without alone* is the guard without its watches of lone weights; *behind it* means that the rule combines
   the updates which that guard lets through.
 
 {tables}"""
