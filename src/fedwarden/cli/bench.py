@@ -1,4 +1,4 @@
-"""``fedwarden bench``: defences against attacks, one's own configuration, long runs, the settings of others, backdoors."""
+"""``fedwarden bench``: defences and attacks, one's own configuration, long runs, settings of others, backdoors."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def command(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(
-            help="defences, backdoors: only this attack; defences: or those that are `usual` or `newer`; may be repeated."
-        ),
+        typer.Option(help="only this attack, or (defences) those that are `usual` or `newer`; may be repeated."),
     ] = None,
     case: Annotated[
         list[str] | None,

@@ -42,9 +42,9 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     habits, is opposed, or has more than .15 of its update in lone weights. No single round suspends anybody, and no
     round does once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved
     representations is gathered too; where that has labels, evidence of harm, in all rounds, for good and with a
-    guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that, clients that
-    send the same have one vote, and who comes near the thresholds of direction and opposition loses weight before it is
-    flagged.
+    guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that, clients
+    that send the same have one vote, and who comes near the thresholds of direction and opposition loses weight before
+    it is flagged.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
