@@ -1,4 +1,4 @@
-"""Data sets as tensors: features float32 in [0, 1] (images channels first), labels int64.
+"""Data sets as tensors: features float32 in [0, 1] (images channels first) or token ids, labels int64 or float32.
 
 Files are looked for in the folder of the configuration, then in ``FEDWARDEN_DATA``, then in ``../shared/data``; what
 is not there is downloaded through ``datasets`` where the public source is known and the network allows it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,11 +19,12 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_diabetes, load_digits
 from torch import Tensor
 
-from ...core.errors import FedwardenError, MissingExtra
-from ...core.registry import register
+from ....core.errors import FedwardenError, MissingExtra
+from ....core.registry import register
+from ..places import folders
 
 Array = NDArray[Any]
 
@@ -33,9 +33,21 @@ class DataError(FedwardenError):
     """A data set that is not there, or not as expected."""
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """The ids of a vocabulary that are no words: the one that hides a token, and all of them."""
+
+    mask: int
+    special: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data."""
+    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data.
+
+    Labels are what the task says: classes (int64), or numbers (float32). ``classes`` is what a model has to choose
+    from: classes, or the tokens of a vocabulary, which ``tokens`` tells of; 1 where it gives a number.
+    """
 
     x_train: Tensor
     y_train: Tensor
@@ -43,16 +55,11 @@ class Dataset:
     y_test: Tensor
     classes: int
     clients: tuple[NDArray[np.int64], ...] | None = None
+    tokens: Tokens | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.x_train.shape[1:])
-
-
-def folders(folder: str | None = None) -> list[Path]:
-    """Where data files are looked for, in order."""
-    places = [folder, os.environ.get("FEDWARDEN_DATA"), "../shared/data"]
-    return [Path(p).expanduser() for p in places if p]
 
 
 def find(
@@ -129,6 +136,17 @@ def digits(folder: str | None = None) -> Dataset:
     x, y = (x[order] / 16).astype(np.float32).reshape(-1, 1, 8, 8), y[order].astype(np.int64)
     a, b, c, d = (torch.from_numpy(part) for part in (x[:1437], y[:1437], x[1437:], y[1437:]))
     return Dataset(a, b, c, d, classes=10)
+
+
+@register("dataset", "diabetes")
+def diabetes(folder: str | None = None) -> Dataset:
+    """scikit-learn's 442 diabetes patients, for the task regression: 354 to train, 88 to test; labels standardised."""
+    x, y = load_diabetes(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = x[order] / x[order[:354]].std(axis=0), y[order]
+    y = (y - y[:354].mean()) / y[:354].std()
+    a, b, c, d = (torch.from_numpy(part.astype(np.float32)) for part in (x[:354], y[:354], x[354:], y[354:]))
+    return Dataset(a, b, c, d, classes=1)
 
 
 @register("dataset", "mnist")
