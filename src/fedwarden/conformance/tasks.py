@@ -123,7 +123,7 @@ def descent(it: Examined) -> None:
     (gradient,) = torch.autograd.grad(before, outputs)
     require(gradient.isfinite().all(), "expected a finite gradient; got another")
     after = it.task.losses(outputs.detach() - 0.01 * gradient, answers).mean()
-    require(after < before, f"expected a loss below {float(before):.6g}; got {float(after):.6g}")
+    require(after < before, f"expected a loss below {before.item():.6g}; got {after.item():.6g}")
 
 
 LAWS = laws(fits_once, one_question_each, samples_untouched, generator_decides, one_loss_each, descent)

@@ -18,7 +18,6 @@ from ..core.stats import Scores
 from ..core.types import Cohort, Server
 from ..models.batched import at_home, at_once, each_model, evaluating
 
-
 Losses = Callable[[Tensor, Tensor], Tensor]
 """Outputs and right answers -> the loss (k,) of each answer."""
 
