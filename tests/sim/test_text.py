@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 
@@ -23,45 +22,17 @@ from fedwarden.sim.models import build_model
 from fedwarden.sim.models.lora import Adapted, adapt
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import UNASKED, MaskedLM, mask_tokens
+from tiny_text import V, bert, data_folder
 
 transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("tokenizers")
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [f"w{i}" for i in range(35)]
-LENGTH, V = 8, 40
-
-
-def bert(folder, vocabulary=V):
-    """A tiny BERT with random weights, as a folder that transformers reads."""
-    config = transformers.BertConfig(
-        vocab_size=vocabulary, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-        max_position_embeddings=16,
-    )  # fmt: skip
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformers.BertForMaskedLM(config).save_pretrained(folder)
-    return folder
+LENGTH = 8
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A data folder: a tiny model with its tokenizer, and a MedQuAD of four clients with 20 short answers each."""
-    place = tmp_path_factory.mktemp("data")
-    base = bert(place / "tiny")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(SPECIAL + WORDS)}, "[UNK]"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    words.add_special_tokens(SPECIAL)
-    words.save(str(base / "tokenizer.json"))
-    rng = np.random.default_rng(0)
-    with gzip.open(place / "medquad_clients.jsonl.gz", "wt") as file:
-        for client in range(4):
-            for _ in range(20):
-                answer = " ".join(rng.choice(WORDS[: 8 + 4 * client], size=20))
-                file.write(
-                    json.dumps({"client": client, "topic": f"t{client}", "question": "", "answer": answer}) + "\n"
-                )
-    return place
+    return data_folder(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(autouse=True)
@@ -203,15 +174,18 @@ def test_medquad_is_each_clients_answers_in_rows(place):
 def test_a_federation_of_texts(tmp_path):
     """The malicious client is at work, its own model learns from noise, and the others' learn the texts."""
     attack = [{"name": "random_masking", "clients": [0]}]
-    clean, attacked = (
-        simulate(scenario(attacks=a, guard={"preset": "none"}), tmp_path / str(len(a))) for a in ([], attack)
+    clean, attacked, again = (
+        simulate(scenario(attacks=a, guard={"preset": "auto"}), tmp_path / name)
+        for name, a in (("clean", []), ("attacked", attack), ("again", attack))
     )
     for result in (clean, attacked):
         assert 0 <= result.summary["accuracy"] <= 1
         assert result.records[-1].metrics["loss"] < result.records[0].metrics["loss"]
     assert not torch.equal(clean.params, attacked.params)
-    again = simulate(scenario(attacks=attack, guard={"preset": "none"}), tmp_path / "again")
     assert torch.equal(attacked.params, again.params)
+    watches = {w.name: w for w in attacked.records[-1].watches}
+    for name in ("representations", "harm", "evidence"):
+        assert np.isfinite(watches[name].signal).all()
 
 
 def test_the_watch_sees_the_layers_of_a_transformer(tmp_path):

@@ -8,6 +8,8 @@ from .item import Item, Paper, Sheets
 from .pid_made_attackers import FIGURE_4, FIGURE_8, SETTINGS_ITEM, TABLE
 from .pid_made_clients import FIGURE_10, FIGURE_11
 from .pid_made_convergence import FIGURE_2, FIGURE_3
+from .pid_made_text import FIGURE_5
+from .pid_made_topics import FIGURE_9
 
 
 def digits_sheets(found: Results) -> list[Sheet]:
@@ -36,7 +38,7 @@ PAPER = Paper(
     "pid-made",
     "PID-MADE: convergence, detection and cost",
     "https://openreview.net/forum?id=6YEW4KMfgF",
-    (FIGURE_2, FIGURE_3, FIGURE_4, TABLE, FIGURE_8, FIGURE_10, FIGURE_11, SETTINGS_ITEM, DIGITS),
+    (FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, TABLE, FIGURE_8, FIGURE_9, FIGURE_10, FIGURE_11, SETTINGS_ITEM, DIGITS),
     "Boosting Federated Model Convergence with Anomaly Detection and Exclusion: every table and figure of the "
     "paper, what it says and what was found here. Its figures are drawings without numbers; what is quoted stands "
     "in its text and tables.\n\nAccuracy and loss are measured in two ways. *Honest clients*: on the validation "
