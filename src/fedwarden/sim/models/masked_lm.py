@@ -20,6 +20,7 @@ class LanguageModel(nn.Module):
 
     Questions (n, 2, L) are tokens, and 1 where an answer is wanted: then it gives the logits (k, V) of these alone,
     since the last layer costs as much as all others. Its own layers run as in evaluation even while the adapters train.
+    ``mixed`` training computes in bfloat16 where that is safe; evaluation never does.
     """
 
     def __init__(self, base: Any, mixed: bool = False) -> None:
@@ -40,12 +41,17 @@ class LanguageModel(nn.Module):
             raise TypeError(
                 f"needs tokens (n, L), or questions (n, 2, L), as integers; got {tuple(x.shape)}, {x.dtype}"
             )
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.mixed):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.mixed and self.training):
             if x.ndim == 2:
                 return self.base(input_ids=x).logits  # type: ignore[no-any-return]
             tokens, wanted = x.unbind(dim=1)
-            pick = wanted.bool()
-            handle = self.base.get_output_embeddings().register_forward_pre_hook(lambda _, given: (given[0][pick],))
+
+            def pick(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor]:
+                if torch.cuda.is_current_stream_capturing():  # in a graph no shape may depend on a number
+                    return (given[0][:, :1],)
+                return (given[0][wanted.bool()],)
+
+            handle = self.base.get_output_embeddings().register_forward_pre_hook(pick)
             try:
                 return self.base(input_ids=tokens).logits  # type: ignore[no-any-return]
             finally:
@@ -72,7 +78,7 @@ def masked_lm(
 ) -> nn.Module:
     """A masked language model with low-rank adapters, which alone are trained and sent; needs the extra text.
 
-    ``base`` is a folder, of that name also among the data, or a name on the Hugging Face hub. ``mixed`` computes in
+    ``base`` is a folder, of that name also among the data, or a name on the Hugging Face hub. ``mixed`` trains in
     bfloat16 where that is safe, as GPUs do faster.
     """
     transformers = require("transformers", "text", "model 'masked_lm'")

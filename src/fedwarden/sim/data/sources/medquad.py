@@ -137,7 +137,8 @@ def _keep(path: Path, parts: Sequence[NDArray[np.int64]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}.npz")
-        np.savez_compressed(draft, **{str(i): part.astype(np.int32) for i, part in enumerate(parts)})
+        numbered: dict[str, Any] = {str(i): part.astype(np.int32) for i, part in enumerate(parts)}
+        np.savez_compressed(draft, **numbered)
         draft.replace(path)
     except OSError:
         return
