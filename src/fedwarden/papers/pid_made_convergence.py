@@ -147,7 +147,8 @@ def draw_rounds(results: Results, folder: Path, stem: str) -> list[Path]:
                 panels[f"{data}: {what} {getattr(setting, what):g} within {setting.rounds} rounds"] = lines
         if panels:
             drawn.append(folder / f"{stem}-{what}.svg")
-            curves(drawn[-1], panels, f"Rounds to the {what}", "rule", "rounds", ("honest clients",), share=False)
+            title = f"Rounds to the {what}, median and range over seeds; the highest place: not reached"
+            curves(drawn[-1], panels, title, "rule", "rounds", ("honest clients",), share=False, log=True)
     return drawn
 
 
@@ -199,7 +200,8 @@ def draw_loss(results: Results, folder: Path, stem: str) -> list[Path]:
                 panels[data] = lines
         if panels:
             drawn.append(folder / f"{stem}-{way}.svg")
-            curves(drawn[-1], panels, f"Mean cross-entropy, {words}", "round", "loss", ("PID-MADE",), share=False)
+            title = f"Mean cross-entropy, {words}: median and range over seeds"
+            curves(drawn[-1], panels, title, "round", "loss", ("PID-MADE",), share=False, log=True)
     return drawn
 
 
