@@ -11,11 +11,11 @@ from .pid_made_attackers import TABLE as TABLE_4
 from .pid_made_clients import FIGURE_10, FIGURE_11
 from .pid_made_convergence import FIGURE_2, FIGURE_3
 from .pid_made_text import FIGURE_5
-from .pid_made_topics import FIGURE_9
 from .pid_made_theory import ITEMS as BOUNDS
 from .pid_made_thresholds import EDGE_CASES, THEOREM_5
 from .pid_made_times import FIGURE_6, FIGURE_7
 from .pid_made_times import TABLE as TABLE_3
+from .pid_made_topics import FIGURE_9
 from .pid_made_tuning import FIGURE_1
 
 
