@@ -47,7 +47,7 @@ class LanguageModel(nn.Module):
             tokens, wanted = x.unbind(dim=1)
 
             def pick(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor]:
-                if torch.cuda.is_current_stream_capturing():  # in a graph no shape may depend on a number
+                if x.is_cuda and torch.cuda.is_current_stream_capturing():  # in a graph no shape may depend on a number
                     return (given[0][:, :1],)
                 return (given[0][wanted.bool()],)
 
