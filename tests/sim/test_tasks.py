@@ -7,6 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import mean_absolute_error, mean_squared_error
 
+from fedwarden.core.errors import ConfigError
+from fedwarden.sim.branches import ObserverSettings, rehearse
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.metrics import evaluate, measure
 from fedwarden.sim.scenario import load_scenario
@@ -60,3 +62,10 @@ def test_a_label_that_is_a_number_is_mirrored(tmp_path, one_thread):
     harm = simulate(patients(guard={"preset": "watch"}, attacks=flipped.model_dump()["attacks"]), tmp_path)
     worse = {w.name: w.signal for w in harm.records[-1].watches}["probe_loss"]
     assert worse.argmax() == 2
+
+
+def test_an_audit_is_of_classes():
+    with pytest.raises(
+        ConfigError, match="an audit compares what is told of classes; the scenario's task is 'regression'"
+    ):
+        rehearse(patients(), 2, {}, ObserverSettings())
