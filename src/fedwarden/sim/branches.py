@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..audit.auditor import Auditor
+from ..core.errors import ConfigError
 from ..core.types import Observation
 from .data.sources import Dataset
 from .data.world import load_data
@@ -68,6 +69,8 @@ def rehearse(
     ``tests`` are the test samples that the accuracy is measured on, all by default; ``data`` is the scenario's data
     set, where it is loaded already.
     """
+    if scenario.task.name != "classification":
+        raise ConfigError(f"an audit compares what is told of classes; the scenario's task is {scenario.task.name!r}")
     if data is None:
         data = load_data(scenario)
     trunk = _stage(scenario, data, observing, measures or Measures(), tests)

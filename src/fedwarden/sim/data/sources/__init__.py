@@ -1,4 +1,4 @@
-"""Data sets as tensors: features float32 in [0, 1] (images channels first), labels int64.
+"""Data sets as tensors: features float32 in [0, 1] (images channels first) or token ids, labels int64 or float32.
 
 Files are looked for in the folder of the configuration, then in ``FEDWARDEN_DATA``, then in ``../shared/data``; what
 is not there is downloaded through ``datasets`` where the public source is known and the network allows it.
@@ -8,34 +8,46 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_diabetes, load_digits
 from torch import Tensor
 
-from ...core.errors import FedwardenError, MissingExtra
-from ...core.registry import register
+from ....core.errors import FedwardenError, MissingExtra
+from ....core.registry import register
+from ..places import folders
 
 Array = NDArray[Any]
+PBC = "bloodmnist_pbc.npz"
 
 
 class DataError(FedwardenError):
     """A data set that is not there, or not as expected."""
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """The ids of a vocabulary that are no words: the one that hides a token, and all of them."""
+
+    mask: int
+    special: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data."""
+    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data.
+
+    Labels are what the task says: classes (int64), or numbers (float32). ``classes`` is what a model has to choose
+    from: classes, or the tokens of a vocabulary, which ``tokens`` tells of; 1 where it gives a number.
+    """
 
     x_train: Tensor
     y_train: Tensor
@@ -43,16 +55,11 @@ class Dataset:
     y_test: Tensor
     classes: int
     clients: tuple[NDArray[np.int64], ...] | None = None
+    tokens: Tokens | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.x_train.shape[1:])
-
-
-def folders(folder: str | None = None) -> list[Path]:
-    """Where data files are looked for, in order."""
-    places = [folder, os.environ.get("FEDWARDEN_DATA"), "../shared/data"]
-    return [Path(p).expanduser() for p in places if p]
 
 
 def find(
@@ -131,6 +138,17 @@ def digits(folder: str | None = None) -> Dataset:
     return Dataset(a, b, c, d, classes=10)
 
 
+@register("dataset", "diabetes")
+def diabetes(folder: str | None = None) -> Dataset:
+    """scikit-learn's 442 diabetes patients, for the task regression: 354 to train, 88 to test; labels standardised."""
+    x, y = load_diabetes(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = x[order] / x[order[:354]].std(axis=0), y[order]
+    y = (y - y[:354].mean()) / y[:354].std()
+    a, b, c, d = (torch.from_numpy(part.astype(np.float32)) for part in (x[:354], y[:354], x[354:], y[354:]))
+    return Dataset(a, b, c, d, classes=1)
+
+
 @register("dataset", "mnist")
 def mnist(folder: str | None = None, standardised: bool = False) -> Dataset:
     """MNIST, 60,000 / 10,000, 28x28; ``standardised`` to mean 0 and deviation 1 over all pixels where asked."""
@@ -153,10 +171,13 @@ def cifar10(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "femnist_digits")
-def femnist_digits(folder: str | None = None) -> Dataset:
-    """FEMNIST digits in the 101 IID clients of the PID-MADE authors, 28x28, ink bright on black as in MNIST."""
+def femnist_digits(folder: str | None = None, invert: bool = True) -> Dataset:
+    """FEMNIST digits in the 101 IID clients of the PID-MADE authors, 28x28, ink bright on black as in MNIST.
+
+    With ``invert`` off, black ink on white paper as the files have it.
+    """
     arrays = find("femnist_digits_iid.npz", folder)
-    return images(_ink_on_black(arrays), by_owner(arrays["client_train"]))
+    return images(_ink_on_black(arrays) if invert else arrays, by_owner(arrays["client_train"]))
 
 
 @register("dataset", "femnist_writers")
@@ -185,7 +206,14 @@ def pathmnist(folder: str | None = None) -> Dataset:
 
 @register("dataset", "bloodmnist")
 def bloodmnist(folder: str | None = None) -> Dataset:
-    """BloodMNIST, 8 classes, 28x28 colour, from the official bloodmnist.npz."""
+    """BloodMNIST, 8 classes, 28x28 colour: the official bloodmnist.npz, or bloodmnist_pbc.npz with its 40 clients.
+
+    The latter is made from the same source images with a split of its own.
+    """
+    there = {name for name in ("bloodmnist.npz", PBC) for place in folders(folder) if (place / name).is_file()}
+    if there == {PBC}:
+        arrays = find(PBC, folder)
+        return images(arrays, by_owner(arrays["client_train"]))
     arrays = find("bloodmnist.npz", folder, needs=())
     official = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
     return images({key: arrays[name] if name in arrays else arrays[key] for key, name in official.items()})
