@@ -20,7 +20,7 @@ from ..core.stats import Scores, spent_level
 from ..core.types import Observation
 from . import outputs
 from .information import Information, Params, Sighting
-from .metrics import Array, cmd, cosine, procrustes
+from .metrics import Array, cmd, cosine, frobenius, procrustes
 from .outputs import Matrix
 from .trend import departure
 
@@ -29,6 +29,7 @@ METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
     "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
+    "procrustes_literal": frobenius,
     "cmd": cmd,
     "cmd_tanh": partial(cmd, bounds="tanh"),
 }

@@ -185,6 +185,19 @@ def test_adult(place):
     assert (data.classes, data.x_train.dtype, data.y_train.dtype) == (2, torch.float32, torch.int64)
 
 
+def test_adult_as_codes_has_one_number_for_each_category_and_no_repetition(place):
+    with gzip.open(place / "adult.csv.gz", "wt") as file:
+        file.write(ADULT.replace("flat", "fnlwgt"))
+    data = make("dataset", "adult", encode="codes")
+    work = np.array([1, 0, 1, 0, 2.0])  # ?, Private, State by the alphabet; standardised by the first three
+    np.testing.assert_allclose(
+        torch.cat([data.x_train, data.x_test])[:, 1].numpy(), (work - 2 / 3) / np.sqrt(2 / 9), atol=1e-6
+    )
+    assert data.shape == (2,)
+    with pytest.raises(FedwardenError, match="one_hot"):
+        make("dataset", "adult", encode="hash")
+
+
 @pytest.mark.parametrize("name", [n for n in names("dataset") if n != "digits"])
 def test_a_missing_file_says_where_it_was_looked_for(name, place, tmp_path):
     with pytest.raises(FedwardenError) as caught:
