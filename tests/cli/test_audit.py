@@ -85,9 +85,11 @@ def test_what_is_wrong_is_one_line(call, setting, part):
 
 def test_studies_take_their_own_data_only(call):
     for args, part in (
-        (["audit-sensitivity", "--data", "mnits"], "'mnist'"),
-        (["detection", "--data", "mnist"], "--data and --out are for audits"),
-        (["audit-sensitivty"], "'audit-sensitivity'"),
+        (["shifts", "sensitivity", "--data", "mnits"], "'mnist'"),
+        (["pid-made", "digits", "--data", "mnist"], "digits has its own"),
+        (["shifts", "sensitivty"], "'sensitivity'"),
+        (["shift"], "'shifts'"),
+        ([], "one of pid-made, divergence, shifts"),
     ):
         code, _, err = call("reproduce", *args)
         assert code == 2
@@ -105,10 +107,13 @@ def test_an_audit_writes_its_tables_as_csv(call, workspace, tmp_path):
             row = [11, 1 + m + seed / 100, 1, m, 0.1, m]
             found[branch] = {"readings": {f"weights/cosine/{layer}": [row] for layer in ("", "0.bias")}}
         with kept.open("a") as file:
-            file.write(json.dumps({"cell": {"n": 2, "m": 1, "seed": seed}, "result": {"branches": found}}) + "\n")
-    code, out, err = call("reproduce", "audit-layers", "--data", "digits", "--seeds", "4", "--out", tmp_path / "out")
+            file.write(
+                json.dumps({"cell": {"data": "digits", "n": 2, "m": 1, "seed": seed}, "result": {"branches": found}})
+                + "\n"
+            )
+    code, out, err = call("reproduce", "shifts", "layers", "--data", "digits", "--seeds", "4", "--out", tmp_path)
     assert code == 0, err
-    header, rows = read_csv(tmp_path / "out" / "audit-layers-digits-auroc.csv")
+    header, rows = read_csv(tmp_path / "shifts" / "layers-digits-auroc.csv")
     assert header == ["source", "metric", "layer", "against no change", "against a fresh swap"]
     assert rows == [["weights", "cosine", layer, *["**1** (1 to 1)"] * 2] for layer in ("whole model", "0.bias")]
     assert "#### AUROC of the shift to 80-20" in out

@@ -17,7 +17,8 @@ from fedwarden.papers.divergence import (
     calm_table,
     cells,
     detection_table,
-    draw,
+    draw_calm,
+    draw_corrupted,
     late,
     rank_one,
     run,
@@ -29,8 +30,8 @@ ROUNDS = 20
 LATE = 6
 
 
-def rows(table):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def rows(grid):
+    return [list(row) for row in grid[1]]
 
 
 def seen(score=None, signal=None, flagged=None, early=0.0):
@@ -151,7 +152,7 @@ def test_the_calm_table_by_hand():
 def test_pictures_of_heterogeneity_and_of_corruptions(tmp_path):
     results = [result("none", alpha, divergence=seen(signal=FIRST)) for alpha in ALPHAS]
     results += [result(name, divergence=seen(signal=FIRST)) for name in CORRUPTIONS]
-    paths = draw(results, tmp_path)
+    paths = [*draw_calm(results, tmp_path, "watch"), *draw_corrupted(results, tmp_path, "watch")]
     assert [p.name for p in paths] == [
         "watch-heterogeneity.svg", "watch-corruption.svg", "watch-corruption-z.svg",
     ]  # fmt: skip
@@ -163,7 +164,9 @@ def test_pictures_of_heterogeneity_and_of_corruptions(tmp_path):
 
 
 def test_what_was_not_run_is_not_drawn(tmp_path):
-    paths = draw([result("blur", divergence=seen(signal=FIRST))], tmp_path)
+    found = [result("blur", divergence=seen(signal=FIRST))]
+    assert draw_calm(found, tmp_path, "watch") == []
+    paths = draw_corrupted(found, tmp_path, "watch")
     assert [p.name for p in paths] == ["watch-corruption.svg", "watch-corruption-z.svg"]
     assert "rotation" not in paths[0].read_text()
 

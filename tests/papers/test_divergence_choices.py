@@ -18,8 +18,8 @@ from fedwarden.papers.divergence_choices import (
 from fedwarden.sim.scenario import load_scenario
 
 
-def rows(table):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def rows(grid):
+    return [list(row) for row in grid[1]]
 
 
 def test_the_cells_are_scenarios():

@@ -8,9 +8,8 @@ from fedwarden.papers.pid_made import PUBLISHED, published, published_table
 from fedwarden.sim.scenario import load_scenario
 
 
-def rows(table):
-    """The cells of a Markdown table, without its header."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def rows(grid):
+    return [list(row) for row in grid[1]]
 
 
 def test_every_cell_is_a_scenario_of_its_own():

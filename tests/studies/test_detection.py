@@ -8,9 +8,8 @@ from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.detection import detection, detection_summary, detection_table
 
 
-def rows(table):
-    """The cells of a Markdown table, without its header."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+def rows(grid):
+    return [list(row) for row in grid[1]]
 
 
 def test_every_cell_is_a_scenario_of_its_own():

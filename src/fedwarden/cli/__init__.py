@@ -34,7 +34,7 @@ COMMANDS = {  # name: module, what it does
     "doctor": ("doctor", "Check the workspace, and save what can be read of a damaged ledger."),
     "audit": ("audit", "What the others would see of a planned change of one client's data; simulated, in words."),
     "bench": ("bench", "Run every defence against every attack, or every attack against your own configuration."),
-    "reproduce": ("reproduce", "Run a study behind the documentation's tables."),
+    "reproduce": ("reproduce", "Make the tables and figures of the papers again."),
     "tune": ("tune", "Search for PID coefficients on a scenario: train once per seed, then only replay."),
 }
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

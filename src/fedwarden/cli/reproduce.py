@@ -1,122 +1,130 @@
-"""``fedwarden reproduce``: the studies behind the documentation's tables."""
+"""``fedwarden reproduce``: the tables and figures of the papers, beside the papers' own numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..core.errors import ConfigError, nearest
-from ..papers import divergence, divergence_choices, pid_made
-from ..papers.shift_audits import AUDITS, Draw
-from ..papers.shifts import SETTINGS
+from ..core.errors import ConfigError
+from ..papers.catalogue import PAPERS, paper_of
+from ..papers.item import Item, Paper, wanted
+from ..papers.page import heading, write, write_page
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import detection
 from ..studies.pictures import drawing
-from ..studies.runner import Cell, Table, collect, results, results_file
-from ..studies.tables import Result, Results, Sheet, write_csv
-from .common import out, progress
-
-Study = tuple[Callable[..., list[tuple[Cell, Table]]], tuple[Callable[[Results], str], ...]]
-"""What makes the cells, and the tables of their results."""
-
-STUDIES: Mapping[str, Study] = {
-    "published": (pid_made.published, (pid_made.published_table,)),
-    "detection": (detection.detection, (detection.detection_summary, detection.detection_table)),
-}
-WATCHES: Mapping[str, Study] = {
-    "watch": (divergence.cells, (divergence.detection_table, divergence.thirds_table, divergence.calm_table)),
-    "watch-choices": (divergence_choices.choices, (divergence_choices.choices_table,)),
-    "watch-weights": (divergence_choices.weights, (divergence_choices.weights_table,)),
-}
-NAMES = (*STUDIES, *WATCHES, *AUDITS)
+from ..studies.runner import Job, kept, results_file, unique, work
+from ..studies.tables import Results
+from .common import AsJson, Home, emit, out, progress, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command(name="reproduce")
 def command(
-    study: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.", show_default=False)],
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions of every cell, from seed 0 on.")] = 3,
+    paper: Annotated[
+        str | None, typer.Argument(help=f"One of: {', '.join(PAPERS)}.", metavar="PAPER", show_default=False)
+    ] = None,
+    item: Annotated[
+        str | None,
+        typer.Argument(help="A table or figure, as in figure-2; by default all.", metavar="ITEM", show_default=False),
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List every item, and what it takes.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Repetitions, from seed 0 on; by default as many as the page has.")
+    ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Scenarios at a time; default and most: one per core.")
+        int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda.")] = "cpu",
     data: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Of an audit: {', '.join(SETTINGS)}; default: mnist, and digits for the mitigations. "
-            f"Of the watch: {', '.join(divergence.SETTINGS)}.",
-            show_default=False,
-        ),
+        list[str] | None,
+        typer.Option(help="Run only these data sets of an item that has several; may be repeated."),
     ] = None,
-    pictures: Annotated[
+    folder: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            help="Where the pictures of an audit or of the watch go, and an audit's tables as CSV.",
-            show_default=False,
+            "--out", help="Write tables as CSV, pictures and the paper's page below this folder.", show_default=False
         ),
     ] = None,
-    workspace: Annotated[Path | None, typer.Option("--home", help="The workspace.")] = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Without: tables and the page of what is kept.")] = True,
+    as_json: AsJson = False,
+    workspace: Home = None,
 ) -> None:
-    """Run a study and print its tables in Markdown.
+    """Make a table or figure of a paper again, with the paper's own values beside ours.
 
-    Every result is kept as it comes: a study that was cut off goes on where it was, and more seeds only add to it.
+    Every result is kept as it comes: what was cut off goes on where it was, and more seeds only add to it. Tables and
+    pictures are made of everything kept.
     """
-    run: Callable[[Table], Result] | None
-    draw: Callable[..., list[Path]] | None
-    tables: Sequence[Callable[[Results], str]]
-    sheets: Sequence[Callable[[Results], list[Sheet]]] = ()
-    if study in AUDITS:
-        audit = AUDITS[study]
-        name = data or audit.data
-        if name not in SETTINGS:
-            raise ConfigError(f"there is no setting {name!r} of an audit; {nearest(name, SETTINGS)}")
-        cells, tables, kept = audit.cells(range(seeds), device, SETTINGS[name]), (), f"{audit.runs}-{name}"
-        sheets, picture = audit.tables, audit.picture
-        run, draw = audit.run, picture and partial(_audit_picture, picture, study, name)
-    elif study in WATCHES:
-        cells_of, tables = WATCHES[study]
-        cells, kept, run, draw = cells_of(range(seeds), device), study, divergence.run, None
-        if study == "watch":
-            name = data or "fashion_mnist"
-            if name not in divergence.SETTINGS:
-                raise ConfigError(f"there is no setting {name!r} of the watch; {nearest(name, divergence.SETTINGS)}")
-            kept = study if data is None else f"{study}-{name}"
-            cells, draw = cells_of(range(seeds), device, name), partial(divergence.draw, name=kept)
-        elif data is not None:
-            raise ConfigError(f"--data is for audits and the watch; the study {study!r} is on Fashion-MNIST")
-    elif study in STUDIES:
-        if data is not None or pictures is not None:
-            raise ConfigError(f"--data and --out are for audits; the study {study!r} has its own data and no picture")
-        cells_of, tables = STUDIES[study]
-        cells, kept, run, draw = cells_of(range(seeds), device), study, None, None
-    else:
-        raise ConfigError(f"there is no study {study!r}; {nearest(study, NAMES)}")
-    if pictures is not None:
+    if listing:
+        return _list([paper_of(paper)] if paper else list(PAPERS.values()), as_json)
+    if paper is None:
+        raise ConfigError(f"name a paper, one of {', '.join(PAPERS)}; fedwarden reproduce --list shows their items")
+    chosen = paper_of(paper)
+    items = [chosen.item(item)] if item else list(chosen.items)
+    if folder is not None:
         drawing()  # say now, not after hours, that pictures cannot be drawn
-    folder = workspace or home()
+    place = workspace or home()
+    jobs = {i.name: chosen.jobs(i, seeds or i.seeds, device) for i in items}
+    chosen_data = {i.name: _of(i, data or (), item is not None) for i in items}
+    asked = unique([job for i in items for job in wanted(i, jobs[i.name], chosen_data[i.name])]) if run else []
     with progress() as bar:
-        task = bar.add_task(study, total=len(cells), status="")
-        for done in collect(kept, cells, folder, limits.processes(processes), run):
-            bar.update(task, completed=done, status=f"{done} of {len(cells)}")
-    found = results(folder, kept, cells)
-    for table in tables:
-        print(table(found) + "\n")
-    for sheet in (made := [sheet for of in sheets for sheet in of(found)]):
+        task = bar.add_task(" ".join(filter(None, (paper, item))), total=len(asked), status="")
+        for done in work(asked, place, limits.processes(processes)):
+            bar.update(task, completed=done, status=f"{done} of {len(asked)}")
+    found = {i.name: kept(place, jobs[i.name]) for i in items}
+    files = [path for i in items if folder and found[i.name] for path in write(chosen, i, found[i.name], folder)]
+    if folder is not None:
+        files.append(write_page(chosen, folder))
+    if as_json:
+        told = [_as_json(i, found[i.name]) for i in items]
+        return emit({"paper": chosen.name, "items": told, "files": [str(f) for f in files]})
+    for i in items:
+        _print(i, found[i.name], place, jobs[i.name])
+    if files:
+        out.print(f"{len(files)} files below {folder}, the page in {files[-1]}", soft_wrap=True)
+    return None
+
+
+def _of(item: Item, data: Sequence[str], alone: bool) -> list[str]:
+    """The data asked for; of all items of a paper, each takes what it has."""
+    return list(data) if alone else [d for d in data if d in item.data()]
+
+
+def _print(item: Item, found: Results, place: Path, jobs: Sequence[Job]) -> None:
+    print(f"## {heading(item)}\n")
+    sheets = item.sheets(found) if found else []
+    for sheet in sheets:
         print(f"{sheet}\n")
-    if pictures is not None and made:
-        written = [write_csv(pictures / f"{study}-{name}-{sheet.name}.csv", sheet.grid) for sheet in made]
-        out.print(f"tables: {', '.join(map(str, written))}")
-    if pictures is not None and draw is not None:
-        out.print(f"pictures: {', '.join(map(str, draw(found, pictures)))}")
-    out.print(f"{len(found)} runs; every one in {results_file(folder, kept)}")
+    if sheets:
+        print(item.holds({sheet.name: sheet for sheet in sheets}) + "\n")
+    files = dict.fromkeys(str(results_file(place, job.study)) for job in jobs)
+    out.print(f"{len(found)} runs; every one in {', '.join(files)}\n", soft_wrap=True)
 
 
-def _audit_picture(picture: Draw, study: str, data: str, found: Results, folder: Path) -> list[Path]:
-    return [picture(found, folder / f"{study}-{data}.svg", f"{study}, {data}")]
+def _as_json(item: Item, found: Results) -> dict[str, object]:
+    sheets = {sheet.name: sheet for sheet in item.sheets(found)} if found else {}
+    return {
+        "item": item.name,
+        "title": item.title,
+        "paper_says": dict(item.says),
+        "runs": len(found),
+        "holds": item.holds(sheets) if sheets else None,
+        "tables": {name: s.records() for name, s in sheets.items()},
+    }
+
+
+def _list(papers: Sequence[Paper], as_json: bool) -> None:
+    if as_json:
+        return emit(
+            {p.name: {i.name: {"title": i.title, "data": i.data(), "cost": i.cost} for i in p.items} for p in papers}
+        )
+    for paper in papers:
+        shown = table("item", "what", "takes", title=f"\n{paper.name}: {paper.title}", left=(0, 1, 2))
+        for i in paper.items:
+            shown.add_row(i.name, i.title, i.cost)
+        out.print(shown)
+    out.print("\nfedwarden reproduce PAPER ITEM makes one of them, fedwarden reproduce PAPER all.")
+    return None

@@ -20,7 +20,7 @@ from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
 from ..studies.pictures import curves
 from ..studies.runner import Cell, Table
-from ..studies.tables import Result, Results, interval, markdown, select
+from ..studies.tables import Grid, Result, Results, interval, select
 
 CLIENTS = 10
 ALPHAS = (100.0, 1.0, 0.1)
@@ -103,7 +103,7 @@ def auroc(results: Sequence[Result], watch: str) -> float:
     return float(roc_auc_score(np.tile(np.arange(CLIENTS) == 0, len(scores)), scores.ravel()))
 
 
-def detection_table(results: Results) -> str:
+def detection_table(results: Results) -> Grid:
     """Per corruption and watch: robust z of the corrupted client, how often it ranks first and is flagged, AUROC."""
     rows = []
     for corruption, watch in product(CORRUPTIONS, WATCHES):
@@ -121,10 +121,10 @@ def detection_table(results: Results) -> str:
     header = (
         "corruption", "watch", "corrupted client", "ranks first", "AUROC", "flagged", "honest client-rounds flagged",
     )  # fmt: skip
-    return markdown(header, rows)
+    return header, rows
 
 
-def thirds_table(results: Results) -> str:
+def thirds_table(results: Results) -> Grid:
     """How often the corrupted client ranks first in each third of the rounds, by divergence and by the ensemble."""
     rows = []
     for corruption, watch in product(CORRUPTIONS, ("divergence", "relative_distance", "ensemble")):
@@ -133,10 +133,10 @@ def thirds_table(results: Results) -> str:
             first = [np.asarray(r[watch]["score"]).argmax(axis=1) == 0 for r in found]
             thirds = [[float(part.mean()) for part in np.array_split(f, 3)] for f in first]
             rows.append([corruption, watch, *(interval(column) for column in zip(*thirds, strict=True))])
-    return markdown(("corruption", "watch", "ranks first, first third", "second third", "last third"), rows)
+    return ("corruption", "watch", "ranks first, first third", "second third", "last third"), rows
 
 
-def calm_table(results: Results) -> str:
+def calm_table(results: Results) -> Grid:
     """Nobody corrupted: mean divergence and how often an honest client is flagged, by heterogeneity."""
     rows = []
     for alpha in ALPHAS:
@@ -145,23 +145,26 @@ def calm_table(results: Results) -> str:
             flags = [f"{np.mean([late(r, w, 'flagged').mean() for r in found]):.3f}" for w in WATCHES]
             level = interval([float(late(r, "divergence", "signal").mean()) for r in found])
             rows.append([f"{alpha:g}", level, interval([r["accuracy"][-1] for r in found]), *flags])
-    return markdown(("Dirichlet", "mean divergence", "accuracy", *(f"flagged by {w}" for w in WATCHES)), rows)
+    return ("Dirichlet", "mean divergence", "accuracy", *(f"flagged by {w}" for w in WATCHES)), rows
 
 
-def draw(results: Results, folder: Path, name: str = "watch") -> list[Path]:
-    """The paper's two figures: divergence by heterogeneity, and divergence and z of a corrupted client and the others.
-
-    Of the first seed; panels without results are left out.
-    """
-    drawn = []
+def draw_calm(results: Results, folder: Path, stem: str) -> list[Path]:
+    """Divergence by heterogeneity, of the first seed; panels without results are left out."""
     calm = {f"Dirichlet {alpha:g}": {"corruption": "none", "alpha": alpha} for alpha in ALPHAS}
-    if panels := _by_client(results, calm, "signal", "client 0"):
-        drawn.append(folder / f"{name}-heterogeneity.svg")
-        curves(drawn[-1], panels, "Divergence of each client from the global model", "round", "divergence")
+    if not (panels := _by_client(results, calm, "signal", "client 0")):
+        return []
+    path = folder / f"{stem}-heterogeneity.svg"
+    curves(path, panels, "Divergence of each client from the global model", "round", "divergence")
+    return [path]
+
+
+def draw_corrupted(results: Results, folder: Path, stem: str) -> list[Path]:
+    """Divergence and z of a corrupted client and the others, of the first seed."""
+    drawn = []
     corrupted = {corruption: {"corruption": corruption} for corruption in CORRUPTIONS}
     for what, label, file in (("signal", "divergence", "corruption"), ("score", "robust z", "corruption-z")):
         if panels := _by_client(results, corrupted, what, "corrupted"):
-            drawn.append(folder / f"{name}-{file}.svg")
+            drawn.append(folder / f"{stem}-{file}.svg")
             title = f"One corrupted client among ten: {label} of the representations"
             curves(drawn[-1], panels, title, "round", label, ("corrupted",), columns=2)
     return drawn

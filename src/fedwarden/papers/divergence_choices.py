@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from ..studies.runner import Cell, Table
-from ..studies.tables import Results, confidence, interval, markdown, select
+from ..studies.tables import Grid, Results, confidence, interval, select
 from .divergence import CORRUPTIONS, late, rank_one, scenario
 
 Option = Mapping[str, object]
@@ -49,7 +49,7 @@ def _watch(name: str, options: Option) -> dict[str, object]:
     return {"name": name, "signal": signal, "history": "standard", "rule": rule, "start_round": 1}
 
 
-def choices_table(results: Results) -> str:
+def choices_table(results: Results) -> Grid:
     """Per choice and corruption: how often the corrupted client ranks first, and its mean robust z; false flags."""
     rows = []
     for title, watch, kind in (
@@ -66,7 +66,7 @@ def choices_table(results: Results) -> str:
         heights = [np.mean([late(r, watch)[:, 0] for r in seen[c]]) for c in CORRUPTIONS]
         cells = [f"{rank}, z {z:.1f}" for rank, z in zip(ranks, heights, strict=True)]
         rows.append([title, *cells, f"{np.mean([late(r, watch, 'flagged').mean() for r in seen['none']]):.3f}"])
-    return markdown(("choice", *CORRUPTIONS, "flagged, nobody corrupted"), rows)
+    return ("choice", *CORRUPTIONS, "flagged, nobody corrupted"), rows
 
 
 def weights(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table]]:
@@ -83,7 +83,7 @@ def weights(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Table
     return found
 
 
-def weights_table(results: Results) -> str:
+def weights_table(results: Results) -> Grid:
     """Clean accuracy at the end, and the weight that harmful and honest clients kept."""
     rows = []
     for alpha, harm in product(ALPHAS, HARMS):
@@ -95,4 +95,4 @@ def weights_table(results: Results) -> str:
                 + [f"{np.mean([np.mean(r['weights']) for r in found[p]]):.2f}" for p in POLICIES[1:]]
             )
     kept = [f"share of harmful or first two, {p}" for p in POLICIES[1:]]
-    return markdown(("Dirichlet", "harm by two of ten", *POLICIES, *kept), rows)
+    return ("Dirichlet", "harm by two of ten", *POLICIES, *kept), rows

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from ..studies.runner import Cell, Table
-from ..studies.tables import Result, Results, interval, markdown, median_of, select
+from ..studies.tables import Grid, Result, Results, interval, median_of, select
 
 PRESETS = ("none", "pid_made", "auto")
 PUBLISHED = (
@@ -49,7 +49,7 @@ def published(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Tab
     return cells
 
 
-def published_table(results: Results) -> str:
+def published_table(results: Results) -> Grid:
     """Attackers caught, honest clients excluded and both accuracies, per setting and preset."""
     rows = []
     for data, n, f, fraction in PUBLISHED:
@@ -68,7 +68,7 @@ def published_table(results: Results) -> str:
         "data", "flipped", "labels", "preset", "attackers excluded", "honest excluded", "last in round",
         "clean accuracy", "the authors' accuracy",
     )  # fmt: skip
-    return markdown(header, rows)
+    return header, rows
 
 
 def _counts(found: Sequence[Result], key: str, of: int) -> str:

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from .runner import Cell, Table
-from .tables import Result, Results, markdown, median_of, select
+from .tables import Grid, Result, Results, median_of, select
 
 PRESETS = ("pid_made", "auto")
 CLIENTS, SHARES, POISONS, PARTITIONS = (5, 10, 20, 40), (0.1, 0.25, 0.4), (0.1, 0.5, 1.0), ("iid", "dirichlet")
@@ -39,7 +39,7 @@ def detection(seeds: Sequence[int], device: str = "cpu") -> list[tuple[Cell, Tab
     return cells
 
 
-def detection_table(results: Results) -> str:
+def detection_table(results: Results) -> Grid:
     """Per partition, number of clients and of attackers: recall by poison, rounds to detection, false exclusions."""
     rows = []
     for partition, n, preset in product(PARTITIONS, CLIENTS, PRESETS):
@@ -50,16 +50,24 @@ def detection_table(results: Results) -> str:
             if found:
                 wronged = [r["wronged"] > 0 for r in found]
                 rows.append(
-                    [partition, n, f, preset, *recalls, median_of(found, "last_catch"), f"{np.mean(wronged):.2f}"]
+                    [
+                        partition,
+                        str(n),
+                        str(f),
+                        preset,
+                        *recalls,
+                        median_of(found, "last_catch"),
+                        f"{np.mean(wronged):.2f}",
+                    ]
                 )
     header = (
         "partition", "clients", "attackers", "preset", "recall, 10 % of labels", "50 %", "100 %", "median last catch",
         "runs with an honest client excluded",
     )  # fmt: skip
-    return markdown(header, rows)
+    return header, rows
 
 
-def detection_summary(results: Results) -> str:
+def detection_summary(results: Results) -> Grid:
     """The same over all numbers of clients."""
     rows = []
     for partition, preset in product(PARTITIONS, PRESETS):
@@ -73,7 +81,7 @@ def detection_summary(results: Results) -> str:
         "partition", "preset", "recall, 10 % of labels", "50 %", "100 %", "false exclusion, no attacker",
         "false exclusion, attacked",
     )  # fmt: skip
-    return markdown(header, rows)
+    return header, rows
 
 
 def _recall(found: Sequence[Result]) -> str:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,16 @@ Cell = Mapping[str, object]
 
 Table = Mapping[str, Any]
 """A scenario as a table."""
+
+
+class Job(NamedTuple):
+    """One run: the study that keeps its result, what identifies it there, what is run, and by what."""
+
+    study: str
+    cell: Cell
+    table: Table
+    run: Callable[[Table], Result] | None = None
+
 
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
 
@@ -60,29 +70,48 @@ def collect(
 
     ``run`` makes a result of a cell's table; by default the table is a scenario, and the result its summary.
     """
-    path = results_file(folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    known = {_key(r["cell"]) for r in results(folder, name)}
-    todo = [(cell, table) for cell, table in cells if _key(cell) not in known]
-    done = len(cells) - len(todo)
+    return work([Job(name, cell, table, run) for cell, table in cells], folder, processes)
+
+
+def work(jobs: Sequence[Job], folder: Path, processes: int) -> Iterator[int]:
+    """Run the jobs of any number of studies that have no result yet, yielding how many are done; the same job once."""
+    jobs = unique(jobs)
+    studies = list(dict.fromkeys(job.study for job in jobs))
+    known = {(study, _key(r["cell"])) for study in studies for r in results(folder, study)}
+    todo = [job for job in jobs if (job.study, _key(job.cell)) not in known]
+    done = len(jobs) - len(todo)
     yield done
+    for study in studies:
+        _mend(folder, study)
     context = multiprocessing.get_context("spawn")
-    if path.is_file() and not path.read_text().endswith("\n"):
-        path.write_text("".join(json.dumps(r) + "\n" for r in results(folder, name)))
     _start_tracker()
     theirs, mine = context.Pipe(duplex=False)
     with (
-        path.open("a") as file,
         TemporaryDirectory(prefix="fedwarden-") as scratch,
         ProcessPoolExecutor(processes, context, prepare, (theirs, scratch)) as pool,
         mine,  # closed first: where this is left early, the processes leave what they are at
     ):
-        waiting = {pool.submit(run or one, table): cell for cell, table in todo}
+        waiting = {pool.submit(job.run or one, job.table): job for job in todo}
         for future in as_completed(waiting):
-            file.write(json.dumps({"cell": dict(waiting[future]), "result": future.result()}) + "\n")
-            file.flush()
+            job = waiting[future]
+            line = json.dumps({"cell": dict(job.cell), "result": future.result()})
+            with results_file(folder, job.study).open("a") as file:
+                file.write(line + "\n")
             done += 1
             yield done
+
+
+def unique(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, each of those that several tables share once."""
+    return list({(job.study, _key(job.cell)): job for job in jobs}.values())
+
+
+def _mend(folder: Path, study: str) -> None:
+    """Remove what a study that was cut off left half written."""
+    path = results_file(folder, study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and not path.read_text().endswith("\n"):
+        path.write_text("".join(json.dumps(r) + "\n" for r in results(folder, study)))
 
 
 def _start_tracker() -> None:
@@ -123,6 +152,14 @@ def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None 
         return found
     wanted = {_key(cell) for cell, _ in cells}
     return [r for r in found if _key(r["cell"]) in wanted]
+
+
+def kept(folder: Path, jobs: Sequence[Job]) -> list[Found]:
+    """The results that there are of some jobs."""
+    studies: dict[str, list[tuple[Cell, Table]]] = {}
+    for job in jobs:
+        studies.setdefault(job.study, []).append((job.cell, job.table))
+    return [found for study, cells in studies.items() for found in results(folder, study, cells)]
 
 
 def _key(cell: Cell) -> str:

@@ -110,6 +110,14 @@ class Sheet:
     def __str__(self) -> str:
         return f"#### {self.title}\n\n{markdown(*self.grid)}"
 
+    def records(self) -> list[dict[str, str]]:
+        """Each row by the names of the columns.
+
+        >>> Sheet("alarms", "", (["source", "70-30"], [["loss", "0.50"]])).records()
+        [{'source': 'loss', '70-30': '0.50'}]
+        """
+        return [dict(zip(self.grid[0], row, strict=True)) for row in self.grid[1]]
+
 
 def write_csv(path: Path, grid: Grid) -> Path:
     """Write a table as CSV, its cells as they are printed."""

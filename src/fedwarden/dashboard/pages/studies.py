@@ -120,6 +120,6 @@ def judged(workspace: Workspace, study: str, stamp: object, case: str) -> Judged
 def nothing() -> html.Div:
     return empty(
         "No study of leakage has been run in this workspace.",
-        ["Start one with ", html.Code("fedwarden reproduce audit-mitigations"), " or ",
-         html.Code("fedwarden reproduce audit-sensitivity --data digits"), "; its results appear here as they come."],
+        ["Start one with ", html.Code("fedwarden reproduce shifts mitigations"), " or ",
+         html.Code("fedwarden reproduce shifts sensitivity --data digits"), "; its results appear here as they come."],
     )  # fmt: skip
