@@ -167,6 +167,22 @@ ADULT = """age,workclass,income,split,flat
 """
 
 
+@pytest.mark.parametrize("pack", [lambda raw: raw, gzip.compress], ids=["plain", "gzip"])
+def test_all_of_cifar_10_from_its_binary_form(place, pack):
+    folder = place / "cifar-10-batches-bin"
+    folder.mkdir()
+    for i, name in enumerate([*(f"data_batch_{b}" for b in range(1, 6)), "test_batch"]):
+        pixels = np.arange(3072) // 1024 + i  # channel by channel: red i, green i + 1, blue i + 2
+        raw = bytes([i]) + pixels.astype(np.uint8).tobytes()
+        (folder / f"{name}.bin{'.gz' if pack is gzip.compress else ''}").write_bytes(pack(raw))
+    data = make("dataset", "cifar10", whole=True)
+    assert (data.shape, data.y_train.tolist(), data.y_test.tolist()) == ((3, 32, 32), [0, 1, 2, 3, 4], [5])
+    np.testing.assert_allclose(data.x_train[3, :, 0, 0].numpy() * 255, [3, 4, 5], rtol=1e-6)
+    (folder / f"test_batch.bin{'.gz' if pack is gzip.compress else ''}").write_bytes(pack(b"short"))
+    with pytest.raises(FedwardenError, match="3073 bytes"):
+        make("dataset", "cifar10", whole=True)
+
+
 def test_adult(place):
     with gzip.open(place / "adult.csv.gz", "wt") as file:
         file.write(ADULT)

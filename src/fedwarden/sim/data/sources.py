@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ...core.errors import ConfigError, FedwardenError, MissingExtra
 from ...core.registry import register
+from .cifar import SUBFOLDER, read_batches
 
 Array = NDArray[Any]
 REPEATED = {"fnlwgt", "education"}  # columns of Adult: a weight of the survey, and what education_num says as a number
@@ -145,8 +146,23 @@ def fashion_mnist(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "cifar10")
-def cifar10(folder: str | None = None) -> Dataset:
-    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it."""
+def cifar10(folder: str | None = None, whole: bool = False) -> Dataset:
+    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it.
+
+    With ``whole`` all of it in any case: from the files of its binary form in the subfolder cifar-10-batches-bin of a
+    data folder, else from its public source.
+    """
+    if whole:
+        for place in folders(folder):
+            try:
+                arrays = read_batches(place)
+            except (OSError, EOFError, ValueError) as error:
+                raise DataError(
+                    f"{place / SUBFOLDER} cannot be read as CIFAR-10 in its binary form: {error}"
+                ) from error
+            if arrays is not None:
+                return images(arrays)
+        return images(find("cifar10.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
     return images(find("cifar10_21k.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
 
 
