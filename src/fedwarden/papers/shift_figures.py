@@ -107,10 +107,15 @@ def centralised_holds(sheets: Mapping[str, Sheet]) -> str:
     itself = sum(tells(row, FRESH) for row in nine)
     silent = not tells(loss, STILL)
     word = "holds" if shown == len(nine) and silent else "holds in part" if shown else "does not hold"
+    literal = [row for row in rows if row["metric"] == "procrustes_literal"]
+    ours = [row for row in nine if row["metric"] == "procrustes"]
+    why = "" if itself else ", so that they show new samples, not the shift"
     return (
         f"The claim {word}: {shown} of {len(nine)} sources lie farther from their trend than without a change, and the "
         f"validation loss {'does not' if silent else 'does too'}; beside an unshifted swap of all samples "
-        f"{itself} of {len(nine)} do{', so that they show new samples, not the shift' if not itself else ''}."
+        f"{itself} of {len(nine)} do{why}. Procrustes by the paper's equation tells it from no change in "
+        f"{sum(tells(row, STILL) for row in literal)} of {len(literal)} sources, centred and scaled in "
+        f"{sum(tells(row, STILL) for row in ours)} of {len(ours)}."
     )
 
 

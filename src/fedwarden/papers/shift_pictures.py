@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 
 from ..audit.verdict import BY_CLASS, auroc
 from ..studies.pictures import COLOURS, FAINT, STRONG, Panels, curves, drawing
@@ -88,7 +89,7 @@ def over_rounds(results: Results) -> Panels:
 
 
 def over_layer_rounds(results: Results) -> Panels:
-    """The cosine of each layer over the rounds with the shift, brought to the range from 0 to 1 in every run."""
+    """The cosine of each layer over the rounds with the shift, in every run brought to [0, 1]: means over seeds."""
     shift = Change("fresh", severities(results)[-1])
     known = sources(results, layers=True)
     panels: dict[str, dict[str, dict[int, list[float]]]] = {}
@@ -100,7 +101,7 @@ def over_layer_rounds(results: Results) -> Panels:
             for r in results:
                 for t, value in _unit_range(values([r], shift, key)).items():
                     found.setdefault(t, []).append(value)
-            lines[key.removeprefix(start)] = found
+            lines[key.removeprefix(start)] = {t: [fmean(v)] for t, v in found.items()}
     return panels
 
 

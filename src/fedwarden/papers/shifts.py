@@ -113,6 +113,10 @@ SETTINGS: Mapping[str, Setting] = {
         {"name": "adult", "encode": "codes"}, "census_mlp", 100, 51, CENSUS, held="test", base=0.76, larger=(0.6,),
         alone=1,
     ),
+    "cifar10": Setting(
+        "cifar10", "resnet18", 20, 11, {1: 4000, 2: 4000, 3: 2600, 5: 1600, 10: 500}, severities=(0.7, 0.9), probe=64,
+        held="test", larger=(0.7,), alone=1,
+    ),
     "mnist-own": Setting("mnist", "audit_cnn", 20, 11, PAPER),
     "fashion_mnist-own": Setting("fashion_mnist", "audit_cnn", 40, 21, PAPER),
     "census-own": Setting("adult", "census_mlp", 100, 51, CENSUS),
