@@ -19,12 +19,14 @@ from ..core.html import table
 from ..core.stats import Scores, spent_level
 from ..core.types import Observation
 from . import outputs
+from .detectors import cut_at, gradnorm, last_linear, magdiff, react
 from .information import Information, Params, Sighting
 from .metrics import Array, cmd, cosine, frobenius, procrustes
 from .outputs import Matrix
 from .trend import departure
 
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
+ASKED = ("detectors",)  # sources that are read where they are named
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
@@ -69,14 +71,15 @@ class Auditor:
         """``model`` gives the architecture only; ``probe`` and ``labels`` are samples of one's own.
 
         ``share`` is one's own part of the average, 1 / n by default, one's share of all examples where the server
-        weights by them. ``sources`` are all that the probe allows. ``layers`` names the modules whose outputs are read,
+        weights by them. ``sources`` are all that the probe allows but "detectors". ``layers`` names the modules whose
+        outputs are read,
         all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
         observations of each round, as ``partial(ledger.observe, run)`` keeps them in one's own ledger.
         """
         known = SOURCES if labels is not None else SOURCES[:-1]
         self.sources = tuple(known if sources is None else sources)
         self.metrics = tuple(metrics)
-        for kind, given, names in (("source", self.sources, SOURCES), ("metric", self.metrics, METRICS)):
+        for kind, given, names in (("source", self.sources, (*SOURCES, *ASKED)), ("metric", self.metrics, METRICS)):
             for name in given:
                 if name not in names:
                     raise ConfigError(f"there is no {kind} {name!r} of an audit; {nearest(name, names)}")
@@ -94,7 +97,9 @@ class Auditor:
         own = (1 / n if share is None else share) if remove_own else 0.0
         if not 0 <= own < 1:
             raise ConfigError(f"the own share of the average lies in [0, 1); got {own}")
-        self.information = Information(model, probe, own, layers if "representations" in self.sources else ())
+        self.information = Information(
+            model, probe, own, layers if {"representations", *ASKED} & {*self.sources} else ()
+        )
         self.per_layer, self.window, self.alpha, self.record = per_layer, window, alpha, record
         self.view: Sighting | None = None
         self.series: dict[str, list[float]] = {}
@@ -179,6 +184,8 @@ class Auditor:
             yield from self._compare("gradients", parameters(before.gradient), parameters(now.gradient), join)
         if "representations" in self.sources:
             yield from self._compare("representations", before.layers, now.layers, list)
+        if "detectors" in self.sources:
+            yield from self._detect(before, now)
         if "outputs" in self.sources:
             tests: dict[str, Callable[[Matrix, Matrix], float]] = {"ks": outputs.ks, "mmd": outputs.mmd}
             if self.labels is not None:
@@ -187,6 +194,19 @@ class Auditor:
             sound = bool(np.isfinite(first).all() and np.isfinite(after).all())
             for metric, test in tests.items():
                 yield "outputs", metric, "", test(first, after) if sound else math.nan
+
+    def _detect(self, before: Sighting, now: Sighting) -> Iterator[tuple[str, str, str, float]]:
+        """The detectors of the literature, where the model ends with a linear layer."""
+        assert before.logits is not None
+        assert now.logits is not None
+        ends = [last_linear(self.information.parameters(v.target), v.layers, v.logits) for v in (before, now)]
+        if ends[0] is None or ends[1] is None:
+            return
+        (old, old_weight, _), (features, weight, bias) = ends
+        known = now.logits.argmax(dim=1) if self.labels is None else torch.as_tensor(self.labels).to(features.device)
+        yield "detectors", "gradnorm", "", gradnorm(features, now.logits)
+        yield "detectors", "react", "", react(features, weight, bias, cut_at(old))
+        yield "detectors", "magdiff", "", magdiff(features, weight, old, old_weight, known)
 
     def _compare(
         self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Array]

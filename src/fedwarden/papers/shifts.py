@@ -16,6 +16,7 @@ from typing import TypedDict
 import numpy as np
 import torch
 
+from ..audit.auditor import ASKED, SOURCES
 from ..audit.trend import departure
 from ..core.config import parse
 from ..core.registry import Spec
@@ -73,7 +74,8 @@ class Setting:
     def observing(self, observer: str, per_layer: bool = False) -> ObserverSettings:
         """How one observer looks."""
         metrics = ("cosine", "procrustes", "cmd") if self.held == "own" else METRICS
-        return ObserverSettings((observer,), self.probe, metrics=metrics, per_layer=per_layer, held=self.held)
+        sources = None if self.held == "own" else (*SOURCES, *ASKED)
+        return ObserverSettings((observer,), self.probe, sources, metrics, per_layer, held=self.held)
 
     def cell(self, n: int, m: int, seed: int, last: int | None = None) -> Cell:
         """What identifies a run; results of other samples, or of fewer rounds, are not mixed with it."""
