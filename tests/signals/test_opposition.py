@@ -18,7 +18,7 @@ def scores(rows, trusted=None):
     n = len(rows)
     ids = tuple(str(i) for i in range(n))
     cohort = fw.Cohort(1, ids, fw.Updates.of(rows.astype(np.float32)), np.ones(n))
-    return make("signal", "opposition")(cohort if trusted is None else replace(cohort, trusted=trusted))
+    return make("signal", "opposition")(cohort if trusted is None else replace(cohort, trusted=trusted)).values
 
 
 def agreeing(n, d, cosine, rng):

@@ -172,7 +172,7 @@ def test_a_reader_sees_the_last_committed_round_while_a_writer_writes(tmp_path, 
     ledger.append(run, record())
     ledger.db.execute("BEGIN IMMEDIATE")
     ledger.db.execute("DELETE FROM watch")
-    ledger.db.execute("INSERT INTO round VALUES (?, 2, 0, '[]', '[]', '[]', '[]', '[]')", (run,))
+    ledger.db.execute("INSERT INTO round VALUES (?, 2, 0, '[]', '[]', '[]', '[]', '[]', '[]')", (run,))
     with Ledger(tmp_path, create=False) as reader:
         assert reader.last_round(run) == 1
         same(reader.record(run, 1), record())

@@ -27,7 +27,7 @@ def record(
 
     return RoundRecord(
         t, ids, rng.integers(1, 9, n).astype(float), rng.random(n), tuple(map(watch, watches)), rng.random(n) > 0.5,
-        ids[:1] if t > 2 else (), tuple(Rejection(c, Note.of("idle")) for c in rejected),
+        ("x",) if t > 2 else (), tuple(Rejection(c, Note.of("idle")) for c in rejected),
         (Note.text("a note"),) if t == 2 else (),
         {"accuracy": t / 10} if t != 2 else {},
     )  # fmt: skip

@@ -132,7 +132,8 @@ def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[st
     out.print(shown)
     for c in clients:
         if c.excluded_in is not None:
-            out.print(f"[red]excluded[/] client {safe(c.client)} in round {c.excluded_in}: {safe(str(c.reason))}")
+            what = "suspended" if c.suspended else "excluded"
+            out.print(f"[red]{what}[/] client {safe(c.client)} in round {c.excluded_in}: {safe(str(c.reason))}")
         for reason, rounds in rounds_by_note(c.rejected.items()).items():
             out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(str(reason))}")
 

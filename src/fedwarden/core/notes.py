@@ -170,7 +170,9 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "copies_share": "{clients} sent the same update: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
+    "for_good": "{clients} is excluded for good: the evidence against it has doubled since it was suspended",
     "left_out": "{clients} was left out of this round: {words}",
+    "let_in": "{clients} is let in again: the evidence against it is gone, or training has settled",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
     "masking_now": (
         f"{MASKING}; {{apart}} clients stand more than {{mads:.0f}} MADs above the median now; "
@@ -179,6 +181,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "no_finite_output": "the new model gives no finite output; the last one is kept",
     "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
     "spared": "{clients} would be excluded, but too few others are beyond question: left out of this round only",
+    "suspended": "{clients} is suspended: still asked and measured, and let in again once it is clean",
     "too_few": (
         "{many} different update{s} of clients in good standing: too few to decide on anybody; expected {quorum}"
     ),

@@ -36,17 +36,23 @@ class History(Protocol):
 class Findings:
     """What the watches found in a round: who is flagged, and how far out each client stands.
 
-    ``doubted`` marks who is to be left out of this round and no longer.
+    ``doubted`` marks who is to be left out of this round and no longer; ``weak`` those flagged on evidence that is too
+    weak for more than a suspension; ``question`` who is not clean enough to be let in again.
     """
 
     client_ids: tuple[str, ...]
     flagged: Mask
     severity: Scores
     doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    weak: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    question: Mask = field(default_factory=lambda: np.zeros(0, bool))
 
 
 class Policy(Protocol):
-    """Turns findings into weights in [0, 1]; its state maps each excluded client to its clean rounds since."""
+    """Turns findings into weights in [0, 1].
+
+    Its state maps each excluded client to its clean rounds since, or to -1 where it is excluded for good.
+    """
 
     def init(self) -> Mapping[str, int]: ...
 

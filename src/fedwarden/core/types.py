@@ -125,10 +125,14 @@ class Server:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a signal says where it has more to say than one number per client: the parts that make it up, by name."""
+    """What a signal says where it has more to say than one number per client: the parts that make it up, by name.
+
+    ``facts`` are numbers of the round as a whole; they are recorded among its metrics.
+    """
 
     values: Scores
     parts: Mapping[str, Scores] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +176,10 @@ class WatchRecord:
 
 @dataclass(frozen=True, eq=False)
 class RoundRecord:
-    """Everything about a round as data: what the ledger stores and every reader shows; ``str(note)`` is a sentence."""
+    """Everything about a round as data: what the ledger stores and every reader shows; ``str(note)`` is a sentence.
+
+    Of those ``excluded`` after the round, the ``suspended`` are still asked and come back once they are clean.
+    """
 
     round: int
     client_ids: tuple[str, ...]
@@ -184,6 +191,7 @@ class RoundRecord:
     rejected: tuple[Rejection, ...] = ()
     notes: tuple[Note, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    suspended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

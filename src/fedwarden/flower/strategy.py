@@ -344,7 +344,8 @@ class Guarded(Strategy):
             _warn(f"reply of client {rejection.client_id} rejected: {rejection.reason}")
         for client in sorted(set(record.excluded) - known):
             names = [w.name for w in record.watches if w.flagged[record.client_ids.index(client)]]
-            _warn(f"client {client} is excluded, flagged by {', '.join(names) or 'no watch'}")
+            what = "suspended" if client in record.suspended else "excluded"
+            _warn(f"client {client} is {what}, flagged by {', '.join(names) or 'no watch'}")
         for note in record.notes:
             _warn(str(note))
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from ..core.config import Component, Part, Strict, override, parse
 from ..core.errors import ConfigError, nearest
 from ..core.registry import describe, make
-from .judge import Combine, Watch
+from .judge import Combine, Until, Watch
 
 if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a warden loads torch
     from .warden import Warden
@@ -29,11 +29,13 @@ class WatchConfig(Strict):
     rule: Part = Component(name="gesd")
     start_round: int = Field(2, ge=1)
     name: str = ""
-    fleeting: bool = False
+    until: Until = "good"
+    agreeing: bool = False
 
     def build(self) -> Watch:
         parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        return Watch(**parts, start_round=self.start_round, name=self.name, fleeting=self.fleeting)
+        own = self.model_dump(include={"start_round", "name", "until", "agreeing"})
+        return Watch(**parts, **own)
 
 
 class AdmissionConfig(Strict):
@@ -118,7 +120,8 @@ def guard_table(warden: Warden) -> dict[str, Any]:
                 "history": _table(w.history),
                 "rule": _table(w.rule),
                 "start_round": w.start_round,
-                "fleeting": w.fleeting,
+                "until": w.until,
+                "agreeing": w.agreeing,
             }
             for w in warden.watches
         ],

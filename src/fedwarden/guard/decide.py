@@ -36,6 +36,7 @@ class Decision:
     buffers: Tensor
     judgement: Judgement
     excluded: tuple[str, ...]
+    suspended: tuple[str, ...]
     rejected: tuple[Rejection, ...]
     notes: tuple[Note, ...]
 
@@ -71,7 +72,8 @@ class Decision:
             excluded=self.excluded,
             rejected=self.rejected,
             notes=(*self.notes, *notes),
-            metrics={"update_length": self.length} if len(self.index) else {},
+            metrics={"update_length": self.length, **self.judgement.facts} if len(self.index) else {},
+            suspended=self.suspended,
         )
 
 
@@ -84,14 +86,16 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
         nobody = Judgement((), np.zeros(0, bool), np.zeros(0, bool), np.zeros(0))
         none = np.zeros(0)
         return memory, Decision(
-            cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), tuple(refused), tuple(notes)
-        )
+            cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,
+            tuple(refused), tuple(notes),
+        )  # fmt: skip
     leaders = _leaders(guard, inside)
+    before = memory
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
         lambda trusted, kept: measure(guard.watches, replace(inside, trusted=trusted), kept), typical_length(inside),
     )  # fmt: skip
-    notes += judgement_notes(guard, memory, judgement, inside.client_ids, leaders)
+    notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
     kept = weights > 0
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
@@ -105,7 +109,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
     return memory, Decision(
         cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
-        tuple(memory.excluded), tuple(refused), tuple(notes),
+        tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import Spec, component, describe
@@ -22,6 +23,11 @@ Leaders = NDArray[np.int_]
 """Of whom each client sends a copy: the position of another client, or its own."""
 Kept = Sequence[Reading | None]
 """What is not measured again, by watch."""
+Until = Literal["round", "clean", "good"]
+"""How long a client that a watch flags is left out: for the round, until it is clean again, or for good."""
+AGREED = (
+    0.6  # a round in which the clients agree at least so much, beyond what chance gives so few, can prove something
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class _WatchFields:
     start_round: int
     name: str
     optional: bool
-    fleeting: bool
+    until: Until
+    agreeing: bool
 
 
 @dataclass(frozen=True, init=False)
@@ -42,8 +49,9 @@ class Watch(_WatchFields):
     """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
 
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
-    warden is equipped with one that has what it needs. Who a ``fleeting`` watch flags is left out of the round and
-    no longer, whatever the policy does with those whom the others flag.
+    warden is equipped with one that has what it needs. ``until`` says how long its flag counts, where the policy lets
+    it count at all. An ``agreeing`` watch decides and remembers only in rounds in which the clients agree: later
+    on, each of them is busy with what is left of its own loss, and being different says little.
     """
 
     def __init__(
@@ -54,8 +62,11 @@ class Watch(_WatchFields):
         start_round: int = 2,
         name: str = "",
         optional: bool = False,
-        fleeting: bool = False,
+        until: Until = "good",
+        agreeing: bool = False,
     ) -> None:
+        if until not in ("round", "clean", "good"):
+            raise ConfigError(f"watch {name!r}: until is 'round', 'clean' or 'good'; got {until!r}")
         measure = component("signal", signal)
         super().__init__(
             measure,
@@ -64,7 +75,8 @@ class Watch(_WatchFields):
             start_round,
             name or describe(measure)["name"],
             optional,
-            fleeting,
+            until,
+            agreeing,
         )
 
 
@@ -117,13 +129,18 @@ class Memory:
     known: frozenset[str] = frozenset()
     longest: float = 0.0
 
+    @property
+    def suspended(self) -> tuple[str, ...]:
+        """Of the excluded, those that are still asked."""
+        return tuple(client for client, clean in self.excluded.items() if clean >= 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """What the watches and the policy make of one round's measurements.
 
     Of those ``flagged``, the ``spared`` are left out of this round alone, because too few are beyond question; so are
-    the ``doubted``.
+    the ``doubted``. ``weak`` are those flagged on weak evidence alone. ``facts`` are numbers of the whole round.
     """
 
     watches: tuple[WatchRecord, ...]
@@ -132,6 +149,8 @@ class Judgement:
     severity: Scores
     weights: Weights = field(default_factory=lambda: np.zeros(0))
     spared: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    weak: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    facts: Mapping[str, float] = field(default_factory=dict)
 
     def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
         """The watches' records over all n clients that answered; NaN for those that were not judged."""
@@ -210,11 +229,13 @@ def look(
     ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because training has
     settled, remembers nothing of the round either, but for watches that look once: these only need ``enough`` clients.
     """
+    facts = {name: value for signal in signals for name, value in signal.facts.items()}
+    agreed = facts.get("agreement", math.inf) > AGREED
     histories, tests, records = [], [], []
     severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         state, scores = watch.history.step(past, client_ids, signal.values, voters if once(watch) else trusted)
-        decides = enough and (once(watch) or not settled)
+        decides = enough and (once(watch) or not settled) and (agreed or not watch.agreeing)
         active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if decides else past)
@@ -223,31 +244,43 @@ def look(
         flagged = above[leaders] & active
         records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, warning, signal.parts, words))
         severity = np.maximum(severity, robust_z(scores, reference=scores[trusted] if trusted.any() else scores))
-    lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if not w.fleeting]
-    fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.fleeting]
+    lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
+    fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
     flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
     doubted = (before.doubted | combine_flags(fleeting, "any") if fleeting else before.doubted) & ~flagged
+    proofs = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "good"]
+    weak = flagged & ~combine_flags([flagged & ~before.weak & before.flagged, *proofs], "any")
     records = [
-        replace(r, flagged=r.flagged & doubted) if w.fleeting else r
+        replace(r, flagged=r.flagged & doubted) if w.until == "round" else r
         for r, w in zip(records, guard.watches, strict=True)
-    ]  # who is flagged for good is in no doubt
+    ]  # who is flagged for longer is in no doubt
     after = replace(memory, histories=tuple(histories), tests=tuple(tests))
-    return after, Judgement(tuple(records), flagged, doubted, severity)
+    return after, Judgement(tuple(records), flagged, doubted, severity, weak=weak, facts=facts)
 
 
 def conclude(
-    guard: Guard, before: Memory, after: Memory, client_ids: tuple[str, ...], found: Judgement, voters: Mask
+    guard: Guard,
+    before: Memory,
+    after: Memory,
+    client_ids: tuple[str, ...],
+    found: Judgement,
+    voters: Mask,
+    settled: bool,
 ) -> tuple[Memory, Judgement]:
     """Let the policy act on what was judged, unless the majority that it rests on is too slim.
 
     A slim majority may be a minority that gathers around one honest client and so makes the others look odd: these are
     left out of the round, and nothing of it is held against them later. In question are those flagged or doubted, and
-    who is half way to being flagged.
+    who is half way to being flagged. Who is suspended stays so while it is half way to being flagged again, or too few
+    take part to tell; once training has settled, suspended clients are let in again.
     """
-    question = found.flagged | found.doubted
+    question, again = found.flagged | found.doubted, np.zeros(len(client_ids), bool)
     for watch, record in zip(guard.watches, found.watches, strict=True):
-        if not watch.fleeting:
-            question = question | (record.scores > max(record.threshold / 2, 0.0))
+        half = record.scores > max(record.threshold / 2, 0.0)
+        question = question | (half & (watch.until != "round"))
+        again = again | (half & (watch.until == "clean"))
+    if settled or int(voters.sum()) < guard.quorum:
+        again = np.full(len(client_ids), not settled)
     good = np.array([c not in before.excluded for c in client_ids], dtype=bool)
     known = before.known | set(client_ids)
     gone = len(before.excluded) + int((found.flagged & good).sum())
@@ -255,7 +288,8 @@ def conclude(
     careful = guard.margin > -math.inf
     slim = careful and (lead <= guard.margin or 2 * gone >= len(known))
     spared = found.flagged & good & slim
-    findings = Findings(client_ids, found.flagged & ~spared, found.severity, found.doubted | spared)
+    weak = found.weak | (found.flagged & slim)
+    findings = Findings(client_ids, found.flagged & ~spared, found.severity, found.doubted | spared, weak, again)
     excluded, weights = guard.policy.step(before.excluded, findings)
     names = {client_ids[i] for i in np.flatnonzero(spared).tolist()}
     histories = tuple(
@@ -263,7 +297,7 @@ def conclude(
         for watch, now, past in zip(guard.watches, after.histories, before.histories, strict=True)
     )
     memory = replace(after, histories=histories, excluded=excluded, known=known if careful else before.known)
-    return memory, replace(found, weights=weights, spared=spared & (weights == 0))
+    return memory, replace(found, weights=weights, spared=spared & (weights == 0), weak=weak)
 
 
 def judge(
@@ -287,7 +321,8 @@ def judge(
     voters = good & (leaders == np.arange(n))
     enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
     memory = replace(memory, longest=grown(memory.longest, length) if enough else memory.longest)
-    before, last = Judgement((), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)), None
+    nobody = np.zeros(n, bool)
+    before, last = Judgement((), nobody, nobody, np.zeros(n), weak=nobody), None
     kept: Kept = [None] * len(guard.watches)
     while True:
         trusted = voters & ~before.flagged
@@ -301,7 +336,7 @@ def judge(
         if not guard.remeasure or (found == voters & ~trusted).all():
             break
         before = replace(new[1], flagged=new[1].flagged & good, doubted=new[1].doubted & good)
-    return conclude(guard, memory, last[0], client_ids, last[1], voters)
+    return conclude(guard, memory, last[0], client_ids, last[1], voters, settled)
 
 
 def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weights, Counts]:
@@ -324,12 +359,19 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weight
 
 
 def judgement_notes(
-    guard: Guard, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
+    guard: Guard, before: Memory, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
 ) -> list[Note]:
-    """What a judgement, and the memory after it, leave to be said of the round."""
+    """What a judgement, and the memory before and after it, leave to be said of the round."""
     notes = [Note.of("watch", watch=w.name, cause=w.warning) for w in judgement.watches if w.warning]
+    was, now = set(before.suspended), set(memory.suspended)
+    changes = {
+        "suspended": [c for c in client_ids if c in now and c not in was],
+        "for_good": [c for c in client_ids if c in was and c in memory.excluded and c not in now],
+        "let_in": [c for c in client_ids if c in was and c not in memory.excluded],
+    }
+    notes += [Note.of(kind, client) for kind, clients in changes.items() for client in clients]
     for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
-        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.fleeting and r.flagged[i]]
+        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.until == "round" and r.flagged[i]]
         words = " and ".join(dict.fromkeys(r.words for r in by))
         notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
     if judgement.spared.any():
@@ -351,5 +393,6 @@ def _restored(now: State, past: State, client_ids: set[str]) -> State:
 
 def _of_leaders(signal: Scores | Reading, leaders: Leaders) -> Reading:
     """A signal in which every copy has the values of its leader."""
-    values, parts = (signal.values, signal.parts) if isinstance(signal, Reading) else (signal, {})
-    return Reading(values[leaders], {name: part[leaders] for name, part in parts.items()})
+    reading = signal if isinstance(signal, Reading) else Reading(signal)
+    parts = {name: part[leaders] for name, part in reading.parts.items()}
+    return Reading(reading.values[leaders], parts, reading.facts)

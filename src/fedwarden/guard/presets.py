@@ -32,38 +32,36 @@ def pid_made(
 def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5) -> Warden:
     """The default: no number of attackers and no tuning, from 4 clients on.
 
-    Seven watches, all from one matrix of inner products. Three gather evidence over rounds, beyond an effect size and
+    Nine watches, all from one matrix of inner products. Three gather evidence over rounds, beyond an effect size and
     beyond the cohort's own heterogeneity: of the distance to the core of the cohort, of the disagreement in direction,
-    and of opposition to what the cohort agrees on. Four keep a client out of the round alone: one that lies ten times
-    farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, or is opposed. No single
-    round excludes anybody for good, and no round does once updates are a seventh as long as they were. Where the server
-    holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of harm, in all
-    rounds and with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to
-    that, and clients that send the same have one vote.
+    and of opposition to what the cohort agrees on. Who they flag is suspended: out of the model, still asked, and let
+    in again once the evidence is gone or training has settled. Two gather the same evidence of distance and direction
+    in those rounds alone in which the clients agree; these exclude for good. Four keep a client out of the round alone:
+    one that lies ten times farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, or is
+    opposed. No single round suspends anybody, and no round does once updates are a seventh as long as they were. Where
+    the server holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of
+    harm, in all rounds, for good and with a guarantee for the whole run. Updates longer than ``shorten`` times the
+    median one are shortened to that, and clients that send the same have one vote.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
     far, against = {"name": "excess", "alpha": alpha}, {"name": "excess", "alpha": alpha, "effect": 0.25}
     let_in, opposite = {"name": "offset", "limit": 1.0}, {"name": "offset", "limit": 1.2}
-    opposed = {"name": "evidence", "alpha": alpha, "effect": 1.0}
+    opposed, opposing = {"name": "evidence", "alpha": alpha, "effect": 1.0}, {"name": "offset", "limit": 1.5}
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
     watches = [
-        Watch("relative_distance", distance, gathered, start_round=1, name="evidence"),
-        Watch("direction", direction, gathered, start_round=1, name="direction"),
-        Watch("relative_distance", "raw", once, start_round=1, name="gross", fleeting=True),
-        Watch("relative_distance", far, let_in, start_round=1, name="far", fleeting=True),
-        Watch("direction", against, let_in, start_round=1, name="against", fleeting=True),
-        Watch("opposition", opposed, gathered, start_round=1, name="opposition"),
-        Watch("opposition", "raw", opposite, start_round=1, name="opposite", fleeting=True),
-        Watch(
-            {"name": "divergence", "relative": True}, moved, gathered, start_round=1, name="representations",
-            optional=True,
-        ),
-        Watch(
-            {"name": "harm", "shorten": shorten}, "capital", {"name": "ville", "alpha": alpha}, start_round=1,
-            name="harm", optional=True,
-        ),
-    ]  # fmt: skip
+        Watch("relative_distance", distance, gathered, 1, "evidence", until="clean"),
+        Watch("direction", direction, gathered, 1, "direction", until="clean"),
+        Watch("relative_distance", distance, gathered, 1, "proof", agreeing=True),
+        Watch("direction", direction, gathered, 1, "proof of direction", agreeing=True),
+        Watch("opposition", opposed, opposing, 1, "opposition", until="clean", agreeing=True),
+        Watch("relative_distance", "raw", once, 1, "gross", until="round"),
+        Watch("relative_distance", far, let_in, 1, "far", until="round"),
+        Watch("direction", against, let_in, 1, "against", until="round"),
+        Watch("opposition", "raw", opposite, 1, "opposite", until="round"),
+        Watch({"name": "divergence", "relative": True}, moved, gathered, 1, "representations", True, until="clean"),
+        Watch({"name": "harm", "shorten": shorten}, "capital", {"name": "ville", "alpha": alpha}, 1, "harm", True),
+    ]
     mean = {"name": "mean", "weighted": weighted}
     return Warden(
         watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, settle=0.15, shorten=shorten

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from ..core.errors import ConfigError
 from ..core.stats import Mask, Scores, scatter
-from ..core.types import RoundRecord
+from ..core.types import Reading, RoundRecord
 from .config import spell
 from .judge import Kept, Watch, judge, judgement_notes
 from .warden import Warden
+
+FACTS = ("agreement",)  # metrics of a round that a signal has measured
 
 
 def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
@@ -31,12 +33,14 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
     for record in records:
         keep = np.flatnonzero(_measured(record))
         if not len(keep):
-            out.append(replace(record, excluded=tuple(memory.excluded), metrics={}))
+            out.append(replace(record, excluded=tuple(memory.excluded), suspended=memory.suspended, metrics={}))
             continue
         clients = tuple(record.client_ids[i] for i in keep)
         signals = [_signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
-        recorded, length = partial(_recorded, signals), record.metrics.get("update_length", math.nan)
+        facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
+        recorded, length = partial(_recorded, signals, facts), record.metrics.get("update_length", math.nan)
+        before = memory
         memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded, length)
         n = len(record.client_ids)
         out.append(
@@ -46,16 +50,17 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
                 watches=judgement.wide(keep, n),
                 flagged=scatter(judgement.flagged, keep, n, False),
                 excluded=tuple(memory.excluded),
-                notes=tuple(judgement_notes(warden.guard, memory, judgement, clients, leaders)),
+                suspended=memory.suspended,
+                notes=tuple(judgement_notes(warden.guard, before, memory, judgement, clients, leaders)),
                 metrics={},
             )
         )
     return out
 
 
-def _recorded(signals: Sequence[Scores], trusted: Mask, kept: Kept) -> Sequence[Scores]:
+def _recorded(signals: Sequence[Scores], facts: Mapping[str, float], trusted: Mask, kept: Kept) -> Sequence[Reading]:
     """What was measured in the live round, whoever is trusted now."""
-    return signals
+    return [Reading(signal, facts=facts) for signal in signals]
 
 
 def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:

@@ -65,12 +65,16 @@ class Exclude:
         return True
 
 
+FOR_GOOD = -1  # in place of a number of clean rounds
+
+
 @register("policy", "quarantine")
 @dataclass(frozen=True)
 class Quarantine:
     """Exclude flagged clients for good, or until they have been clean for ``parole`` rounds in a row.
 
-    Who is only doubted is left out of the round.
+    Who is flagged on weak evidence is suspended: still asked and measured, and let in again after a round in which it
+    is clean and not in question. Who is only doubted is left out of the round.
     """
 
     parole: int | None = None
@@ -83,18 +87,22 @@ class Quarantine:
         return {}
 
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
-        clean, weights = dict(excluded), kept(findings)
-        for client, flagged, weight in zip(findings.client_ids, findings.flagged, weights, strict=True):
-            if flagged or (client in clean and not weight):
-                clean[client] = 0
+        clean, weights, nobody = dict(excluded), kept(findings), np.zeros(len(findings.client_ids), bool)
+        weak = findings.weak if len(findings.weak) else nobody
+        question = findings.question if len(findings.question) else nobody
+        for i, (client, flagged) in enumerate(zip(findings.client_ids, findings.flagged, strict=True)):
+            if clean.get(client, 0) == FOR_GOOD:
+                continue
+            if flagged:
+                clean[client] = 0 if weak[i] or self.parole is not None else FOR_GOOD
             elif client in clean:
-                clean[client] += 1
-                if self.parole is not None and clean[client] >= self.parole:
+                clean[client] = clean[client] + 1 if weights[i] and not question[i] else 0
+                if clean[client] >= (self.parole or 1):
                     del clean[client]
         return clean, weights * [c not in clean for c in findings.client_ids]
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
-        return self.parole is not None or client_id not in excluded
+        return excluded.get(client_id, 0) != FOR_GOOD
 
 
 @register("policy", "down_weight")

@@ -95,7 +95,10 @@ def _who(record: RunRecord) -> str:
         by_round.setdefault(t, []).append(c)
     when = listed([f"{listed(who)} in round {t}" for t, who in by_round.items()])
     verb = "was" if len(gone) == 1 else "were"
-    return f"{len(gone)} of {count(n, 'client')} {verb} excluded: {when}."
+    told = f"{len(gone)} of {count(n, 'client')} {verb} excluded: {when}."
+    if back := [c for c in gone if c in record.series.suspended]:
+        told += f" Suspended until clean, and not for good: {listed(back)}."
+    return told
 
 
 def _truth(record: RunRecord) -> list[str]:

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import eigsh
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores
-from ..core.types import Cohort
+from ..core.types import Cohort, Reading
 from ..updates.gram import cosines
 
 AGREED = 0.7  # of the most that n clients can agree; honest clients of one task do so in their first rounds
@@ -55,15 +55,17 @@ class Opposition:
 
     1 is a client that has nothing to do with the others, 2 one that sends the opposite. A cohort agrees if the largest
     eigenvalue of its signs is 0.7 of the most that it can be, and above what chance gives: 2 sqrt(n), the edge of
-    Wigner's semicircle. Below eight clients that cannot be, so nobody is measured.
+    Wigner's semicircle. Below eight clients that cannot be, so nobody is measured. The fact ``agreement`` of a round is
+    the share of it less 1/n: the few agree more by chance.
     """
 
     words: ClassVar[str] = "it sends the opposite of what the others send"
 
-    def __call__(self, cohort: Cohort) -> Scores:
+    def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference
         side, agreement = sides(cosines(cohort.updates.inner_products()), trusted)
         n = int(trusted.sum())
+        facts = {"agreement": agreement - 1 / max(n, 1)}
         if not agreement * (n - 1) > max(AGREED * (n - 1), 2 * math.sqrt(n)):
-            return np.zeros(len(side))
-        return np.asarray(np.median(side[trusted]) - side, dtype=np.float64)
+            return Reading(np.zeros(len(side)), facts=facts)
+        return Reading(np.asarray(np.median(side[trusted]) - side, dtype=np.float64), facts=facts)

@@ -80,9 +80,10 @@ class Detection:
 
 
 def detection(records: Sequence[RoundRecord], truth: Truth) -> Detection:
-    """Who was ever left out by a verdict, compared with the truth.
+    """Whom the verdicts of a run left out, compared with the truth.
 
-    A rejected reply is not a verdict, nor is the weight 0 of an aggregator that picks a few of many.
+    A rejected reply is not a verdict, nor is the weight 0 of an aggregator that picks a few of many, nor a suspension
+    that was lifted before the run ended.
     """
     first: dict[str, int] = {}
     caught: dict[str, int] = {}
@@ -147,13 +148,19 @@ def _quality(rounds: Sequence[tuple[Scores, Scores]]) -> dict[str, float]:
 
 
 def _verdicts(records: Sequence[RoundRecord]) -> Iterator[tuple[str, int]]:
-    """Every client that a verdict leaves out and the round, not again while it merely stays out."""
+    """Every client that a verdict leaves out and the round; not again while it stays out, nor if it comes back."""
     gone: set[str] = set()
-    for record in records:
+    for i, record in enumerate(records):
+        suspended = {c for c in record.suspended if _comes_back(c, records[i:])}
         new = [c for c in record.excluded if c not in gone]
         for client in dict.fromkeys([*_flagged_out(record), *new]):
-            yield client, record.round
-        gone = set(record.excluded)
+            if client not in suspended:
+                yield client, record.round
+        gone = set(record.excluded) - suspended
+
+
+def _comes_back(client: str, later: Sequence[RoundRecord]) -> bool:
+    return any(client not in record.excluded for record in later)
 
 
 def _flagged_out(record: RoundRecord) -> list[str]:

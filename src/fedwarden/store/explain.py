@@ -55,7 +55,8 @@ class Reason:
         return self._carried() + (f"; not unusual: {', '.join(self.usual)}" if self.usual else "")
 
     def _carried(self, numbers: bool = True) -> str:
-        told = "; ".join(flag.tell(numbers) for flag in self.flags)
+        first = {(flag.words, flag.part): flag for flag in reversed(self.flags)}  # several watches may see the same
+        told = "; ".join(flag.tell(numbers) for flag in self.flags if flag in first.values())
         return told or "flagged by an earlier look at the same round"
 
 

@@ -120,10 +120,11 @@ class Ledger:
             for table in ROUND_TABLES:
                 self.db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
             self.db.execute(
-                "INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *key, time.time(), json.dumps(record.client_ids), cells.array(record.num_examples),
                     cells.array(record.weights), cells.places(record.flagged), json.dumps(record.excluded),
+                    json.dumps(record.suspended),
                 ),
             )  # fmt: skip
             self.db.executemany(

@@ -27,6 +27,7 @@ class ClientRow:
     excluded_in: int | None
     reason: Reason | None
     rejected: Mapping[int, Note]
+    suspended: bool = False
 
 
 def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[ClientRow]:
@@ -51,6 +52,7 @@ def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> 
                 excluded_in=gone.get(client),
                 reason=(reasons or {}).get(client),
                 rejected=rejected[client],
+                suspended=client in series.suspended,
             )
         )
     return found

@@ -107,6 +107,7 @@ def read_record(
         ),
         notes=tuple(_note(r, "note") for r in remarks if r["about"] == "note"),
         metrics={cells.text(m, "name"): cells.real(m, "value") for m in metrics},
+        suspended=cells.names("suspended", cells.text(head, "suspended")),
     )
 
 

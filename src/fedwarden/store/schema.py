@@ -60,6 +60,7 @@ MIGRATIONS = (  # what leads from each schema to the next
         "DROP TABLE said",
         f"UPDATE watch SET warning = {AS_NOTE.format('warning')} WHERE warning IS NOT NULL",
     ),
+    ("ALTER TABLE round ADD COLUMN suspended TEXT NOT NULL DEFAULT '[]'",),  # of the excluded, who may come back
 )
 SCHEMA = BEFORE + len(MIGRATIONS)
 STATEMENTS = tuple(statement for migration in MIGRATIONS for statement in migration)

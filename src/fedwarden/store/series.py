@@ -31,7 +31,10 @@ class WatchSeries:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """T rounds of n clients. ``excluded`` says who stood excluded after each round, asked in it or not."""
+    """T rounds of n clients. ``excluded`` says who stood excluded after each round, asked in it or not.
+
+    ``suspended`` are those of them who may come back, after the last round.
+    """
 
     rounds: NDArray[np.int64]
     clients: tuple[str, ...]
@@ -44,6 +47,7 @@ class Series:
     rejected: tuple[tuple[int, str, Note], ...] = ()
     """(round, client, reason) of every reply that was not let in."""
     notes: tuple[tuple[int, Note], ...] = ()
+    suspended: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, records: Sequence[RoundRecord], known: Sequence[str] = ()) -> Series:
@@ -96,6 +100,7 @@ class Series:
             {name: np.array([r.metrics.get(name, np.nan) for r in records]) for name in names},
             tuple((r.round, x.client_id, x.reason) for r in records for x in r.rejected),
             tuple((r.round, note) for r in records for note in r.notes),
+            frozenset(records[-1].suspended if records else ()),
         )
 
     def then(self, records: Sequence[RoundRecord]) -> Series:
@@ -147,6 +152,7 @@ class Series:
             },
             self.rejected + later.rejected,
             self.notes + later.notes,
+            later.suspended if len(later) else self.suspended,
         )
 
     def __len__(self) -> int:
@@ -154,15 +160,19 @@ class Series:
 
     @property
     def excluded_in(self) -> dict[str, int]:
-        """The first round after which a client stood excluded, or in which it was flagged and had no weight.
+        """The round since which a client stands excluded, or the first in which it was flagged and had no weight.
 
         No weight without a flag is no exclusion: an aggregator that picks a few, copies of which one counts, a doubt.
+        A suspension that is over is none either.
         """
         refused = {(t, c) for t, c, _ in self.rejected}
-        out = (self.excluded | (self.flagged & (self.weights == 0))).astype(bool)
+        for_the_round = (self.flagged & (self.weights == 0) & ~self.excluded).astype(bool)
         found = {}
         for j, client in enumerate(self.clients):
-            rounds = [int(t) for t in self.rounds[out[:, j]] if (int(t), client) not in refused]
+            inside = np.flatnonzero(~self.excluded[:, j])
+            since = inside[-1] + 1 if len(inside) else 0
+            out = np.union1d(np.flatnonzero(for_the_round[:, j]), np.arange(since, len(self)))
+            rounds = [int(t) for t in self.rounds[out] if (int(t), client) not in refused]
             if rounds:
                 found[client] = rounds[0]
         return found

@@ -155,20 +155,27 @@ def measure(table: Table) -> dict[str, Any]:
 def tally(records: Sequence[RoundRecord]) -> dict[str, Any]:
     """What is kept of a run in which everybody is honest.
 
-    ``excluded_in`` has the round after which a client was excluded. ``replied`` and ``left_out`` count, round by
-    round, the clients that replied and were not excluded then, and those of them whose reply had no weight.
+    ``excluded_in`` has the round after which a client was excluded for good, ``suspended_in`` that of its first
+    suspension; ``still_suspended`` counts the clients suspended after the last round. ``replied`` and ``left_out``
+    count, round by round, the clients that replied and were not excluded for good then, and those of them whose reply
+    had no weight.
     """
     excluded_in: dict[str, int] = {}
+    suspended_in: dict[str, int] = {}
     replied, left_out = [], []
     for record in records:
-        for client in record.excluded:
-            excluded_in.setdefault(client, record.round)
-        standing = np.array([client not in record.excluded for client in record.client_ids], dtype=bool)
+        gone = set(record.excluded) - set(record.suspended)
+        for found, clients in ((excluded_in, gone), (suspended_in, record.suspended)):
+            for client in sorted(clients):
+                found.setdefault(client, record.round)
+        standing = np.array([client not in gone for client in record.client_ids], dtype=bool)
         replied.append(int(standing.sum()))
         left_out.append(int((standing & (record.weights == 0)).sum()))
     late = [record.metrics["accuracy"] for record in records[-LATE:]]
     return {
         "excluded_in": excluded_in,
+        "suspended_in": suspended_in,
+        "still_suspended": len(records[-1].suspended) if records else 0,
         "replied": replied,
         "left_out": left_out,
         "late_accuracy": float(np.mean(late)),
@@ -195,8 +202,13 @@ def spans(rounds: int) -> list[tuple[int, int]]:
 
 
 def excluded_by(found: Results, horizon: int) -> int:
-    """In how many runs a client was excluded by a round."""
+    """In how many runs a client was excluded for good by a round."""
     return sum(any(t <= horizon for t in r["excluded_in"].values()) for r in found)
+
+
+def suspended_by(found: Results, horizon: int) -> int:
+    """In how many runs a client was suspended, for however long, by a round."""
+    return sum(any(t <= horizon for t in r["suspended_in"].values()) for r in found)
 
 
 def left_out(found: Results, first: int, last: int) -> float:
@@ -232,6 +244,11 @@ def headline(results: Results, rounds: int) -> str:
     parts = ", ".join(f"{k} of {n} with {split} data" for split, (k, n) in found.items())
     earlier = {h: sum(k for k, _ in by_split(results, h).values()) for h in horizons(rounds)[:-1]}
     before = "".join(f" By round {h} it was {k} of {runs}." for h, k in earlier.items())
+    guarded = select(results, {"preset": GUARD})
+    before += (
+        f" It had suspended one for a while in {suspended_by(guarded, rounds)} of {runs}, and after the last round one "
+        f"was still suspended in {sum(r['still_suspended'] > 0 for r in guarded)}."
+    )
     return (
         f"Nobody attacks, and by round {rounds} `{GUARD}` had excluded an honest client for good in {hits} of "
         f"{count(runs, 'run')} ({100 * hits / runs:.1f} %): {parts}.{before}"
@@ -239,13 +256,17 @@ def headline(results: Results, rounds: int) -> str:
 
 
 def exclusions(results: Results, known: Sequence[Case], rounds: int) -> str:
-    """Per case: the runs in which an honest client was excluded by each horizon, with 95 % intervals."""
-    header = ("partition", "clients in a round", "runs", *(f"excluded by round {h}" for h in horizons(rounds)))
+    """Per case: the runs in which an honest client was excluded for good by each horizon, with 95 % intervals."""
+    header = (
+        "partition", "clients in a round", "runs", *(f"excluded by round {h}" for h in horizons(rounds)),
+        "runs with a suspension", f"suspended after round {rounds}",
+    )  # fmt: skip
     rows = []
     for case in known:
         if found := _runs(results, case):
             rates = [share(excluded_by(found, h), len(found)) for h in horizons(rounds)]
-            rows.append([case.split, case.asked, len(found), *rates])
+            still = sum(r["still_suspended"] > 0 for r in found)
+            rows.append([case.split, case.asked, len(found), *rates, suspended_by(found, rounds), still])
     return markdown(header, rows)
 
 
@@ -282,7 +303,9 @@ def page(results: Results, known: Sequence[Case], data: str, rounds: int, comman
   The clients hold all training samples, and the server none.
 - *Excluded by round t* counts the runs in which at least one client was excluded for good in rounds 1 to t, in percent
   with the 95 % interval over runs (Clopper and Pearson).
-- *Left out* is the share of replies that were not in the model of their round, of clients that were not excluded then.
+- *Suspended* is a client that is out of the model, still asked, and let in again once it is clean.
+- *Left out* is the share of replies that were not in the model of their round, suspended clients included, of clients
+  that were not excluded for good then.
 - *Accuracy* is on test data, averaged over the last {LATE} rounds, in percent with the 95 % interval over seeds.
   *FedAvg* is the preset `{PLAIN}` on the same seeds; the difference is taken seed by seed.
 

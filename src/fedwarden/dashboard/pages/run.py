@@ -167,7 +167,8 @@ def ranking(view: RunView, watch: str, asked: dict[str, str]) -> html.Div:
         href = link("run", view.run.id, **{**asked, "client": place.client})
         name = printable(place.client)
         shown = dcc.Link(name, href=href, title=f"Show client {name}")
-        gone = f"excluded in round {place.excluded_in}" if place.excluded_in else "over the limit" if place.over else ""
+        what = "suspended" if place.client in view.series.suspended else "excluded"
+        gone = f"{what} in round {place.excluded_in}" if place.excluded_in else "over the limit" if place.over else ""
         rows.append([html.Span(shown, **here), number(place.score), number(place.limit), gone])
     return table("Clients, those closest to the limit first", ("client", "score", "limit", ""), rows, (1, 2))
 
