@@ -48,7 +48,7 @@ def test_names_are_unique_and_every_item_says_what_it_takes():
         assert all(item.cost and item.claim and item.title for item in paper.items)
 
 
-@pytest.mark.parametrize("paper", PAPERS.values(), ids=str)
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
 def test_every_cell_of_an_item_is_a_run_of_its_own(paper):
     studies = {}
     for item in paper.items:

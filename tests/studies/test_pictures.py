@@ -110,3 +110,9 @@ def test_many_places_are_a_band(drawn):
         (axis,) = drawn({"p": {"a": {i: [1.0, 2.0] for i in range(count)}}}, log=True).axes
         (spreads,) = axis.collections
         assert isinstance(spreads, PolyCollection) == band
+
+
+def test_a_vertical_line_stands_in_every_panel_and_once_in_the_legend(drawn):
+    figure = drawn(PANELS, upright={"a limit": 0.5})
+    assert all(list(axis.lines[-1].get_xdata()) == [0.5, 0.5] for axis in figure.axes)
+    assert legend(figure)[-1] == "a limit"

@@ -27,9 +27,9 @@ def command(
     paper: Annotated[
         str | None, typer.Argument(help=f"One of: {', '.join(PAPERS)}.", metavar="PAPER", show_default=False)
     ] = None,
-    item: Annotated[
-        str | None,
-        typer.Argument(help="A table or figure, as in figure-2; by default all.", metavar="ITEM", show_default=False),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tables and figures, as in figure-2; by default all.", metavar="ITEM", show_default=False),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List every item, and what it takes.")] = False,
     seeds: Annotated[
@@ -63,15 +63,15 @@ def command(
     if paper is None:
         raise ConfigError(f"name a paper, one of {', '.join(PAPERS)}; fedwarden reproduce --list shows their items")
     chosen = paper_of(paper)
-    items = [chosen.item(item)] if item else list(chosen.items)
+    items = [chosen.item(name) for name in dict.fromkeys(names or ())] or list(chosen.items)
     if folder is not None:
         drawing()  # say now, not after hours, that pictures cannot be drawn
     place = workspace or home()
     jobs = {i.name: chosen.jobs(i, seeds or i.seeds, device) for i in items}
-    chosen_data = {i.name: _of(i, data or (), item is not None) for i in items}
+    chosen_data = {i.name: _of(i, data or (), len(items) == 1) for i in items}
     asked = unique([job for i in items for job in wanted(i, jobs[i.name], chosen_data[i.name])]) if run else []
     with progress() as bar:
-        task = bar.add_task(" ".join(filter(None, (paper, item))), total=len(asked), status="")
+        task = bar.add_task(" ".join([paper, *(names or ())]), total=len(asked), status="")
         for done in work(asked, place, limits.processes(processes)):
             bar.update(task, completed=done, status=f"{done} of {len(asked)}")
     found = {i.name: kept(place, jobs[i.name]) for i in items}
@@ -89,7 +89,7 @@ def command(
 
 
 def _of(item: Item, data: Sequence[str], alone: bool) -> list[str]:
-    """The data asked for; of all items of a paper, each takes what it has."""
+    """The data asked for; of several items, each takes what it has."""
     return list(data) if alone else [d for d in data if d in item.data()]
 
 

@@ -39,7 +39,10 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class Grade:
-    """How a setting did over all seeds; ``let_in`` counts the client-rounds of attackers in the model."""
+    """How a setting did over all seeds.
+
+    ``let_in`` counts the client-rounds of attackers in the model, ``left_out`` those of honest clients that are not.
+    """
 
     f1: float
     caught: int
@@ -47,11 +50,18 @@ class Grade:
     wronged: int
     let_in: int
     attacks: int
+    left_out: int = 0
+    honest: int = 0
 
     @property
     def value(self) -> float:
         """What the search maximises: F1, then fewer client-rounds of attackers let in."""
         return self.f1 - TIE * self.let_in / max(self.attacks, 1)
+
+    @property
+    def speed(self) -> float:
+        """What a search for quick convergence maximises: attackers out early and for good, honest clients in."""
+        return -self.let_in / max(self.attacks, 1) - self.left_out / max(self.honest, 1)
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ def observe(scenario: Scenario, seed: int, on_round: Callable[[RoundRecord], Non
 
 def grade(runs: Sequence[Observed], warden: Warden) -> Grade:
     """Replay every seed; F1 is the mean over seeds."""
-    f1s, caught, attackers, wronged, let_in, attacks = [], 0, 0, 0, 0, 0
+    f1s, caught, attackers, wronged, let_in, attacks, left_out, honest = [], 0, 0, 0, 0, 0, 0, 0
     for run in runs:
         rounds = replay(run.records, warden)
         found, truth = detection(rounds, run.truth), run.truth
@@ -90,9 +100,13 @@ def grade(runs: Sequence[Observed], warden: Warden) -> Grade:
         caught += len(found.caught)
         attackers += len(found.attackers)
         wronged += len(found.wronged)
-        let_in += sum(w > 0 for w in weights)
+        let_in += int(sum(w > 0 for w in weights))
         attacks += len(weights)
-    return Grade(sum(f1s) / len(f1s), caught, attackers, wronged, let_in, attacks)
+        good = [c for c in rounds[0].client_ids if c not in truth]
+        inside = int(sum(w > 0 for _, c, w in pairs if c not in truth))
+        honest += len(good) * len(rounds)
+        left_out += len(good) * len(rounds) - inside
+    return Grade(sum(f1s) / len(f1s), caught, attackers, wronged, let_in, attacks, left_out, honest)
 
 
 def tunable(warden: Warden) -> dict[str, float]:
@@ -132,11 +146,29 @@ def to_tune(scenario: Scenario) -> Scenario:
 def tune(
     runs: Sequence[Observed], warden: Warden, trials: int, seed: int, on_trial: Callable[[], None] | None = None
 ) -> Tuned:
-    """Tree-structured Parzen estimator over the coefficients; the defaults are the first trial."""
+    """The best coefficients that a search for F1 finds."""
+    defaults = tunable(warden)
+    grades = search(runs, warden, defaults, trials, seed, lambda grade: grade.value, on_trial)
+    before = grade(runs, warden)
+    best, after = grades[0]
+    if before.value >= after.value:
+        best, after = defaults, before
+    return Tuned(with_values(warden, best), defaults, best, before, after)
+
+
+def search(
+    runs: Sequence[Observed],
+    warden: Warden,
+    defaults: Mapping[str, float],
+    trials: int,
+    seed: int,
+    aim: Callable[[Grade], float],
+    on_trial: Callable[[], None] | None = None,
+) -> list[tuple[dict[str, float], Grade]]:
+    """Tree-structured Parzen estimator over some options: what was tried, best first; the defaults are tried first."""
     require_optuna()
     optuna: Any = import_module("optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    defaults = tunable(warden)
     grades: list[tuple[dict[str, float], Grade]] = []
 
     def objective(trial: Any) -> float:
@@ -146,16 +178,12 @@ def tune(
         grades.append((values, result))
         if on_trial:
             on_trial()
-        return result.value
+        return aim(result)
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.enqueue_trial({name: min(max(v, SPACE[name][0]), SPACE[name][1]) for name, v in defaults.items()})
     study.optimize(objective, n_trials=trials)
-    before = grade(runs, warden)
-    best, after = max(grades, key=lambda pair: pair[1].value)
-    if before.value >= after.value:
-        best, after = defaults, before
-    return Tuned(with_values(warden, best), defaults, best, before, after)
+    return sorted(grades, key=lambda pair: -aim(pair[1]))
 
 
 def require_optuna() -> None:

@@ -47,11 +47,12 @@ def curves(
     share: bool = True,
     columns: int | None = None,
     log: bool = False,
+    upright: Mapping[str, float] | None = None,
 ) -> None:
     """One panel per entry, one line per name with its spread over seeds; the names in ``strong`` stand out.
 
     ``share`` gives all panels one vertical axis, ``columns`` breaks them into rows, and ``log`` makes vertical axes
-    logarithmic.
+    logarithmic. ``upright`` are vertical lines in all panels, by name.
     """
     plt = drawing()
     wide = columns or len(panels)
@@ -67,8 +68,11 @@ def curves(
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(x if place >= len(panels) - wide else "")
         axis.set_ylabel(y if place % wide == 0 else "")
+        for label, at in (upright or {}).items():
+            legend[label] = axis.axvline(at, color=FAINT, linestyle=STYLES[1], label=label)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
+    names += list(upright or ())
     figure.suptitle(title)
     figure.legend([legend[name] for name in names], names, loc="outside lower center", ncols=2 * wide, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)

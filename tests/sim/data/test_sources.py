@@ -122,6 +122,7 @@ def test_femnist_ink_is_bright_on_black(place):
     data = make("dataset", "femnist_digits")
     assert data.x_train[:, 0, 1, 1].tolist() == [1.0, 1.0]
     assert data.x_train.sum() == 2.0
+    assert make("dataset", "femnist_digits", invert=False).x_train[:, 0, 1, 1].tolist() == [0.0, 0.0]
 
 
 def test_pneumonia_without_the_authors_clients(place):
@@ -156,6 +157,15 @@ def test_bloodmnist_under_its_official_names(official, place):
     data = make("dataset", "bloodmnist")
     assert_pictures(data, arrays)
     assert (data.classes, data.shape) == (4, (3, 6, 6))
+
+
+def test_bloodmnist_made_again_comes_with_its_clients(place):
+    arrays = splits(shape=(6, 6, 3), classes=4)
+    owner = np.arange(len(arrays["y_train"])) % 3
+    np.savez(place / "bloodmnist_pbc.npz", **arrays, client_train=owner)
+    data = make("dataset", "bloodmnist")
+    assert_pictures(data, arrays)
+    assert [rows.tolist() for rows in data.clients] == [np.flatnonzero(owner == c).tolist() for c in range(3)]
 
 
 ADULT = """age,workclass,income,split,flat

@@ -29,6 +29,7 @@ from .cifar import SUBFOLDER, read_batches
 
 Array = NDArray[Any]
 REPEATED = {"fnlwgt", "education"}  # columns of Adult: a weight of the survey, and what education_num says as a number
+PBC = "bloodmnist_pbc.npz"
 
 
 class DataError(FedwardenError):
@@ -167,10 +168,13 @@ def cifar10(folder: str | None = None, whole: bool = False) -> Dataset:
 
 
 @register("dataset", "femnist_digits")
-def femnist_digits(folder: str | None = None) -> Dataset:
-    """FEMNIST digits in the 101 IID clients of the PID-MADE authors, 28x28, ink bright on black as in MNIST."""
+def femnist_digits(folder: str | None = None, invert: bool = True) -> Dataset:
+    """FEMNIST digits in the 101 IID clients of the PID-MADE authors, 28x28, ink bright on black as in MNIST.
+
+    With ``invert`` off, black ink on white paper as the files have it.
+    """
     arrays = find("femnist_digits_iid.npz", folder)
-    return images(_ink_on_black(arrays), by_owner(arrays["client_train"]))
+    return images(_ink_on_black(arrays) if invert else arrays, by_owner(arrays["client_train"]))
 
 
 @register("dataset", "femnist_writers")
@@ -199,7 +203,14 @@ def pathmnist(folder: str | None = None) -> Dataset:
 
 @register("dataset", "bloodmnist")
 def bloodmnist(folder: str | None = None) -> Dataset:
-    """BloodMNIST, 8 classes, 28x28 colour, from the official bloodmnist.npz."""
+    """BloodMNIST, 8 classes, 28x28 colour: the official bloodmnist.npz, or bloodmnist_pbc.npz with its 40 clients.
+
+    The latter is made from the same source images with a split of its own.
+    """
+    there = {name for name in ("bloodmnist.npz", PBC) for place in folders(folder) if (place / name).is_file()}
+    if there == {PBC}:
+        arrays = find(PBC, folder)
+        return images(arrays, by_owner(arrays["client_train"]))
     arrays = find("bloodmnist.npz", folder, needs=())
     official = {"x_train": "train_images", "y_train": "train_labels", "x_test": "test_images", "y_test": "test_labels"}
     return images({key: arrays[name] if name in arrays else arrays[key] for key, name in official.items()})
