@@ -72,8 +72,7 @@ class Auditor:
 
         ``share`` is one's own part of the average, 1 / n by default, one's share of all examples where the server
         weights by them. ``sources`` are all that the probe allows but "detectors". ``layers`` names the modules whose
-        outputs are read,
-        all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
+        outputs are read, all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
         observations of each round, as ``partial(ledger.observe, run)`` keeps them in one's own ledger.
         """
         known = SOURCES if labels is not None else SOURCES[:-1]
@@ -197,16 +196,20 @@ class Auditor:
 
     def _detect(self, before: Sighting, now: Sighting) -> Iterator[tuple[str, str, str, float]]:
         """The detectors of the literature, where the model ends with a linear layer."""
-        assert before.logits is not None
-        assert now.logits is not None
-        ends = [last_linear(self.information.parameters(v.target), v.layers, v.logits) for v in (before, now)]
-        if ends[0] is None or ends[1] is None:
+        old, new = (self._last(view) for view in (before, now))
+        if old is None or new is None or now.logits is None:
             return
-        (old, old_weight, _), (features, weight, bias) = ends
+        (old_features, old_weight, _), (features, weight, bias) = old, new
         known = now.logits.argmax(dim=1) if self.labels is None else torch.as_tensor(self.labels).to(features.device)
         yield "detectors", "gradnorm", "", gradnorm(features, now.logits)
-        yield "detectors", "react", "", react(features, weight, bias, cut_at(old))
-        yield "detectors", "magdiff", "", magdiff(features, weight, old, old_weight, known)
+        yield "detectors", "react", "", react(features, weight, bias, cut_at(old_features))
+        yield "detectors", "magdiff", "", magdiff(features, weight, old_features, old_weight, known)
+
+    def _last(self, view: Sighting) -> tuple[Tensor, Tensor, Tensor] | None:
+        """What goes into the last linear layer, its weights and its bias."""
+        if view.logits is None or view.logits.ndim != 2:
+            return None
+        return last_linear(self.information.parameters(view.target), view.layers, view.logits)
 
     def _compare(
         self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Array]

@@ -193,10 +193,10 @@ def crowd_table(results: Results, watches: Sequence[str]) -> Grid:
         found = select(results, {"corruption": corruption})
         if not found:
             continue
-        scores, flags, guilty = (np.concatenate([_late(r, watch, k) for r in found]) for k in ("score", "flagged", ""))
+        scores, flags, clients = (np.concatenate([_late(r, watch, k) for r in found]) for k in ("score", "flagged", ""))
         known = np.isfinite(scores)
-        scores, flags, guilty = scores[known], flags[known], guilty[known] < SHIFTED if corruption != "none" else None
-        bad = np.zeros(len(scores), dtype=bool) if guilty is None else guilty
+        scores, flags = scores[known], flags[known]
+        bad = (clients[known] < SHIFTED) & (corruption != "none")
         told = [number(auroc(scores[bad], scores[~bad])), number(float(flags[bad].mean()))] if bad.any() else ["", ""]
         accuracy = summary([r["accuracy"][-1] for r in found])
         rows.append([corruption, watch, *told, number(float(flags[~bad].mean())), *accuracy, str(len(found))])

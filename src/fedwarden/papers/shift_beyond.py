@@ -63,7 +63,7 @@ def active(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Ce
 
 
 def run_active(job: Table) -> Result:
-    return run(job, Measures({"0": Scaled(job["factor"])}))  # type: ignore[return-value]
+    return run(job, Measures({"0": Scaled(job["factor"])}))
 
 
 def active_sheets(results: Results) -> list[Sheet]:
@@ -83,10 +83,10 @@ def active_sheets(results: Results) -> list[Sheet]:
     ]  # fmt: skip
     brief = []
     for strategy in dict.fromkeys(row[0] for row in rows):
-        mine = [row for row in rows if row[0] == strategy]
-        sure = sum(float(row[10]) <= LEVEL for row in mine)
-        best = max(mine, key=lambda row: float(row[9]))
-        brief.append([strategy, f"{sure} of {len(mine)}", f"{best[1]}, {best[2]}", best[9], *best[11:]])
+        of_it = [row for row in rows if row[0] == strategy]
+        sure = sum(float(row[10]) <= LEVEL for row in of_it)
+        best = max(of_it, key=lambda row: float(row[9]))
+        brief.append([strategy, f"{sure} of {len(of_it)}", f"{best[1]}, {best[2]}", best[9], *best[11:]])
     brief_head = ["strategy", "sources that tell", "best source", "its AUROC", *head[11:]]
     return [
         Sheet("strategies", "Sources that tell 60-40 from a fresh swap, and the accuracy left", (brief_head, brief)),
