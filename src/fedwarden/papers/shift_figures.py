@@ -260,16 +260,28 @@ def sensitivity_holds(sheets: Mapping[str, Sheet]) -> str:
         source, metric = row["source"], row["metric"]
         mine = [p for p in points if (p["data"], p["source"], p["metric"]) == (row["data"], source, metric)]
         loss = [p for p in points if (p["data"], p["source"]) == (row["data"], "validation")]
-        smallest = next((p["ratio"] for p in loss if tells(p, STILL)), "no ratio")
-        shown = next((p["ratio"] for p in mine if tells(p, STILL)), "no ratio")
-        fresh = next((p["ratio"] for p in mine if tells(p, FRESH)), "no ratio")
+        shown, quiet = _first_told(mine, STILL), _first_told(loss, STILL)
+        if row["figure"] == "7c":
+            word = {"linear": "holds", "not linear": "does not hold", "cannot tell": "cannot be told"}[row["relation"]]
+        else:
+            word = "holds" if shown < quiet else "does not hold"
         parts.append(
-            f"{row['data']} ({row['figure']}): {row['above the diagonal']} points lie above the diagonal, and that of "
-            f"an unshifted swap {'too' if row['an unshifted swap too'] == 'yes' else 'does not'}; {source} by {metric} "
-            f"first tell a shift from no change at {shown}, the loss at {smallest}, and from a fresh swap at {fresh}; "
-            f"over the severity the departure is {_related(row)}"
+            f"On {row['data']} ({row['figure']}) the claim {word}: {source} by {metric} tell a shift from no change "
+            f"{_since(mine, shown)}, the loss {_since(loss, quiet)}; from a fresh swap the source tells it "
+            f"{_since(mine, _first_told(mine, FRESH))}. {row['above the diagonal']} points lie above the diagonal, "
+            f"and that of an unshifted swap {'too' if row['an unshifted swap too'] == 'yes' else 'does not'}; over the "
+            f"severity the departure is {_related(row)}."
         )
-    return "; ".join(parts) + "."
+    return " ".join(parts)
+
+
+def _first_told(points: Sequence[Mapping[str, str]], null: str) -> int:
+    """The place of the smallest ratio that is told from a null; one after the last where none is."""
+    return next((i for i, point in enumerate(points) if tells(point, null)), len(points))
+
+
+def _since(points: Sequence[Mapping[str, str]], place: int) -> str:
+    return f"at {points[place]['ratio']} first" if place < len(points) else "at no ratio"
 
 
 def _related(row: Mapping[str, str]) -> str:
