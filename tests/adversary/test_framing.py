@@ -1,0 +1,65 @@
+"""A minority that wants an honest client excluded: real training, real guard, and clients that come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedwarden as fw
+from fedwarden.sim.federation import Federation
+from fedwarden.sim.scenario import load_scenario
+
+HOWS = ("copy", "surround", "oppose", "shrink", "crowd")
+
+
+def excluded_for_good(n, f, how, alpha=1.0, rounds=8, seed=3):
+    """The honest clients that are gone after some rounds of real training."""
+    scenario = load_scenario(
+        {
+            "seed": seed,
+            "rounds": rounds,
+            "data": {"dataset": "digits", "clients": n, "partition": {"name": "dirichlet", "alpha": alpha}},
+            "model": {"name": "mlp", "hidden": [16]},
+            "train": {"lr": 0.1, "workers": 1},
+            "attacks": [{"name": "frame", "how": how, "count": f}],
+            "guard": {"preset": "auto"},
+        }
+    )
+    federation = Federation(scenario)
+    for _ in federation.play():
+        pass
+    gone = set(federation.warden.excluded) - set(federation.warden.memory.suspended)
+    return gone - set(scenario.truth())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("n", "f"), [(5, 1), (5, 2), (8, 3), (20, 8)])
+def test_nobody_is_framed(n, f, how):
+    assert excluded_for_good(n, f, how) == set()
+
+
+def updates(n, t):
+    common = np.random.default_rng(999).normal(size=300)
+    return common + np.random.default_rng(t).normal(size=(n, 300))
+
+
+@pytest.mark.parametrize("n", [8, 20])
+def test_attackers_under_new_names_in_every_round_get_no_honest_client_out(n):
+    warden, f = fw.Warden.preset("auto"), (n - 1) // 3
+    for t in range(1, 25):
+        rows = updates(n, t)
+        rows[:f] *= -2
+        ids = [f"new {t}-{i}" for i in range(f)] + [str(i) for i in range(f, n)]
+        keep = [i for i in range(n) if warden.asks(ids[i])]
+        warden.step(fw.Cohort(t, tuple(ids[i] for i in keep), fw.Updates.of(rows[keep]), np.ones(len(keep))))
+    assert not {c for c in warden.excluded if not c.startswith("new")}
+
+
+@pytest.mark.parametrize("n", [8, 20])
+def test_honest_clients_that_come_and_go_stay_in(n):
+    warden, rng = fw.Warden.preset("auto"), np.random.default_rng(1)
+    for t in range(1, 41):
+        keep = np.sort(rng.permutation(2 * n)[:n])
+        warden.step(fw.Cohort(t, tuple(map(str, keep)), fw.Updates.of(updates(2 * n, t)[keep]), np.ones(n)))
+    assert warden.excluded == ()
