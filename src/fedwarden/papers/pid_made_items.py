@@ -45,10 +45,10 @@ says and what was found here. Its figures are drawings without numbers; what is 
 
 Accuracy and loss are measured in two ways. *Honest clients*: on the validation data of honest clients, whose labels are
 right. *The authors' way*: the mean over the validation data of all clients that are not excluded, poisoned labels
-included. There a rule that keeps attackers out of the model, but excludes nobody, is charged for their wrong labels: with
-one of 8 clients flipped its mean cannot exceed 87.5 % by much. The paper has Krum at 98 % on PneumoniaMNIST, so the clients
-that its baselines reject cannot have counted either; its numbers for them are to be compared with those of honest
-clients.
+included. There a rule that keeps attackers out of the model, but excludes nobody, is charged for their wrong labels:
+with one of 8 clients flipped its mean cannot exceed 87.5 % by much. The paper has Krum at 98 % on PneumoniaMNIST, so
+the clients that its baselines reject cannot have counted either; its numbers for them are to be compared with those of
+honest clients.
 
 [Finding label flippers](guard.md) has more on `auto`, fewer flipped labels and honest clients that are excluded.
 """
