@@ -100,4 +100,8 @@ def active_holds(sheets: Mapping[str, Sheet]) -> str:
         f"{r['strategy']} {r['sources that tell']} (accuracy {float(r['accuracy']):.2f})"
         for r in rows
     ]  # fmt: skip
-    return f"Sources that tell the shift from a fresh swap, by what the attacker does: {', '.join(words)}."
+    chance = LEVEL * len({(r["source"], r["metric"]) for r in sheets["sources"].records()})
+    return (
+        f"Sources that tell the shift from a fresh swap, by what the attacker does: {', '.join(words)}; about "
+        f"{chance:.0f} would by chance."
+    )
