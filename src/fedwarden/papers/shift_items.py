@@ -169,7 +169,8 @@ def study(name: str, audit: Audit) -> Item:
 
 
 def told(sheets: Sheets) -> str:
-    data = [d for d in SETTINGS if any(name.startswith(f"{d}-") for name in sheets)]
+    known = [[d for d in SETTINGS if name.startswith(f"{d}-")] for name in sheets]
+    data = dict.fromkeys(max(names, key=len) for names in known if names)
     return f"The tables are of {', '.join(data)}; [the longer study](audit.md) has the like of the paper's models."
 
 
@@ -181,6 +182,7 @@ PAPER = Paper(
     "Every table and figure of Brunner and Montuoro by its number. The text gives no values of its figures, so its "
     "claims are compared, and its settings where it states them. A source *tells* a shift from a null where its "
     "departures lie above those of the null by a one-sided rank test at 5 %; three seeds reach that only where all of "
-    "them are on one side, and of 20 sources that see nothing one does. *No change*, and *fresh swap*, all samples exchanged for others of the same distribution, "
+    "them are on one side, and of 20 sources that see nothing one does. *No change*, and *fresh swap*, all samples "
+    "exchanged for others of the same distribution, "
     "are [nulls](../audit.md#the-confound-and-the-nulls) that the paper does not have.",
 )
