@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
+    from .aggregators.contained import Contained
     from .aggregators.coordinate import Median, Sign, TrimmedMean
     from .aggregators.dnc import DnC
     from .aggregators.flame import Flame
@@ -68,9 +69,9 @@ __version__ = "0.1.0"
 __all__ = [
     "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Auditor",
     "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort",
-    "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess", "Exclude",
-    "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian", "GeometricMedian",
-    "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
+    "ConfigError", "Contained", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess",
+    "Exclude", "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian",
+    "GeometricMedian", "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
     "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome", "Policy",
     "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ",
     "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm",
@@ -82,6 +83,7 @@ _HOMES = {
     "aggregators.alignins": ("AlignIns",),
     "aggregators.arc": ("ARC",),
     "aggregators.caf": ("CAF",),
+    "aggregators.contained": ("Contained",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
     "aggregators.dnc": ("DnC",),

@@ -100,12 +100,20 @@ def test_label_flip_to_one_class():
     assert (half == 2).sum() >= 20
 
 
+def test_label_flip_from_one_class_to_another():
+    assert flip(np.array([0, 7, 3, 7, 1]), 10, mode="targeted", source=7, target=1).tolist() == [0, 1, 3, 1, 1]
+    with pytest.raises(ValueError, match="source is one of 4 classes, numbered from 0; got 7"):
+        flip(np.zeros(3, int), 4, mode="targeted", source=7, target=1)
+
+
 def test_what_a_flip_wants_of_the_model():
     test = Examples(torch.arange(5.0)[:, None], np.array([0, 1, 2, 1, 2]))
     x, y = make("attack", "label_flip", mode="constant", target=1).goal(test, 3)
     assert (x[:, 0].tolist(), y.tolist()) == ([0, 2, 4], [1, 1, 1])  # who is of class 1 already proves nothing
     x, y = make("attack", "label_flip", mode="pairwise").goal(test, 3)
     assert (x[:, 0].tolist(), y.tolist()) == ([0, 2, 4], [2, 0, 0])  # the middle class stays
+    x, y = make("attack", "label_flip", mode="targeted", source=2, target=0).goal(test, 3)
+    assert (x[:, 0].tolist(), y.tolist()) == ([2, 4], [0, 0])
     assert make("attack", "label_flip").goal(test, 3) is None  # every attacker has its own derangement
 
 
@@ -114,7 +122,8 @@ def test_what_a_flip_wants_of_the_model():
     [
         ({"fraction": 1.1}, r"fraction lies in \[0, 1\]; got 1.1"),
         ({"fraction": -0.1}, r"fraction lies in \[0, 1\]"),
-        ({"mode": "random"}, "mode is 'derangement', 'pairwise' or 'constant'; got 'random'"),
+        ({"mode": "random"}, "mode is 'derangement', 'pairwise', 'constant' or 'targeted'; got 'random'"),
+        ({"mode": "targeted", "source": 2, "target": 2}, "source and target are two classes; got 2 twice"),
     ],
 )
 def test_options_outside_of_their_range(options, message):

@@ -70,7 +70,7 @@ def test_only_what_was_asked_for_is_told(call, workspace, tmp_path):
     before = path.read_bytes()
     code, out, _ = call(*ASKED, *TWO, "--out", tmp_path / "pages")
     assert code == 0
-    assert "`auto` is best or within one point of the best in 6 of 6 cells (100 %)." in out
+    assert "`auto` is best or within one point of the best in 6 of 6 cells (100 %); the bar is 90 %." in out
     assert "Krum" not in out
     assert sorted(p.name for p in (tmp_path / "pages").iterdir()) == ["defences.md", "sign-flip.svg"]
     assert path.read_bytes() == before  # everything was there

@@ -48,6 +48,13 @@ def test_a_grade_counts_clients_and_attacker_rounds():
     assert (exact.f1, exact.caught, exact.attackers, exact.wronged) == (1.0, 6, 6, 0)
     assert (exact.let_in, exact.attacks) == (2 * 3 * 2, 2 * 18)
     assert exact.value > nobody.value
+    assert (exact.left_out, exact.honest) == (0, 2 * 9 * 6)
+    assert exact.speed == -12 / 36
+    for record in run.records:
+        record.watches[0].signal[11] = 2.0  # and one honest client, in rounds 3 to 6
+    wrong = grade([run], fw.Warden([fw.Watch("centroid_distance", rule=far, start_round=1)], "quarantine"))
+    assert (wrong.left_out, wrong.honest, wrong.wronged) == (4, 54, 1)
+    assert wrong.speed == pytest.approx(-6 / 18 - 4 / 54)
 
 
 def test_ties_go_to_fewer_attacker_rounds_but_never_against_f1():

@@ -13,14 +13,19 @@ from fedwarden.studies.defences import (
     ATTACKS,
     CLIENTS,
     DEFENCES,
+    PROBED,
     SETTINGS,
     SHARES,
     best_cells,
     cells,
+    chosen,
     detections,
     draw,
+    losses,
     page,
     ranking,
+    safety,
+    successes,
     table,
     verdict,
 )
@@ -105,12 +110,54 @@ def test_gaps_to_the_best_by_hand():
 
 def test_the_verdict_by_hand():
     text = verdict(RESULTS)
-    assert text.startswith("`auto` is best or within one point of the best in 2 of 4 cells (50 %).")
+    assert text.startswith("`auto` is best or within one point of the best in 2 of 4 cells (50 %); the bar is 90 %.")
     assert rows(text) == [["none", "0 %", "0.5", "6.0"], ["sign flip", "25 %", "0.5", "3.0"]]
     best = verdict(flips(0.1, 0.5, auto=0.9, mean=0.9))
-    assert best == "`auto` is best or within one point of the best in 1 of 1 cells (100 %)."
+    assert best == "`auto` is best or within one point of the best in 1 of 1 cells (100 %); the bar is 90 %."
     assert verdict(flips(0.1, 0.5, mean=0.9)) == "`auto` was not run."
     assert verdict([]) == "`auto` was not run."
+
+
+def test_editions_of_auto_are_not_compared_with_one_another():
+    both = [result("IPM", 0.1, 0.5, d, a) for d, a in {"auto": 0.8, PROBED: 0.9, "Krum": 0.805}.items()]
+    assert best_cells(both)[0][3] == pytest.approx(0.005)
+    assert best_cells(both, "Krum")[0][3] == pytest.approx(0.095)
+
+
+def test_what_a_probe_leaves_to_lose_by_hand():
+    results = [
+        result("none", 0.0, 0.5, "FedAvg", 0.96),
+        result("none", 0.0, 0.5, PROBED, 0.95),
+        result("IPM", 0.25, 0.5, PROBED, 0.9),
+        result("IPM", 0.4, 0.5, PROBED, 0.835),
+        result("IPM", 0.4, 100.0, PROBED, 0.1),  # FedAvg was not run there
+    ]
+    assert [round(loss[3], 3) for loss in losses(results)] == [0.01, 0.06, 0.125]
+    assert safety(results) == (
+        "`auto with probe` lies more than 10 points below FedAvg without attack in 1 of 3 cells; at worst 12.5 points, "
+        "with 40 % attackers (IPM) at Dirichlet 0.5. The bar is no cell."
+    )
+    assert safety([]) == "`auto with probe` was not run, or FedAvg without attack was not."
+
+
+def test_what_a_backdoor_reaches():
+    made = [result("DBA", 0.1, 0.5, "auto", 0.9, seed) for seed in (0, 1)]
+    for r, reached in zip(made, (0.5, 1.0), strict=True):
+        r["result"]["attack_success"] = reached
+    found = {row[0]: row[1:] for row in rows(successes(made, "DBA"))}
+    assert found["auto"][list(product(SHARES, ALPHAS)).index((0.1, 0.5))] == "75.0"
+    assert set(found["Krum"]) == {"-"}
+    assert "What the attackers reach of it" in page(made)
+
+
+def test_only_the_probed_guard_has_a_probe():
+    probes = {(cell["defence"], given["data"]["probe"]) for cell, given in cells([0])}
+    assert probes == {(name, 100 if name == PROBED else 0) for name in DEFENCES}
+
+
+def test_groups_of_attacks_have_all_and_no_attack():
+    assert set(chosen(["usual", "newer"])) == {"none", *ATTACKS}
+    assert chosen(["IPM", "IPM"]) == ["IPM"]
 
 
 def test_means_over_seeds_are_compared():
@@ -125,10 +172,12 @@ def test_means_over_seeds_are_compared():
 def test_the_ranking_by_hand():
     assert rows(ranking(RESULTS)) == [
         # auto: 0.95, 0.9, 0.9, 0.9; FedAvg: 0.955, 0.5, 0.1, 0.96; Krum: 0.7, 0.93, 0.2
-        ["FedAvg", "50 %", "62.9", "10.0"],
-        ["auto", "50 %", "91.2", "90.0"],
-        ["Krum", "33 %", "61.0", "20.0"],
+        ["FedAvg", "50 %", "62.9", "10.0", "-"],
+        ["auto", "50 %", "91.2", "90.0", "-"],
+        ["Krum", "33 %", "61.0", "20.0", "-"],
     ]
+    strongest = [result("strongest", share, 0.5, "Krum", a) for share, a in ((0.1, 0.8), (0.4, 0.3))]
+    assert rows(ranking([*RESULTS, *strongest]))[0] == ["Krum", "60 %", "58.6", "20.0", "30.0"]  # alone in those two
     assert rows(ranking([])) == []
 
 

@@ -43,27 +43,32 @@ def flip_labels(
 @register("attack", "label_flip")
 @dataclass(frozen=True)
 class LabelFlip:
-    """Labels swapped by a random derangement of the classes, in pairs, or all to one class."""
+    """Labels swapped by a random derangement of the classes, in pairs, all to one class, or one class to another."""
 
     fraction: float = 1.0
-    mode: Literal["derangement", "pairwise", "constant"] = "derangement"
+    mode: Literal["derangement", "pairwise", "constant", "targeted"] = "derangement"
     target: int = 0
+    source: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"fraction lies in [0, 1]; got {self.fraction}")
-        if self.mode not in ("derangement", "pairwise", "constant"):
-            raise ValueError(f"mode is 'derangement', 'pairwise' or 'constant'; got {self.mode!r}")
+        if self.mode not in ("derangement", "pairwise", "constant", "targeted"):
+            raise ValueError(f"mode is 'derangement', 'pairwise', 'constant' or 'targeted'; got {self.mode!r}")
+        if self.mode == "targeted" and self.source == self.target:
+            raise ValueError(f"source and target are two classes; got {self.source} twice")
 
     def mapping(self, classes: int) -> NDArray[np.int64] | None:
         """What each class becomes; None for a derangement, which every attacker draws for itself."""
         if self.mode == "pairwise":
             return np.arange(classes)[::-1].copy()
-        if self.mode == "constant":
-            if not 0 <= self.target < classes:
-                raise ValueError(f"target is one of {classes} classes, numbered from 0; got {self.target}")
-            return np.full(classes, self.target)
-        return None
+        if self.mode == "derangement":
+            return None
+        for name, label in (("target", self.target), ("source", self.source)):
+            if not 0 <= label < classes and (name == "target" or self.mode == "targeted"):
+                raise ValueError(f"{name} is one of {classes} classes, numbered from 0; got {label}")
+        one = np.arange(classes) == self.source if self.mode == "targeted" else np.ones(classes, bool)
+        return np.where(one, self.target, np.arange(classes))
 
     def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
         known = self.mapping(classes)

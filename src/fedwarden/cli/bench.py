@@ -1,4 +1,4 @@
-"""``fedwarden bench``: the grid of defences, attacks on a configuration of one's own, honest clients over long runs."""
+"""``fedwarden bench``: defences against attacks, one's own configuration, long runs, and the settings of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, defences, long_runs
+from ..studies import attack_cases, attack_suite, defences, judges, long_runs
 from ..studies.pictures import drawing
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -26,8 +26,10 @@ Run = Callable[[Table], Result]
 
 GOES_WITH = {
     "file": ("attacks",), "data": ("defences", "long-runs"), "defence": ("defences",), "attack": ("defences",),
-    "case": ("attacks", "long-runs"), "set": ("attacks", "long-runs"),
+    "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("judges",),
 }  # fmt: skip
+
+GPU_PROCESSES = 4  # runs at a time where they share a device
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -35,8 +37,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs"],
-        typer.Argument(help="The grid of defences, attacks on a configuration of your own, or honest clients alone."),
+        Literal["defences", "attacks", "long-runs", "judges"],
+        typer.Argument(
+            help="The grid of defences, attacks on a configuration of your own, honest clients alone, or the settings "
+            "of others."
+        ),
     ] = "defences",
     file: Annotated[
         Path | None,
@@ -50,21 +55,30 @@ def command(
         typer.Option(
             min=1,
             help=f"Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's; "
-            f"long-runs: {long_runs.SEEDS}.",
+            f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}.",
         ),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}."
+            min=1,
+            help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}; judges: as "
+            "published.",
         ),
     ] = None,
     defence: Annotated[list[str] | None, typer.Option(help="defences: only this one; may be repeated.")] = None,
-    attack: Annotated[list[str] | None, typer.Option(help="defences: only this attack; may be repeated.")] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="defences: only this attack, or those that are `usual` or `newer`; may be repeated."),
+    ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option(help="attacks, long-runs: only this case, or those with these words; may be repeated."),
+        typer.Option(
+            help="attacks, long-runs: only this case, or those with these words; judges: only this one. May be "
+            "repeated."
+        ),
     ] = None,
+    device: Annotated[str | None, typer.Option(help="judges: where clients train, as cuda; by default cpu.")] = None,
     settings: Settings = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
@@ -80,10 +94,12 @@ def command(
 
     With `long-runs`, let nobody attack for many rounds, and count how often `auto` excludes an honest client for good.
 
+    With `judges`, run settings that others have published, and write their results beside ours.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
-    _check(what, file=file, data=data, defence=defence, attack=attack, case=case, set=settings)
+    _check(what, file=file, data=data, defence=defence, attack=attack, case=case, set=settings, device=device)
     if what == "attacks":
         chosen = [*(settings or ()), *(() if rounds is None else (f"rounds={rounds}",))]
         return _attacks(file, chosen, seeds or 3, case or (), limits.processes(processes), folder, as_json, place)
@@ -92,6 +108,9 @@ def command(
             data or "digits", seeds or long_runs.SEEDS, rounds or long_runs.ROUNDS, case or (), settings or (),
             limits.processes(processes), folder, as_json, place,
         )  # fmt: skip
+    if what == "judges":
+        some = limits.processes(processes or (GPU_PROCESSES if device else None))
+        return _judges(case or (), seeds or judges.SEEDS, rounds, device or "cpu", some, folder, as_json, place)
     return _defences(
         data or "digits", seeds or 5, rounds or 30, defence, attack, limits.processes(processes), folder, as_json, place
     )
@@ -180,16 +199,17 @@ def _defences(
     _check_data(data)
     for kind, given, known in (
         ("defence", defence, defences.DEFENCES),
-        ("attack", attack, ("none", *defences.ATTACKS)),
+        ("attack", attack, ("none", *defences.ATTACKS, *defences.GROUPS)),
     ):
         for name in given or ():
             if name not in known:
                 raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
+    attacks = defences.chosen(attack or ())
     drawing()  # say now, not after hours, that pictures cannot be drawn
     wanted = [
         (cell, table)
         for cell, table in defences.cells(range(seeds), data, rounds)
-        if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attack)
+        if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attacks)
     ]
     name = f"defences-{data}-{rounds}"
     found = _run(name, wanted, place, processes)
@@ -200,7 +220,7 @@ def _defences(
     if as_json:
         emit({"runs": len(found), "page": str(target / "defences.md"), "pictures": [str(p) for p in pictures]})
         return
-    print(defences.verdict(found) + "\n\n" + defences.ranking(found))
+    print("\n\n".join([defences.verdict(found), defences.safety(found), defences.ranking(found)]))
     out.print(
         f"\n{len(found)} runs; page and {len(pictures)} pictures in {target}, runs in {results_file(place, name)}"
     )
@@ -241,5 +261,32 @@ def _long_runs(
         return emit({"runs": len(found), "page": str(path), "by_round": counts})
     tables = (long_runs.exclusions, long_runs.costs)
     print("\n\n".join([long_runs.headline(found, rounds), *(of(found, cases, rounds) for of in tables)]))
+    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
+    return None
+
+
+def _judges(
+    asked: Sequence[str],
+    seeds: int,
+    rounds: int | None,
+    device: str,
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+    place: Path,
+) -> None:
+    chosen = judges.choose(asked)
+    wanted = judges.cells(range(seeds), chosen, rounds, device)
+    name = judges.study_name(rounds)
+    found = _run(name, wanted, place, processes, judges.measure)
+    target = folder or place / "bench" / name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / "judges.md"
+    options = [("--case", c) for c in asked] + ([("--rounds", rounds)] if rounds else [])
+    words = ["fedwarden", "bench", "judges", "--seeds", seeds, *(w for pair in options for w in pair)]
+    path.write_text(judges.page(found, chosen, rounds, shlex.join(map(str, words))) + "\n", encoding="utf-8")
+    if as_json:
+        return emit({"runs": len(found), "page": str(path)})
+    print("\n\n".join(f"{judge.title}\n\n{judges.table(found, judge)}" for judge in chosen))
     out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
     return None

@@ -34,9 +34,10 @@ class _CohortFields:
     params: Tensor | None
     trusted: Mask
     claimed: Counts
+    suspicion: Scores
 
     def __post_init__(self) -> None:
-        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed)
+        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed, self.suspicion)
         if len({len(part) for part in per_client}) > 1:
             raise ValueError(
                 f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
@@ -50,7 +51,8 @@ class Cohort(_CohortFields):
 
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
-    counts that are believed, ``claimed`` those that were sent; the same by default. It has no field for the truth.
+    counts that are believed, ``claimed`` those that were sent; the same by default. ``suspicion`` in [0, 1] says how
+    near each client is to being left out, for whoever combines the rows; 0 by default. It has no field for the truth.
     """
 
     def __init__(
@@ -62,9 +64,11 @@ class Cohort(_CohortFields):
         params: Tensor | None = None,
         trusted: ArrayLike = (),
         claimed: ArrayLike = (),
+        suspicion: ArrayLike = (),
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
+        near = np.asarray(suspicion, np.float64)
         super().__init__(
             int(round),
             ids,
@@ -73,6 +77,7 @@ class Cohort(_CohortFields):
             params,
             standing if len(standing) else np.ones(len(ids), bool),
             sent if len(sent) else counts,
+            near if len(near) else np.zeros(len(ids)),
         )
 
     def __len__(self) -> int:
@@ -103,6 +108,7 @@ class Cohort(_CohortFields):
             self.params,
             self.trusted[keep],
             self.claimed[keep],
+            self.suspicion[keep],
         )
 
 

@@ -31,10 +31,11 @@ class WatchConfig(Strict):
     name: str = ""
     until: Until = "good"
     agreeing: bool = False
+    suspects: bool = False
 
     def build(self) -> Watch:
         parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        own = self.model_dump(include={"start_round", "name", "until", "agreeing"})
+        own = self.model_dump(include={"start_round", "name", "until", "agreeing", "suspects"})
         return Watch(**parts, **own)
 
 
@@ -122,6 +123,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
                 "start_round": w.start_round,
                 "until": w.until,
                 "agreeing": w.agreeing,
+                "suspects": w.suspects,
             }
             for w in warden.watches
         ],

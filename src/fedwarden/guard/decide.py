@@ -16,6 +16,7 @@ from ..core.types import Cohort, Reading, Rejection, RoundRecord
 from ..updates.gram import copy_leaders, squared_distances
 from .admission import buffer_notes, enter
 from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, judgement_notes, one_vote
+from .suspicion import suspicion
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +24,9 @@ class Decision:
     """What becomes of a cohort, for whoever combines it.
 
     ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
-    are believed; what follows is about its rows. ``weights`` in [0, 1] say who takes part, ``factors`` by how much a
-    row is to be shortened. ``buffers`` is what most agree on in the columns that are not measured; it is empty where
-    each row keeps its own.
+    are believed and the suspicion of each client; what follows is about its rows. ``weights`` in [0, 1] say who takes
+    part, ``factors`` by how much a row is to be shortened. ``buffers`` is what most agree on in the columns that are
+    not measured; it is empty where each row keeps its own.
     """
 
     came: Cohort
@@ -107,8 +108,9 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
     factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
+    suspected = suspicion(guard, judgement, inside.trusted)
     return memory, Decision(
-        cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
+        cohort, index, replace(inside, num_examples=counts, suspicion=suspected), weights, factors, buffers, judgement,
         tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
     )  # fmt: skip
 

@@ -42,6 +42,7 @@ class _WatchFields:
     optional: bool
     until: Until
     agreeing: bool
+    suspects: bool
 
 
 @dataclass(frozen=True, init=False)
@@ -51,7 +52,8 @@ class Watch(_WatchFields):
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
     warden is equipped with one that has what it needs. ``until`` says how long its flag counts, where the policy lets
     it count at all. An ``agreeing`` watch decides and remembers only in rounds in which the clients agree: later
-    on, each of them is busy with what is left of its own loss, and being different says little.
+    on, each of them is busy with what is left of its own loss, and being different says little. Who comes
+    near the threshold of a watch that ``suspects`` is under suspicion, for an aggregator that asks for it.
     """
 
     def __init__(
@@ -64,20 +66,15 @@ class Watch(_WatchFields):
         optional: bool = False,
         until: Until = "good",
         agreeing: bool = False,
+        suspects: bool = False,
     ) -> None:
         if until not in ("round", "clean", "good"):
             raise ConfigError(f"watch {name!r}: until is 'round', 'clean' or 'good'; got {until!r}")
         measure = component("signal", signal)
         super().__init__(
-            measure,
-            component("history", history),
-            component("rule", rule),
-            start_round,
-            name or describe(measure)["name"],
-            optional,
-            until,
-            agreeing,
-        )
+            measure, component("history", history), component("rule", rule), start_round,
+            name or describe(measure)["name"], optional, until, agreeing, suspects,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     opposed. No single round suspends anybody, and no round does once updates are a seventh as long as they were. Where
     the server holds a probe, evidence of moved representations is gathered too; where that has labels, evidence of
     harm, in all rounds, for good and with a guarantee for the whole run. Updates longer than ``shorten`` times the
-    median one are shortened to that, and clients that send the same have one vote.
+    median one are shortened to that, clients that send the same have one vote, and who comes near the thresholds of
+    direction and opposition loses weight before it is flagged.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
@@ -51,20 +52,28 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
     watches = [
         Watch("relative_distance", distance, gathered, 1, "evidence", until="clean"),
-        Watch("direction", direction, gathered, 1, "direction", until="clean"),
+        Watch("direction", direction, gathered, 1, "direction", until="clean", suspects=True),
         Watch("relative_distance", distance, gathered, 1, "proof", agreeing=True),
         Watch("direction", direction, gathered, 1, "proof of direction", agreeing=True),
-        Watch("opposition", opposed, opposing, 1, "opposition", until="clean", agreeing=True),
+        Watch("opposition", opposed, opposing, 1, "opposition", until="clean", agreeing=True, suspects=True),
         Watch("relative_distance", "raw", once, 1, "gross", until="round"),
         Watch("relative_distance", far, let_in, 1, "far", until="round"),
-        Watch("direction", against, let_in, 1, "against", until="round"),
-        Watch("opposition", "raw", opposite, 1, "opposite", until="round"),
+        Watch("direction", against, let_in, 1, "against", until="round", suspects=True),
+        Watch("opposition", "raw", opposite, 1, "opposite", until="round", suspects=True),
         Watch({"name": "divergence", "relative": True}, moved, gathered, 1, "representations", True, until="clean"),
         Watch({"name": "harm", "shorten": shorten}, "capital", {"name": "ville", "alpha": alpha}, 1, "harm", True),
     ]
-    mean = {"name": "mean", "weighted": weighted}
+    contained = {"name": "contained", "weighted": weighted}
     return Warden(
-        watches, "quarantine", mean, remeasure=True, share_copies=True, quorum=4, margin=1, settle=0.15, shorten=shorten
+        watches,
+        "quarantine",
+        contained,
+        remeasure=True,
+        share_copies=True,
+        quorum=4,
+        margin=1,
+        settle=0.15,
+        shorten=shorten,
     )
 
 

@@ -226,7 +226,10 @@ TABLE = Item(
     flipped_sheets,
     flipped_hold,
     "27 runs: half an hour on 2 cores",
-    says={f"{100 * s:.0f} % of labels: FP, FN, accuracy, FedAvg's": str(v) for s, v in TABLE_4.items()},
+    says={
+        f"{100 * share:.0f} % of the labels": f"FP {wrong}, FN {missed}, accuracy {guarded:g}, FedAvg {plain:g}"
+        for share, (wrong, missed, guarded, plain) in TABLE_4.items()
+    },
     chosen=(
         *CHOSEN,
         "counts are client-rounds from round 2 on, when exclusion starts",

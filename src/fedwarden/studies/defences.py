@@ -1,8 +1,9 @@
 """Every defence against every attack: clean accuracy over share of attackers and heterogeneity.
 
 Rules that ask for a number of attackers are told the true one, or the most they tolerate where that is less; the guards
-(``pid_made``, ``auto``) and the other rules are told nothing. Of the server's data only FLTrust makes use. The attack
-``strongest`` is another one for every defence: it knows the defence and sends what hurts it most.
+(``pid_made``, ``auto``) and the other rules are told nothing. Of the server's 100 samples only FLTrust makes use, and
+``auto with probe``. The attack ``strongest`` is another one for every defence: it knows the defence and sends what
+hurts it most.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ CLIENTS = 20
 SHARES = (0.1, 0.25, 0.4)
 ALPHAS = (100.0, 0.5)
 POINT = 0.01
+NEAR, BOUND = 0.9, 0.1  # the bars: the share of cells in which auto is best, and how much a probe may leave to lose
+RESERVE = 100  # samples of the server
+PROBED, PLAIN = "auto with probe", "auto with mean"
+OWN = ("auto", PROBED, PLAIN)
 
 Guard = Mapping[str, Any]
 
@@ -47,10 +52,16 @@ DEFENCES: Mapping[str, Callable[[int], Guard]] = {
     "FLANDERS": lambda f: _rule("flanders"),
     "NNM + trimmed mean": lambda f: _rule("nearest_neighbour_mixing", f=f, then={"name": "trimmed_mean", "b": f}),
     "bucketing + RFA": lambda f: _rule("bucketing"),
+    "CAF": lambda f: _rule("caf", f=f),
+    "ARC + NNM": lambda f: _rule("arc", f=f, then={"name": "nearest_neighbour_mixing", "f": f}),
+    "DnC": lambda f: _rule("dnc", f=f),
+    "FLAME": lambda f: _rule("flame"),
     "PID-MADE": lambda f: {"preset": "pid_made"},
     "auto": lambda f: {"preset": "auto"},
+    PLAIN: lambda f: {"preset": "auto", "aggregator": "mean"},
+    PROBED: lambda f: {"preset": "auto"},
 }
-ATTACKS: Mapping[str, Mapping[str, Any]] = {
+USUAL: Mapping[str, Mapping[str, Any]] = {
     "label flip": {"name": "label_flip"},
     "half of the labels": {"name": "label_flip", "fraction": 0.5},
     "noisy features": {"name": "feature_noise"},
@@ -67,6 +78,19 @@ ATTACKS: Mapping[str, Mapping[str, Any]] = {
     "adaptive": {"name": "adaptive"},
     "strongest": {"name": "strongest"},
 }
+NEWER: Mapping[str, Mapping[str, Any]] = {
+    "mimic": {"name": "mimic"},
+    "Fang": {"name": "fang"},
+    "Fang on Krum": {"name": "fang_krum"},
+    "ROP": {"name": "rop"},
+    "sparse": {"name": "sparse"},
+    "Neurotoxin": {"name": "neurotoxin"},
+    "DBA": {"name": "dba"},
+    "edge case": {"name": "edge_case"},
+}
+ATTACKS = {**USUAL, **NEWER}
+GROUPS = {"usual": ("none", *USUAL), "newer": ("none", *NEWER)}
+BACKDOORS = ("backdoor", "Neurotoxin", "DBA", "edge case")
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "digits": {
         "data": {"dataset": "digits"},
@@ -94,23 +118,47 @@ def cells(seeds: Sequence[int], data: str = "digits", rounds: int = 30) -> list[
             "rounds": rounds,
             "checkpoint_every": rounds,
             "data": {
-                **setting["data"], "clients": CLIENTS, "reserve": 100, "probe": 0,
+                **setting["data"], "clients": CLIENTS, "reserve": RESERVE, "probe": RESERVE * (defence == PROBED),
                 "partition": {"name": "dirichlet", "alpha": alpha},
             },
             "model": setting["model"],
             "train": {**setting["train"], "group": 10, "workers": 1},
-            "attacks": [{**ATTACKS[attack], "share": share}] if f else [],
+            "attacks": attacks_of(attack, f) if f else [],
             "guard": DEFENCES[defence](f),
         }  # fmt: skip
         found.append((cell, table))
     return found
 
 
+def chosen(asked: Sequence[str]) -> list[str]:
+    """Names of attacks in which those of a group stand for its name.
+
+    >>> chosen(["newer", "IPM"])[:2], chosen(["newer", "IPM"])[-1]
+    (['none', 'mimic'], 'IPM')
+    """
+    return list(dict.fromkeys(name for word in asked for name in GROUPS.get(word, (word,))))
+
+
+def attacks_of(attack: str, f: int) -> list[Table]:
+    """The attacks of a scenario with f attackers; Neurotoxin forges the updates of clients with a backdoor.
+
+    >>> [part["name"] for part in attacks_of("Neurotoxin", 2)]
+    ['backdoor', 'neurotoxin']
+    """
+    if attack == "Neurotoxin":  # two attacks on the same clients
+        return [{**ATTACKS[name], "count": f} for name in ("backdoor", attack)]
+    return [{**ATTACKS[attack], "share": f / CLIENTS}]
+
+
 def best_cells(results: Sequence[Mapping[str, Any]], defence: str = "auto") -> list[tuple[str, float, float, float]]:
-    """Per attack, share and heterogeneity: how far the defence's mean accuracy lies below the best one's."""
+    """Per attack, share and heterogeneity: how far the defence's mean accuracy lies below the best one's.
+
+    The editions of ``auto`` are not compared with one another.
+    """
     gaps = []
     for case, found in _cases(results).items():
-        means = {d: float(np.mean(v)) for d, v in found.items()}
+        rivals = {d: v for d, v in found.items() if d == defence or not (d in OWN and defence in OWN)}
+        means = {d: float(np.mean(v)) for d, v in rivals.items()}
         if defence in means:
             gaps.append((*case, max(means.values()) - means[defence]))
     return gaps
@@ -124,24 +172,69 @@ def verdict(results: Sequence[Mapping[str, Any]], defence: str = "auto") -> str:
     missed = [g for g in gaps if g[3] > POINT]
     share = 1 - len(missed) / len(gaps)
     head = f"`{defence}` is best or within one point of the best in {len(gaps) - len(missed)} of {len(gaps)} cells "
-    lines = [f"{head}({100 * share:.0f} %)."]
+    lines = [f"{head}({100 * share:.0f} %); the bar is {100 * NEAR:.0f} %."]
     if missed:
         rows = [[a, f"{100 * s:.0f} %", alpha, f"{100 * gap:.1f}"] for a, s, alpha, gap in sorted(missed, key=_by_gap)]
         lines += ["", "Where it is not:", "", markdown(("attack", "attackers", "Dirichlet", "points below"), rows)]
     return "\n".join(lines)
 
 
+def losses(results: Sequence[Mapping[str, Any]], defence: str = PROBED) -> list[tuple[str, float, float, float]]:
+    """Per attack, share and heterogeneity: how far the defence lies below FedAvg that nobody attacks."""
+    cases = _cases(results)
+    clean = {a: found["FedAvg"] for (attack, _, a), found in cases.items() if attack == "none" and "FedAvg" in found}
+    return [
+        (*case, float(np.mean(clean[case[2]]) - np.mean(found[defence])))
+        for case, found in cases.items()
+        if defence in found and case[2] in clean
+    ]
+
+
+def safety(results: Sequence[Mapping[str, Any]], defence: str = PROBED) -> str:
+    """In how many cells the defence lies more than ten points below FedAvg without attack, and its worst cell."""
+    found = losses(results, defence)
+    if not found:
+        return f"`{defence}` was not run, or FedAvg without attack was not."
+    attack, share, alpha, worst = max(found, key=lambda loss: loss[3])
+    many = sum(loss[3] > BOUND for loss in found)
+    place = "without attack" if attack == "none" else f"with {100 * share:.0f} % attackers ({attack})"
+    return (
+        f"`{defence}` lies more than {100 * BOUND:.0f} points below FedAvg without attack in {many} of {len(found)} "
+        f"cells; at worst {100 * worst:.1f} points, {place} at Dirichlet {alpha:g}. The bar is no cell."
+    )
+
+
+def successes(results: Sequence[Mapping[str, Any]], attack: str) -> str:
+    """What the attackers reach of a backdoor under every defence, in percent: the mean over seeds."""
+    places = list(product(SHARES, ALPHAS))
+    rows = []
+    for defence in DEFENCES:
+        row = []
+        for share, alpha in places:
+            found = select(results, {"attack": attack, "share": share, "alpha": alpha, "defence": defence})
+            reached = [r["attack_success"] for r in found if r.get("attack_success") is not None]
+            row.append(_points(np.mean(reached)) if reached else "-")
+        rows.append([defence, *row])
+    return markdown(["defence", *(f"{100 * share:.0f} %, Dirichlet {alpha:g}" for share, alpha in places)], rows)
+
+
 def ranking(results: Sequence[Mapping[str, Any]]) -> str:
-    """Per defence: in how many cells it is best or within a point, its mean and its worst accuracy."""
+    """Per defence: in how many cells it is best or within a point, its mean and its worst accuracy.
+
+    The last column is its worst accuracy under its own strongest attacker.
+    """
     rows = []
     for defence in DEFENCES:
         gaps = [g[3] for g in best_cells(results, defence)]
-        means = [float(np.mean(found[defence])) for found in _cases(results).values() if defence in found]
+        means = {case: float(np.mean(found[defence])) for case, found in _cases(results).items() if defence in found}
+        own = [value for case, value in means.items() if case[0] == "strongest"]
         if gaps:
-            within = float(np.mean(np.array(gaps) <= POINT))
-            rows.append((within, [defence, f"{100 * within:.0f} %", _points(np.mean(means)), _points(min(means))]))
+            within, values = float(np.mean(np.array(gaps) <= POINT)), list(means.values())
+            worst = [_points(min(values)), _points(min(own)) if own else "-"]
+            rows.append((within, [defence, f"{100 * within:.0f} %", _points(np.mean(values)), *worst]))
     rows.sort(key=lambda row: -row[0])
-    return markdown(("defence", "best or within a point", "mean accuracy", "worst cell"), [row for _, row in rows])
+    header = ("defence", "best or within a point", "mean accuracy", "worst cell", "worst under its strongest attacker")
+    return markdown(header, [row for _, row in rows])
 
 
 def table(results: Sequence[Mapping[str, Any]], attack: str) -> str:
@@ -162,9 +255,9 @@ def table(results: Sequence[Mapping[str, Any]], attack: str) -> str:
 
 
 def detections(results: Sequence[Mapping[str, Any]]) -> str:
-    """What the two guards found and whom they wronged, per attack, over shares and heterogeneity."""
+    """What the guards found and whom they wronged, per attack, over shares and heterogeneity."""
     rows = []
-    for attack, defence in product(["none", *ATTACKS], ("PID-MADE", "auto")):
+    for attack, defence in product(["none", *ATTACKS], ("PID-MADE", *OWN)):
         found = select(results, {"attack": attack, "defence": defence})
         if found:
             recall = f"{np.mean([r['caught'] / r['attackers'] for r in found]):.2f}" if found[0]["attackers"] else "-"
@@ -176,10 +269,11 @@ def detections(results: Sequence[Mapping[str, Any]]) -> str:
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """Everything as Markdown."""
     present = [a for a in ["none", *ATTACKS] if select(results, {"attack": a})]
-    parts = [verdict(results), ranking(results), detections(results)]
+    parts = [verdict(results), safety(results), ranking(results), detections(results)]
     for a in present:
         title, picture = ("No attack", "") if a == "none" else (a, f"\n\n![{a}]({picture_name(a)})")
-        parts.append(f"### {title}\n\n{table(results, a)}{picture}")
+        reached = f"\n\nWhat the attackers reach of it:\n\n{successes(results, a)}" if a in BACKDOORS else ""
+        parts.append(f"### {title}\n\n{table(results, a)}{reached}{picture}")
     return "\n\n".join(parts)
 
 

@@ -10,7 +10,7 @@ import csv
 import gzip
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,9 +135,12 @@ def digits(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "mnist")
-def mnist(folder: str | None = None) -> Dataset:
-    """MNIST, 60,000 / 10,000, 28x28."""
-    return images(find("mnist.npz", folder, lambda: from_hub("ylecun/mnist")))
+def mnist(folder: str | None = None, standardised: bool = False) -> Dataset:
+    """MNIST, 60,000 / 10,000, 28x28; ``standardised`` to mean 0 and deviation 1 over all pixels where asked."""
+    data = images(find("mnist.npz", folder, lambda: from_hub("ylecun/mnist")))
+    if not standardised:
+        return data
+    return replace(data, **{name: (getattr(data, name) - 0.1307) / 0.3081 for name in ("x_train", "x_test")})
 
 
 @register("dataset", "fashion_mnist")
