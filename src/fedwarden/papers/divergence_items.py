@@ -91,7 +91,7 @@ PAPER = Paper(
             "crowd", "100 clients, ten of whom take part in a round",
             "large federations are left to future work.", crowd,
             lambda found: [Sheet("crowd", "Ten of 100 clients corrupted", crowd_table(found, WATCHES))], crowd_holds,
-            "20 minutes on 2 cores", chosen=("60 rounds", "Fashion-MNIST, Dirichlet 1", "ten corrupted clients"),
+            "5 minutes on 2 cores", chosen=("60 rounds", "Fashion-MNIST, Dirichlet 1", "ten corrupted clients"),
             run=run_crowd, runs="watch-crowd",
         ),
         Item(
