@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -21,11 +22,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes, load_digits
 from torch import Tensor
 
-from ....core.errors import FedwardenError, MissingExtra
+from ....core.errors import ConfigError, FedwardenError, MissingExtra
 from ....core.registry import register
+from ..cifar import SUBFOLDER, read_batches
 from ..places import folders
 
 Array = NDArray[Any]
+REPEATED = {"fnlwgt", "education"}  # columns of Adult: a weight of the survey, and what education_num says as a number
 PBC = "bloodmnist_pbc.npz"
 
 
@@ -165,8 +168,23 @@ def fashion_mnist(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "cifar10")
-def cifar10(folder: str | None = None) -> Dataset:
-    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it."""
+def cifar10(folder: str | None = None, whole: bool = False) -> Dataset:
+    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it.
+
+    With ``whole`` all of it in any case: from the files of its binary form in the subfolder cifar-10-batches-bin of a
+    data folder, else from its public source.
+    """
+    if whole:
+        for place in folders(folder):
+            try:
+                arrays = read_batches(place)
+            except (OSError, EOFError, ValueError) as error:
+                raise DataError(
+                    f"{place / SUBFOLDER} cannot be read as CIFAR-10 in its binary form: {error}"
+                ) from error
+            if arrays is not None:
+                return images(arrays)
+        return images(find("cifar10.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
     return images(find("cifar10_21k.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
 
 
@@ -227,8 +245,14 @@ def its_stop_sign(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "adult")
-def adult(folder: str | None = None) -> Dataset:
-    """UCI Adult (Census income): numbers standardised by the training split, categories one-hot."""
+def adult(folder: str | None = None, encode: Literal["one_hot", "codes"] = "one_hot") -> Dataset:
+    """UCI Adult (Census income): numbers standardised by the training split, categories one-hot.
+
+    With ``encode="codes"`` a category is one number, its place in the alphabet, standardised too, and the survey
+    weight and the name of the education, which its number repeats, are left out: 12 inputs.
+    """
+    if encode not in ("one_hot", "codes"):
+        raise ConfigError(f"adult is encoded as 'one_hot' or 'codes'; got {encode!r}")
     path = next((p / "adult.csv.gz" for p in folders(folder) if (p / "adult.csv.gz").is_file()), None)
     if path is None:
         looked = ", ".join(str(p) for p in folders(folder))
@@ -238,20 +262,22 @@ def adult(folder: str | None = None) -> Dataset:
     train = np.array([row["split"].startswith("train") for row in rows])
     label = np.array([row["income"].strip().startswith(">50K") for row in rows], dtype=np.int64)
     columns = []
-    for name in rows[0].keys() - {"split", "income"}:
-        columns.append((name, _column([row[name].strip() for row in rows], train)))
+    for name in rows[0].keys() - {"split", "income"} - (REPEATED if encode == "codes" else set()):
+        columns.append((name, _column([row[name].strip() for row in rows], train, encode == "codes")))
     x = torch.from_numpy(np.concatenate([c for _, c in sorted(columns)], axis=1).astype(np.float32))
     y = torch.from_numpy(label)
     t = torch.from_numpy(train)
     return Dataset(x[t], y[t], x[~t], y[~t], classes=2)
 
 
-def _column(values: list[str], train: Array) -> Array:
-    """One standardised number, or one-hot categories ("?" is a category of its own)."""
+def _column(values: list[str], train: Array, codes: bool) -> Array:
+    """One standardised number, or categories, one-hot or as their number ("?" is a category of its own)."""
     try:
         number = np.array([float(v) for v in values])
     except ValueError:
         known = sorted(set(values))
-        return np.stack([np.array(values) == k for k in known], axis=1).astype(np.float64)
+        if not codes:
+            return np.stack([np.array(values) == k for k in known], axis=1).astype(np.float64)
+        number = np.searchsorted(known, values).astype(np.float64)
     scale = number[train].std() or 1.0
     return np.asarray((number - number[train].mean()) / scale)[:, None]
