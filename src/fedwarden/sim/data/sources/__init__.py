@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
 
