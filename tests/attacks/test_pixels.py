@@ -100,7 +100,9 @@ def test_they_need_images(name):
         poisoned(name, torch.rand(6, 5))
 
 
-@pytest.mark.parametrize(("corner", "where"), [("top-left", (0, 0)), ("top-right", (0, 6)), ("bottom-left", (5, 0))])
+@pytest.mark.parametrize(
+    ("corner", "where"), [("top-left", (0, 0)), ("top-right", (0, 6)), ("bottom-left", (5, 0)), ("centre", (2, 3))]
+)
 def test_a_stamp_is_in_its_corner(corner, where):
     x = torch.full((2, 3, 7, 8), 0.25)
     got = stamp(x, 2, corner, 1.0)

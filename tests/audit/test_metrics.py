@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import linalg, spatial
 
 import fedwarden as fw
-from fedwarden.audit.metrics import cmd, cosine, procrustes
+from fedwarden.audit.metrics import cmd, cosine, frobenius, procrustes
 
 
 def clouds(n, units, seed=0, noise=0.5):
@@ -209,3 +209,11 @@ def test_not_a_number_stays_one():
 def test_what_cannot_be_compared_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_literal_procrustes_is_the_norm_of_the_difference_and_grows_with_the_scale():
+    a, b = clouds(20, 7)
+    gap = a - b
+    assert frobenius(a, b) == pytest.approx(math.sqrt(np.trace(gap.T @ gap)))
+    assert frobenius(10 * a, 10 * b) == pytest.approx(10 * frobenius(a, b))
+    assert procrustes(10 * a, 10 * b) == pytest.approx(procrustes(a, b))

@@ -254,7 +254,10 @@ def watches_of(warden):
     return [w.name for w in warden.watches]
 
 
-PLAIN = ["evidence", "direction", "gross", "far", "against", "opposition", "opposite"]
+PLAIN = [
+    "evidence", "direction", "proof", "proof of direction", "opposition", "gross", "far", "against", "opposite",
+    "alone", "proof alone", "apart",
+]  # fmt: skip
 
 
 def test_auto_watches_representations_where_the_server_has_a_probe_and_harm_where_it_has_labels():

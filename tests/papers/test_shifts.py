@@ -7,8 +7,9 @@ import json
 import pytest
 
 from fedwarden.core.config import parse
-from fedwarden.papers.shifts import SETTINGS, branches, centralised, federated, many, run, scalability
+from fedwarden.papers.shifts import SETTINGS, Change, branches, centralised, federated, many, run, scalability
 from fedwarden.sim.data.world import build_world
+from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import AttackConfig, load_scenario
 
 
@@ -42,7 +43,7 @@ def test_every_setting_describes_scenarios_and_changes(name):
 
 
 def test_many_tries_every_severity_in_the_larger_federations_from_the_rounds_that_scalability_plays():
-    setting = SETTINGS["mnist"]
+    setting = SETTINGS["mnist-own"]
     jobs = many([0, 1], "cpu", setting)
     assert [tuple(cell.values()) for cell, _ in jobs] == [(10, 3, 0), (10, 3, 1), (5, 1, 0), (5, 1, 1)]
     tried = [0.55, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -52,6 +53,38 @@ def test_many_tries_every_severity_in_the_larger_federations_from_the_rounds_tha
         twin = coarse[tuple(cell.values())]
         assert (job["scenario"], job["observing"], job["start"]) == (twin["scenario"], twin["observing"], twin["start"])
         assert twin["branches"].items() <= job["branches"].items()
+
+
+def test_the_settings_that_the_paper_states():
+    census = SETTINGS["census"]
+    for cell, job in [*centralised([0], "cpu", SETTINGS["mnist"]), *scalability([0], "cpu", SETTINGS["mnist"])]:
+        train, alone = job["scenario"]["train"], cell["n"] == 1
+        assert (job["scenario"]["rounds"], job["start"]) == (20, 11)  # r, s
+        assert train["epochs"] == (1 if alone else 2)  # single epochs in one place, l = 2 in a federation
+        assert [c.even for c in job["branches"] if c.even] == [0.8 if alone else 0.7]
+        assert job["observing"].held == "test"
+    assert [cell["n"] for cell, job in scalability([0], "cpu", census) if Change("fresh", 0.6) in job["branches"]] == [
+        10, 5, 3, 2,
+    ]  # fmt: skip
+    (_, job), *_ = scalability([0], "cpu", census)
+    assert job["scenario"]["data"]["partition"] == {"name": "parity", "size": 800, "even": 0.76}
+
+
+def test_the_models_have_the_parameters_of_the_paper():
+    census, cnn = (build_model(name, {}, shape, k, 0) for name, shape, k in CNN_AND_MLP)
+    assert sum(p.numel() for p in census.parameters()) == 12 * 64 + 64 * 32 + 32 * 16 + 16 * 8 + 8 * 2 + 122
+    assert f"{sum(p.numel() for p in cnn.parameters()):.1e}" == "1.2e+06"
+
+
+CNN_AND_MLP = (("census_mlp", (12,), 2), ("audit_cnn", (1, 28, 28), 10))
+
+
+def test_a_partial_swap_of_unbalanced_classes_exchanges_as_many_as_the_shift():
+    made = branches(51, [1], [0.6], base=0.76)
+    (shift,), (swap,) = (made[Change(kind, 0.6)] for kind in ("partial", "partial swap"))
+    odds = 0.76 / 0.24 * 0.6 / 0.4
+    assert shift["even"] == pytest.approx(odds / (1 + odds))
+    assert (swap["even"], swap["exchange"]) == (0.76, pytest.approx(odds / (1 + odds) - 0.76))
 
 
 def test_a_cell_gives_plain_numbers():

@@ -98,7 +98,8 @@ def test_a_probe_is_of_ones_own_samples_those_held_back_first(validation):
     assert torch.equal(own_samples(world, "1", 5, seed=3)[0], x)
 
 
-def test_an_outsider_has_samples_of_the_test_data():
+@pytest.mark.parametrize(("who", "held"), [("outsider", "own"), ("1", "test")])
+def test_an_outsider_has_samples_of_the_test_data_and_a_client_where_asked(who, held):
     world = build_world(load_scenario(TABLE))
-    x, _ = own_samples(world, "outsider", 7, seed=0)
+    x, _ = own_samples(world, who, 7, seed=0, held=held)
     assert all(any(torch.equal(sample, other) for other in world.data.x_test) for sample in x)

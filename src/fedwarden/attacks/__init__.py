@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,10 +21,10 @@ Knowledge = Literal["own", "all"]
 
 
 class Examples(NamedTuple):
-    """Inputs and their labels, row by row."""
+    """Inputs and their labels, row by row; labels are classes as int64, or numbers as float32, as the task says."""
 
     x: Tensor
-    y: NDArray[np.int64]
+    y: NDArray[Any]
 
 
 @runtime_checkable

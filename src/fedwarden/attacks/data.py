@@ -40,10 +40,27 @@ def flip_labels(
     return out
 
 
+def mirror_labels(y: NDArray[np.float32], fraction: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Mirror a random fraction of labels that are numbers in the middle of their range: y -> min + max - y.
+
+    >>> mirror_labels(np.array([1.0, 2.0, 9.0], np.float32), 1.0, np.random.default_rng(0)).tolist()
+    [9.0, 8.0, 1.0]
+    """
+    if not len(y) or y.min() == y.max():
+        raise ValueError("labels that are numbers are mirrored in their range; these are all alike")
+    chosen = rng.permutation(len(y))[: round(fraction * len(y))]
+    out = y.copy()
+    out[chosen] = y.min() + y.max() - y[chosen]
+    return out
+
+
 @register("attack", "label_flip")
 @dataclass(frozen=True)
 class LabelFlip:
-    """Labels swapped by a random derangement of the classes, in pairs, all to one class, or one class to another."""
+    """Labels swapped by a random derangement of the classes, in pairs, all to one class, or one class to another.
+
+    Labels that are numbers are mirrored.
+    """
 
     fraction: float = 1.0
     mode: Literal["derangement", "pairwise", "constant", "targeted"] = "derangement"
@@ -71,12 +88,14 @@ class LabelFlip:
         return np.where(one, self.target, np.arange(classes))
 
     def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
+        if own.y.dtype.kind == "f":
+            return Examples(own.x, mirror_labels(own.y, self.fraction, rng))
         known = self.mapping(classes)
         mapping = derangement(classes, rng) if known is None else known
         return Examples(own.x, flip_labels(own.y, mapping, self.fraction, rng))
 
     def goal(self, test: Examples, classes: int) -> Examples | None:
-        mapping = self.mapping(classes)
+        mapping = None if test.y.dtype.kind == "f" else self.mapping(classes)
         if mapping is None:
             return None
         moved = mapping[test.y] != test.y

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.registry import register
 from . import DataAttack, Examples, generator
 
-Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
+Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right", "centre"]
 
 
 def add_noise(x: Tensor, snr: float, generator: torch.Generator) -> Tensor:
@@ -46,7 +46,7 @@ def blur(x: Tensor, sigma: float) -> Tensor:
 
 
 def stamp(x: Tensor, size: int, corner: Corner, value: float) -> Tensor:
-    """Images (n, channels, height, width) with a square of one value in a corner.
+    """Images (n, channels, height, width) with a square of one value in a corner, or in the middle.
 
     >>> stamp(torch.zeros(1, 1, 2, 3), size=1, corner="bottom-right", value=1.0).tolist()
     [[[[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]]
@@ -55,8 +55,10 @@ def stamp(x: Tensor, size: int, corner: Corner, value: float) -> Tensor:
         raise ValueError(f"a trigger of {size} x {size} pixels does not fit into images of {tuple(x.shape[2:])}")
     vertical, _, horizontal = corner.partition("-")
     out = x.clone()
-    height = slice(size) if vertical == "top" else slice(-size, None)
-    width = slice(size) if horizontal == "left" else slice(-size, None)
+    top, left = ((side - size) // 2 for side in x.shape[2:])
+    starts = {"top": 0, "left": 0, "bottom": x.shape[2] - size, "right": x.shape[3] - size}
+    top, left = starts.get(vertical, top), starts.get(horizontal, left)
+    height, width = slice(top, top + size), slice(left, left + size)
     out[:, :, height, width] = value
     return out
 
@@ -129,7 +131,7 @@ class Corruption:
 @register("attack", "backdoor")
 @dataclass(frozen=True)
 class Backdoor:
-    """A patch in a corner of a fraction of the images, labelled as the target class (BadNets, Gu et al., 2017)."""
+    """A patch in a corner or the centre of some images, labelled as the target class (BadNets, Gu et al., 2017)."""
 
     target: int = 0
     fraction: float = 0.5

@@ -19,16 +19,19 @@ from ..core.html import table
 from ..core.stats import Scores, spent_level
 from ..core.types import Observation
 from . import outputs
+from .detectors import cut_at, gradnorm, last_linear, magdiff, react
 from .information import Information, Params, Sighting
-from .metrics import Array, cmd, cosine, procrustes
+from .metrics import Array, cmd, cosine, frobenius, procrustes
 from .outputs import Matrix
 from .trend import departure
 
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
+ASKED = ("detectors",)  # sources that are read where they are named
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
     "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
+    "procrustes_literal": frobenius,
     "cmd": cmd,
     "cmd_tanh": partial(cmd, bounds="tanh"),
 }
@@ -68,14 +71,14 @@ class Auditor:
         """``model`` gives the architecture only; ``probe`` and ``labels`` are samples of one's own.
 
         ``share`` is one's own part of the average, 1 / n by default, one's share of all examples where the server
-        weights by them. ``sources`` are all that the probe allows. ``layers`` names the modules whose outputs are read,
-        all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
+        weights by them. ``sources`` are all that the probe allows but "detectors". ``layers`` names the modules whose
+        outputs are read, all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
         observations of each round, as ``partial(ledger.observe, run)`` keeps them in one's own ledger.
         """
         known = SOURCES if labels is not None else SOURCES[:-1]
         self.sources = tuple(known if sources is None else sources)
         self.metrics = tuple(metrics)
-        for kind, given, names in (("source", self.sources, SOURCES), ("metric", self.metrics, METRICS)):
+        for kind, given, names in (("source", self.sources, (*SOURCES, *ASKED)), ("metric", self.metrics, METRICS)):
             for name in given:
                 if name not in names:
                     raise ConfigError(f"there is no {kind} {name!r} of an audit; {nearest(name, names)}")
@@ -93,7 +96,9 @@ class Auditor:
         own = (1 / n if share is None else share) if remove_own else 0.0
         if not 0 <= own < 1:
             raise ConfigError(f"the own share of the average lies in [0, 1); got {own}")
-        self.information = Information(model, probe, own, layers if "representations" in self.sources else ())
+        self.information = Information(
+            model, probe, own, layers if {"representations", *ASKED} & {*self.sources} else ()
+        )
         self.per_layer, self.window, self.alpha, self.record = per_layer, window, alpha, record
         self.view: Sighting | None = None
         self.series: dict[str, list[float]] = {}
@@ -178,6 +183,8 @@ class Auditor:
             yield from self._compare("gradients", parameters(before.gradient), parameters(now.gradient), join)
         if "representations" in self.sources:
             yield from self._compare("representations", before.layers, now.layers, list)
+        if "detectors" in self.sources:
+            yield from self._detect(before, now)
         if "outputs" in self.sources:
             tests: dict[str, Callable[[Matrix, Matrix], float]] = {"ks": outputs.ks, "mmd": outputs.mmd}
             if self.labels is not None:
@@ -186,6 +193,23 @@ class Auditor:
             sound = bool(np.isfinite(first).all() and np.isfinite(after).all())
             for metric, test in tests.items():
                 yield "outputs", metric, "", test(first, after) if sound else math.nan
+
+    def _detect(self, before: Sighting, now: Sighting) -> Iterator[tuple[str, str, str, float]]:
+        """The detectors of the literature, where the model ends with a linear layer."""
+        old, new = (self._last(view) for view in (before, now))
+        if old is None or new is None or now.logits is None:
+            return
+        (old_features, old_weight, _), (features, weight, bias) = old, new
+        known = now.logits.argmax(dim=1) if self.labels is None else torch.as_tensor(self.labels).to(features.device)
+        yield "detectors", "gradnorm", "", gradnorm(features, now.logits)
+        yield "detectors", "react", "", react(features, weight, bias, cut_at(old_features))
+        yield "detectors", "magdiff", "", magdiff(features, weight, old_features, old_weight, known)
+
+    def _last(self, view: Sighting) -> tuple[Tensor, Tensor, Tensor] | None:
+        """What goes into the last linear layer, its weights and its bias."""
+        if view.logits is None or view.logits.ndim != 2:
+            return None
+        return last_linear(self.information.parameters(view.target), view.layers, view.logits)
 
     def _compare(
         self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Array]

@@ -70,6 +70,20 @@ def procrustes(a: Array, b: Array, align: Align = None) -> float:
     return math.sqrt(min(max(squared, 0.0), 4.0))
 
 
+def frobenius(a: Array, b: Array) -> float:
+    """The Frobenius norm of the difference: what the paper's equation of the Procrustes distance says to the letter.
+
+        ||A - B||_F = trace(X' X)^(1/2),   X = A - B;   in [0, inf), 0 for equal inputs alone
+
+    Brunner and Montuoro, arXiv 2409.13875, eq. 2. The text there says that the distance lies in [0, 1], which this one
+    does not: it grows with the scale of its inputs. :func:`procrustes` centres and scales first.
+
+    >>> frobenius([0.0, 1.0, 2.0], [3.0, 5.0, 2.0])
+    5.0
+    """
+    return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False)[3])
+
+
 def cmd(a: Array, b: Array, k: int = 5, bounds: Bounds = None) -> float:
     """Central moment discrepancy: how far the means and the central moments of two samples lie apart.
 

@@ -1,4 +1,4 @@
-"""``fedwarden bench``: defences against attacks, one's own configuration, long runs, and the settings of others."""
+"""``fedwarden bench``: defences and attacks, one's own configuration, long runs, settings of others, backdoors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, defences, judges, long_runs
+from ..studies import attack_cases, attack_suite, backdoors, defences, judges, long_runs
 from ..studies.pictures import drawing
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -25,7 +25,8 @@ from .demo import SCENARIO
 Run = Callable[[Table], Result]
 
 GOES_WITH = {
-    "file": ("attacks",), "data": ("defences", "long-runs"), "defence": ("defences",), "attack": ("defences",),
+    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors"), "defence": ("defences", "backdoors"),
+    "attack": ("defences", "backdoors"),
     "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("judges",),
 }  # fmt: skip
 
@@ -37,10 +38,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs", "judges"],
+        Literal["defences", "attacks", "long-runs", "judges", "backdoors"],
         typer.Argument(
-            help="The grid of defences, attacks on a configuration of your own, honest clients alone, or the settings "
-            "of others."
+            help="The grid of defences, attacks on a configuration of your own, honest clients alone, the settings of "
+            "others, or backdoors."
         ),
     ] = "defences",
     file: Annotated[
@@ -48,7 +49,11 @@ def command(
         typer.Argument(help="attacks: the scenario, as for run; by default the demo's.", show_default=False),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help=f"defences, long-runs: {' (default) or '.join(defences.SETTINGS)}.")
+        str | None,
+        typer.Option(
+            help=f"defences, long-runs: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
+            f"{', '.join(backdoors.SOURCES)} (default: the first)."
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
@@ -66,10 +71,12 @@ def command(
             "published.",
         ),
     ] = None,
-    defence: Annotated[list[str] | None, typer.Option(help="defences: only this one; may be repeated.")] = None,
+    defence: Annotated[
+        list[str] | None, typer.Option(help="defences, backdoors: only this one; may be repeated.")
+    ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="defences: only this attack, or those that are `usual` or `newer`; may be repeated."),
+        typer.Option(help="only this attack, or (defences) those that are `usual` or `newer`; may be repeated."),
     ] = None,
     case: Annotated[
         list[str] | None,
@@ -96,6 +103,8 @@ def command(
 
     With `judges`, run settings that others have published, and write their results beside ours.
 
+    With `backdoors`, see how often a trigger works after a run, with the guard and with rules made against backdoors.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
@@ -106,6 +115,11 @@ def command(
     if what == "long-runs":
         return _long_runs(
             data or "digits", seeds or long_runs.SEEDS, rounds or long_runs.ROUNDS, case or (), settings or (),
+            limits.processes(processes), folder, as_json, place,
+        )  # fmt: skip
+    if what == "backdoors":
+        return _backdoors(
+            data or "mnist", seeds or backdoors.SEEDS, rounds or backdoors.ROUNDS, defence or (), attack or (),
             limits.processes(processes), folder, as_json, place,
         )  # fmt: skip
     if what == "judges":
@@ -288,5 +302,36 @@ def _judges(
     if as_json:
         return emit({"runs": len(found), "page": str(path)})
     print("\n\n".join(f"{judge.title}\n\n{judges.table(found, judge)}" for judge in chosen))
+    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
+    return None
+
+
+def _backdoors(
+    data: str,
+    seeds: int,
+    rounds: int,
+    defence: Sequence[str],
+    attack: Sequence[str],
+    processes: int,
+    folder: Path | None,
+    as_json: bool,
+    place: Path,
+) -> None:
+    wanted = backdoors.cells(range(seeds), data, rounds, defence, attack)
+    name = f"backdoors-{data}-{rounds}"
+    if len(results(place, name, wanted)) < len(wanted):
+        Federation(load_scenario(wanted[0][1]))  # what is wrong is said now, before anything is run
+    found = _run(name, wanted, place, processes)
+    target = folder or place / "bench" / name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / f"backdoors-{data}.md"
+    chosen = [
+        w for option, values in (("--defence", defence), ("--attack", attack)) for v in values for w in (option, v)
+    ]
+    words = ["fedwarden", "bench", "backdoors", "--data", data, "--seeds", seeds, "--rounds", rounds, *chosen]
+    path.write_text(backdoors.page(found, data, rounds, shlex.join(map(str, words))) + "\n", encoding="utf-8")
+    if as_json:
+        return emit({"runs": len(found), "page": str(path)})
+    print(backdoors.headline(found, data))
     out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
     return None

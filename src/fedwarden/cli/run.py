@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from enum import StrEnum
 from importlib import import_module
@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.types import RoundRecord
-from ..core.words import percent
+from ..core.words import number, percent
 from ..sim.federation import Federation, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
@@ -186,7 +186,7 @@ class Monitor:
                 err.print(f"[yellow]warning[/] round {record.round}: {safe(str(note))}")
             self.noted.add(note.topic)
         gone = f"excluded {safe(short(record.excluded))}" if record.excluded else "nobody excluded"
-        status = f"accuracy {percent(record.metrics.get('accuracy'))}, {gone}"
+        status = f"{_quality(record.metrics)}, {gone}"
         self.bar.update(self.task, completed=record.round, status=status)
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
             err.print(f"{safe(self.name)}: round {record.round} of {self.rounds}, {status}", soft_wrap=True)
@@ -246,9 +246,19 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
     return None
 
 
+def _quality(metrics: Mapping[str, float]) -> str:
+    """The accuracy of a round, or its loss where the task has no accuracy."""
+    if "accuracy" not in metrics and "loss" in metrics:
+        return f"loss {number(metrics['loss'])}"
+    return f"accuracy {percent(metrics.get('accuracy'))}"
+
+
 def _report(report: dict[str, Any], home: Path | None) -> None:
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
-    out.print(f"  clean accuracy     {percent(report['accuracy'])} after {report['rounds']} rounds")
+    if report["accuracy"] is None and report["loss"] is not None:  # a task without an accuracy
+        out.print(f"  test loss          {number(report['loss'])} after {report['rounds']} rounds")
+    else:
+        out.print(f"  clean accuracy     {percent(report['accuracy'])} after {report['rounds']} rounds")
     if report["target"] is not None:
         reached = report["rounds_to_target"]
         when = "not reached" if reached is None else f"reached in round {reached}"

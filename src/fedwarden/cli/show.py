@@ -112,8 +112,8 @@ def _accuracies(series: Series) -> None:
     step = -(-len(series) // COLUMNS)
     picked = [i for i in range(len(series)) if (i + 1) % step == 0 or i in (0, len(series) - 1)]
     shown = table("\nround", *(f"\n{series.rounds[i]}" for i in picked))
-    for name, title in (("accuracy", "clean accuracy"), ("clients_accuracy", "clients' own")):
-        if name in series.metrics:
+    for name, title in (("accuracy", "clean accuracy"), ("clients_accuracy", "clients' own"), ("loss", "test loss")):
+        if name in series.metrics and (name != "loss" or "accuracy" not in series.metrics):
             shown.add_row(title, *(f"{series.metrics[name][i]:.3f}" for i in picked))
     if shown.row_count:
         out.print(shown)

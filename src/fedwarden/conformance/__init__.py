@@ -29,6 +29,7 @@ HOMES = {  # kind: the module of its laws, imported when it is asked for: some n
     "rule": "rules",
     "signal": "signals",
     "sink": "sinks",
+    "task": "tasks",
 }
 
 

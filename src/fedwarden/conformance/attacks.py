@@ -42,19 +42,18 @@ class Examined:
 
 
 def subject(component: Component) -> Examined:
-    """The attack; one on data that does not take images gets tokens."""
+    """The attack; one on data that does not take images gets tokens with classes, or texts to be masked."""
     attack = component.make()
     if not isinstance(attack, DataAttack):
         return Examined(component, attack, images)
-    try:
-        attack.poison(images(N, 0), images(200, 9), CLASSES, np.random.default_rng(1))
-    except ValueError as error:
+    for samples in (images, tokens, texts):
         try:
-            attack.poison(tokens(N, 0), tokens(200, 9), CLASSES, np.random.default_rng(1))
-        except ValueError:
-            raise CannotTell(f"it takes neither images nor tokens: {line(error)}") from error
-        return Examined(component, attack, tokens)
-    return Examined(component, attack, images)
+            attack.poison(samples(N, 0), samples(200, 9), CLASSES, np.random.default_rng(1))
+        except ValueError as error:
+            reason = line(error)
+        else:
+            return Examined(component, attack, samples)
+    raise CannotTell(f"it takes neither images nor tokens: {reason}")
 
 
 def images(n: int, seed: int) -> Examples:
@@ -67,6 +66,11 @@ def tokens(n: int, seed: int) -> Examples:
     """Short texts of token ids."""
     rng = np.random.default_rng(seed)
     return Examples(torch.from_numpy(rng.integers(0, 50, size=(n, 12))), rng.integers(0, CLASSES, size=n))
+
+
+def texts(n: int, seed: int) -> Examples:
+    """Token ids with the labels of masked language modelling."""
+    return tokens(n, seed)._replace(y=np.zeros(n, np.float32))
 
 
 def view(informed: bool = True, k: int = K, others: int = 6, round: int = 2) -> View:

@@ -12,7 +12,7 @@ from ..core.registry import component, describe, lookup, make, parameters, summa
 from .law import CannotTell, Law, laws, require
 
 PASSED = {"model": {"shape", "classes"}}  # what the program passes by itself
-RECORDED = ("aggregator", "history", "policy", "rule", "signal", "sink")
+RECORDED = ("aggregator", "history", "policy", "rule", "signal", "sink", "task")
 
 
 @dataclass(frozen=True)

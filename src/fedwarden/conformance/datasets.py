@@ -30,11 +30,15 @@ def subject(component: Component) -> Examined:
 
 
 def one_label_each(it: Examined) -> None:
-    """Every sample has one label, a class as int64, in training and test."""
+    """Every sample has one label, in training and test: a class as int64, or a finite number as float32."""
     d = it.data
     for part, x, y in (("training", d.x_train, d.y_train), ("test", d.x_test, d.y_test)):
         require(len(x) and len(x) == len(y), f"{part}: expected samples, each with a label; got {len(x)} and {len(y)}")
-        require(y.dtype == torch.int64, f"{part}: expected labels of int64; got {y.dtype}")
+        if y.is_floating_point():
+            right = y.dtype == torch.float32 and y.isfinite().all()
+            require(right, f"{part}: expected finite labels of float32; got {y.dtype}, or others")
+            continue
+        require(y.dtype == torch.int64, f"{part}: expected labels of int64 or float32; got {y.dtype}")
         low, high = int(y.min()), int(y.max())
         require(low >= 0 and high < d.classes, f"{part}: expected 0 to {d.classes - 1}; got {low} to {high}")
 

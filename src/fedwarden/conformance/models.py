@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, MissingExtra
 from ..sim.models import build_model
 from .component import Component
 from .law import CannotTell, laws, line, require
@@ -25,8 +25,12 @@ def _tokens(shape: tuple[int, ...]) -> Tensor:
     return torch.randint(50, (N, *shape), generator=torch.Generator().manual_seed(0))
 
 
+def _few_tokens(shape: tuple[int, ...]) -> Tensor:
+    return torch.randint(CLASSES, (N, *shape), generator=torch.Generator().manual_seed(0))
+
+
 INPUTS: tuple[tuple[tuple[int, ...], Callable[[tuple[int, ...]], Tensor]], ...] = (
-    ((1, 28, 28), _floats), ((3, 32, 32), _floats), ((20,), _floats), ((12,), _tokens),
+    ((1, 28, 28), _floats), ((3, 32, 32), _floats), ((20,), _floats), ((12,), _tokens), ((12,), _few_tokens),
 )  # fmt: skip
 
 
@@ -50,6 +54,8 @@ def subject(component: Component) -> Examined:
         try:
             found = Examined(component, draw(shape))
             found.build()(found.inputs)
+        except MissingExtra as error:
+            raise CannotTell(str(error)) from error
         except (ConfigError, RuntimeError, IndexError, TypeError) as error:
             reasons.append(f"{shape}: {line(error)}")
             continue

@@ -41,6 +41,7 @@ FOLDERS = {
     "rule": "fedwarden.rules",
     "signal": "fedwarden.signals",
     "sink": "fedwarden.sinks",
+    "task": "fedwarden.sim.tasks",
 }
 _entries: dict[str, dict[str, Factory]] = {kind: {} for kind in FOLDERS}
 _exempt: dict[tuple[str, str], Mapping[str, str]] = {}

@@ -116,7 +116,8 @@ class Cohort(_CohortFields):
 class Server:
     """What the server holds besides the updates: the architecture, samples of its own, and training on them.
 
-    ``probe`` are inputs, or makes them from the round's parameters; ``labels`` are their classes. ``root`` gives the
+    ``probe`` are inputs, or makes them from the round's parameters; ``labels`` are their classes, or the right answers
+    of another task, whose ``losses`` (k,) of outputs and answers stand in for the cross-entropy. ``root`` gives the
     update that the server's own training makes of a model in a round: (params, round) -> (d,). ``blank`` is an input,
     such as zeros, to try a new model on where there is no probe. A component that needs one of them has a method
     ``equip(server)`` that returns itself with it.
@@ -127,6 +128,7 @@ class Server:
     labels: Tensor | None = None
     root: Callable[[Tensor, int], Tensor] | None = None
     blank: Tensor | None = None
+    losses: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)

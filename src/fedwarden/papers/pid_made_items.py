@@ -10,10 +10,12 @@ from .pid_made_attackers import SETTINGS_ITEM as SETTINGS
 from .pid_made_attackers import TABLE as TABLE_4
 from .pid_made_clients import FIGURE_10, FIGURE_11
 from .pid_made_convergence import FIGURE_2, FIGURE_3
+from .pid_made_text import FIGURE_5
 from .pid_made_theory import ITEMS as BOUNDS
 from .pid_made_thresholds import EDGE_CASES, THEOREM_5
 from .pid_made_times import FIGURE_6, FIGURE_7
 from .pid_made_times import TABLE as TABLE_3
+from .pid_made_topics import FIGURE_9
 from .pid_made_tuning import FIGURE_1
 
 
@@ -54,8 +56,8 @@ honest clients.
 """
 
 ITEMS = (
-    FIGURE_1, FIGURE_2, FIGURE_3, FIGURE_4, TABLE_3, FIGURE_6, FIGURE_7, TABLE_4, FIGURE_8, FIGURE_10, FIGURE_11,
-    *BOUNDS, THEOREM_5, EDGE_CASES, SETTINGS, DIGITS,
+    FIGURE_1, FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, TABLE_3, FIGURE_6, FIGURE_7, TABLE_4, FIGURE_8, FIGURE_9,
+    FIGURE_10, FIGURE_11, *BOUNDS, THEOREM_5, EDGE_CASES, SETTINGS, DIGITS,
 )  # fmt: skip
 PAPER = Paper(
     "pid-made",

@@ -5,21 +5,23 @@ A source that sees the shift keeps it apart from the swap; of one that sees new 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 
 from ..audit.verdict import BY_CLASS, auroc
-from ..studies.pictures import Panels, curves
+from ..studies.pictures import COLOURS, FAINT, STRONG, Panels, curves, drawing
 from ..studies.tables import Results
 from .shift_tables import by_size, name, scores, severities, sources
-from .shifts import FRESH, STILL, Change, ratio
+from .shifts import FRESH, STILL, VALIDATION, Change, ratio
 
 INTERNAL = ("weights", "gradients", "representations")
 SHOWN = (
     *(f"{source}/{metric}/" for source in INTERNAL for metric in ("cosine", "procrustes", "cmd")),
     "evaluation/loss/",
+    VALIDATION,
     *(f"outputs/{metric}/" for metric in BY_CLASS),
 )
 SWAP, FEWER = "partial swap", "shift by as few samples as it takes"
@@ -84,6 +86,66 @@ def over_rounds(results: Results) -> Panels:
         name(key).replace("cosine", "1 - cosine"): {label: values(results, b, key) for label, b in drawn.items()}
         for key in _shown(results)
     }
+
+
+def over_layer_rounds(results: Results) -> Panels:
+    """The cosine of each layer over the rounds with the shift, in every run brought to [0, 1]: means over seeds."""
+    shift = Change("fresh", severities(results)[-1])
+    known = sources(results, layers=True)
+    panels: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for source in INTERNAL:
+        start = f"{source}/cosine/"
+        lines = panels.setdefault(source, {})
+        for key in (key for key in known if key.startswith(start) and key != start):
+            found: dict[int, list[float]] = {}
+            for r in results:
+                for t, value in _unit_range(values([r], shift, key)).items():
+                    found.setdefault(t, []).append(value)
+            lines[key.removeprefix(start)] = {t: [fmean(v)] for t, v in found.items()}
+    return panels
+
+
+def _unit_range(curve: dict[int, list[float]]) -> dict[int, float]:
+    low, high = min(min(v) for v in curve.values()), max(max(v) for v in curve.values())
+    return {t: (v[0] - low) / ((high - low) or 1.0) for t, v in curve.items()}
+
+
+def over_rounds_by_clients(source: str) -> Callable[[Results], Panels]:
+    """One source and the validation loss over the rounds, a panel for each number of clients."""
+
+    def panels(results: Results) -> Panels:
+        parts = by_size(results)
+        return {
+            f"{name(key).replace('cosine', '1 - cosine')}: {n} clients": {
+                label: values(part, branch, key) for label, branch in changes(part).items()
+            }
+            for key in (source, VALIDATION)
+            for (n, _), part in parts.items()
+        }
+
+    return panels
+
+
+def diagonal(path: Path, points: Mapping[str, Mapping[str, tuple[float, float]]], title: str) -> Path:
+    """Points by name in panels by title, their first number to the right, and the line on which both are equal."""
+    plt = drawing()
+    figure, axes = plt.subplots(1, len(points), figsize=(4.4 * len(points), 4.2), squeeze=False, layout="constrained")
+    for axis, (panel, named) in zip(axes.flat, points.items(), strict=True):
+        both = [v for point in named.values() for v in point if v > 0]
+        ends = (min(both) / 2, max(both) * 2)
+        axis.plot(ends, ends, color=FAINT, linewidth=1)
+        for label, (x, y) in named.items():
+            axis.scatter([x], [y], color=STRONG if label != FRESH else COLOURS[1], s=24)
+            axis.annotate(label, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=8)
+        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, title=panel)
+        axis.set_xlabel("departure of the validation loss")
+        axis.set_ylabel("departure of the source" if axis is axes.flat[0] else "")
+        axis.grid(color=FAINT, alpha=0.25)
+    figure.suptitle(title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+    return path
 
 
 def over_layers(results: Results) -> Panels:

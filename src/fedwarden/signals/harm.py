@@ -115,5 +115,5 @@ class Harm:
             mean[start:stop], agreed = agreed[: stop - start], agreed[stop - start :]
         a, b = STEPS[self.against](shares, within)
         around = replace(cohort, updates=Steps(updates, mean, a, b * factors), params=cohort.params.to(mean) + mean)
-        losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe])
+        losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe], s.losses)
         return harms(losses, within)

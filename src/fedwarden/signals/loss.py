@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -17,17 +18,27 @@ from ..core.stats import Scores
 from ..core.types import Cohort, Server
 from ..models.batched import at_home, at_once, each_model, evaluating
 
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""Outputs and right answers -> the loss (k,) of each answer."""
 
-def client_losses(cohort: Cohort, model: nn.Module, probe: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """The mean cross-entropy of the global model and then of each client's on the samples, (1 + n)."""
+
+def cross_entropies(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy (k,) of each sample: logits (k, C), classes (k,)."""
+    return F.cross_entropy(outputs.float(), labels, reduction="none")
+
+
+def client_losses(
+    cohort: Cohort, model: nn.Module, probe: Tensor, labels: Tensor, losses: Losses | None = None
+) -> NDArray[np.float64]:
+    """The mean loss of the global model and then of each client's on the samples, (1 + n); by default cross-entropy."""
     samples = at_home(probe, model)
     wanted = labels.to(samples.device)
 
     def look() -> list[Tensor]:
-        return [F.cross_entropy(model(samples).float(), wanted, reduction="none")]
+        return [(losses or cross_entropies)(model(samples), wanted)]
 
     with evaluating(model):
-        found = [losses for (losses,) in each_model(look, model, cohort, at_once(model, samples.numel()))]
+        found = [each for (each,) in each_model(look, model, cohort, at_once(model, samples.numel()))]
     return np.asarray(torch.cat(found).cpu().double().mean(dim=1).numpy(), dtype=np.float64)
 
 
@@ -49,6 +60,6 @@ class ProbeLoss:
         s = self.server
         if s is None or s.model is None or not isinstance(s.probe, Tensor) or s.labels is None:
             raise ValueError("probe_loss needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
-        losses = client_losses(cohort, s.model, s.probe[: self.probe], s.labels[: self.probe])[1:]
+        losses = client_losses(cohort, s.model, s.probe[: self.probe], s.labels[: self.probe], s.losses)[1:]
         logs = np.log(np.maximum(losses, 1e-6))
         return np.asarray(logs - np.median(logs[cohort.reference]), dtype=np.float64)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..audit.auditor import Auditor
+from ..core.errors import ConfigError
 from ..core.types import Observation
 from .data.sources import Dataset
 from .data.world import load_data
 from .federation import Federation
-from .observers import Rewrite, Sight, own_samples
+from .observers import Held, Rewrite, Sight, own_samples
 from .scenario import AttackConfig, Scenario
 
 Changes = Sequence[AttackConfig]
@@ -25,7 +26,10 @@ OnRound = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class ObserverSettings:
-    """How observers look: who they are, on how many samples of their own, at what, and over how many past rounds."""
+    """How observers look: who they are, on how many samples, at what, and over how many past rounds.
+
+    ``held`` says where the samples come from: the observer's own data, or test data that nobody trains on.
+    """
 
     observers: tuple[str, ...] = ("0",)
     probe: int = 128
@@ -34,6 +38,7 @@ class ObserverSettings:
     per_layer: bool = False
     window: int = 5
     alpha: float = 0.05
+    held: Held = "own"
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,11 @@ class Measures:
 
 @dataclass(frozen=True)
 class Branch:
-    """What one continuation showed: the observations of each observer, and the clean accuracy by round."""
+    """What one continuation showed: the observations of each observer, and by round the clean accuracy and loss."""
 
     seen: dict[str, list[Observation]]
     accuracy: dict[int, float]
+    loss: dict[int, float] = field(default_factory=dict)
 
 
 def rehearse(
@@ -68,6 +74,8 @@ def rehearse(
     ``tests`` are the test samples that the accuracy is measured on, all by default; ``data`` is the scenario's data
     set, where it is loaded already.
     """
+    if scenario.task.name != "classification":
+        raise ConfigError(f"an audit compares what is told of classes; the scenario's task is {scenario.task.name!r}")
     if data is None:
         data = load_data(scenario)
     trunk = _stage(scenario, data, observing, measures or Measures(), tests)
@@ -95,14 +103,14 @@ class _Stage:
     seen: dict[str, list[Observation]]
 
     def play(self, last: int, name: str, on_round: OnRound | None) -> Branch:
-        accuracy = {}
+        accuracy, loss = {}, {}
         for record in self.federation.play() if self.federation.round < last else ():
-            accuracy[record.round] = record.metrics["accuracy"]
+            accuracy[record.round], loss[record.round] = record.metrics["accuracy"], record.metrics["loss"]
             if on_round:
                 on_round(name, record.round)
             if record.round == last:
                 break
-        return Branch(self.seen, accuracy)
+        return Branch(self.seen, accuracy, loss)
 
     def measures(self) -> Measures:
         """What the parties do, with a memory of their own."""
@@ -116,7 +124,7 @@ def _stage(
     auditors: dict[str, Auditor] = {}
     seen: dict[str, list[Observation]] = {}
     for client in observing.observers:
-        samples, labels = own_samples(federation.world, client, observing.probe, scenario.seed)
+        samples, labels = own_samples(federation.world, client, observing.probe, scenario.seed, observing.held)
         seen[client] = []
         auditors[client] = Auditor(
             federation.model, samples, labels, n=scenario.data.clients, remove_own=client in federation.clients,

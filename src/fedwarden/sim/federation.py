@@ -16,6 +16,7 @@ from torch import Tensor
 from ..attacks import Examples, Targeted
 from ..core.config import parse
 from ..core.errors import ConfigError
+from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
@@ -30,10 +31,11 @@ from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world
-from .metrics import Detection, Truth, detection, evaluate, round_detection, rounds_to, watch_quality
+from .metrics import Detection, Truth, detection, measure, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
 from .scenario import Scenario
+from .tasks import Task
 from .training.engine import Engine, choose_group, one_thread
 from .training.limits import processes
 from .training.pool import Pool
@@ -76,6 +78,7 @@ class Federation:
         self.scenario = scenario
         self.world = build_world(scenario, data)
         data, train = self.world.data, scenario.train
+        self.task: Task = scenario.task.make("task").fit(data)
         self.device = find_device(train.device)
         self.recipe: dict[str, Any] = {
             "name": scenario.model.name,
@@ -87,9 +90,8 @@ class Federation:
         self.clients = tuple(self.world.rows)
         self.warden = scenario.guard.build(frozenset(self.clients))
         local = LocalTraining(**train.model_dump(include={f.name for f in fields(LocalTraining)}))
-        engine = Engine(
-            self.model, local, scenario.seed, self.world.x, self.world.y, self.world.rows, device=self.device
-        )
+        x, y, rows = self.world.x, self.world.y, self.world.rows
+        engine = Engine(self.model, local, scenario.seed, x, y, rows, device=self.device, task=self.task)
         self.engine = replace(engine, group=choose_group(engine, train.trainer, train.group))
         self.params = self.engine.layout.flatten(self.model.state_dict())
         self.warden.equip(self._server())
@@ -106,7 +108,7 @@ class Federation:
         """The server: training on all of the reserve, and a probe of its first samples or of others."""
         rows, world, device = self.world.reserve, self.world, self.device
         blank = torch.zeros(1, *world.data.shape, dtype=world.x.dtype, device=device)
-        server = Server(self.model, blank=blank)
+        server = Server(self.model, blank=blank, losses=self.task.losses)
         if len(rows):
             own = replace(self.engine, rows={SERVER: rows}, group=0)  # no cycle through self
 
@@ -122,7 +124,8 @@ class Federation:
         probe = rows[: config.probe]
         if not len(probe):
             return server
-        return replace(server, probe=world.x[probe].to(device), labels=world.y[probe].to(device))
+        asked, answers = self.task.ask(world.x[probe], world.y[probe], torch_rng(self.scenario.seed, "probe"))
+        return replace(server, probe=asked.to(device), labels=answers.to(device))
 
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
@@ -205,19 +208,21 @@ class Federation:
         return [asked[i] for i in sorted(picks)]
 
     def _evaluate(self) -> dict[str, float]:
-        """Clean accuracy and loss on the test set; what attackers with a target reach of it; the clients' own accuracy.
+        """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
+        attackers with a target reach of it, and the clients' own accuracy.
 
         ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
         """
         data = self.world.data
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        accuracy, loss = evaluate(self.model, data.x_test.to(self.device), data.y_test.to(self.device))
-        metrics = {"accuracy": accuracy, "loss": loss}
+        metrics = self._measure(data.x_test, data.y_test)
+        if "accuracy" not in metrics:
+            return metrics
         if self.goals:
-            reached = [self._accuracy(goal.x, torch.from_numpy(goal.y)) for goal in self.goals]
+            reached = [self._measure(goal.x, torch.from_numpy(goal.y))["accuracy"] for goal in self.goals]
             metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
         own = [
-            self._accuracy(self.world.x[rows], self.world.y[rows])
+            self._measure(self.world.x[rows], self.world.y[rows], client)["accuracy"]
             for client, rows in self.world.held_in(self.round).items()
             if len(rows) and self.warden.asks(client)
         ]
@@ -225,8 +230,10 @@ class Federation:
             metrics["clients_accuracy"] = float(np.mean(own))
         return metrics
 
-    def _accuracy(self, x: Tensor, y: Tensor) -> float:
-        return evaluate(self.model, x.to(self.device), y.to(self.device))[0]
+    def _measure(self, x: Tensor, y: Tensor, client: str = "") -> dict[str, float]:
+        """The task's metrics on samples, asked the same in every round."""
+        rng = torch_rng(self.scenario.seed, "evaluation", 0, client)
+        return measure(self.task, self.model, x, y, rng, self.device)
 
     def _detect(self, record: RoundRecord) -> dict[str, float]:
         return round_detection(record, self.truth) if self.scenario.attacks else {}

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from ..core.stats import Scores
 from ..core.types import RoundRecord
+from .tasks import Task
 
 Truth = Mapping[str, Collection[int]]
 """The rounds in which each attacker attacks, by client; all others are honest."""
@@ -28,6 +29,24 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[
         right += int((logits.argmax(dim=1) == labels).sum())
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))
     return right / len(y), loss / len(y)
+
+
+@torch.no_grad()
+def measure(
+    task: Task, model: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device
+) -> dict[str, float]:
+    """What a task tells of a model in evaluation mode: its own metrics, and the mean loss, over all answers."""
+    model.eval()
+    totals: dict[str, float] = {}
+    count = 0
+    for a in range(0, len(x), task.batch):
+        inputs, answers = (part.to(device) for part in task.ask(x[a : a + task.batch], y[a : a + task.batch], rng))
+        outputs = model(inputs)
+        told = {**task.scores(outputs, answers), "loss": task.losses(outputs, answers)}
+        for name, values in told.items():
+            totals[name] = totals.get(name, 0.0) + float(values.sum())
+        count += len(told["loss"])
+    return {name: total / count for name, total in totals.items()}
 
 
 def rounds_to(values: Mapping[int, float], target: float, below: bool = False) -> int | None:

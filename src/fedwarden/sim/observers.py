@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -40,14 +40,18 @@ Rewrite: TypeAlias = Callable[[int, Tensor], Tensor]
 """An update (d,) of a round as it is sent on."""
 
 
-def own_samples(world: World, client: str, most: int, seed: int) -> tuple[Tensor, Tensor]:
+Held: TypeAlias = Literal["own", "test"]
+"""Where an observer's samples come from: its own data, or test data that nobody trains on."""
+
+
+def own_samples(world: World, client: str, most: int, seed: int, held: Held = "own") -> tuple[Tensor, Tensor]:
     """Inputs and labels of up to ``most`` samples of a client: those that it holds back, else those it trains on.
 
-    A party that is no client has as many samples of the test data.
+    With ``held="test"``, and for a party that is no client, they are of the test data.
     """
-    held = world.held_out.get(client, np.zeros(0, dtype=np.int64))
-    if client in world.rows:
-        x, y, rows = world.x, world.y, held if len(held) else world.rows[client]
+    back = world.held_out.get(client, np.zeros(0, dtype=np.int64))
+    if held == "own" and client in world.rows:
+        x, y, rows = world.x, world.y, back if len(back) else world.rows[client]
     else:
         x, y, rows = world.data.x_test, world.data.y_test, np.arange(len(world.data.y_test))
     chosen = np.sort(numpy_rng(seed, "own samples", 0, client).permutation(rows)[:most])

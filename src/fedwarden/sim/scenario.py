@@ -1,4 +1,4 @@
-"""A scenario: data, partition, model, local training, attackers, guard and rounds, from one TOML file.
+"""A scenario: data, partition, task, model, local training, attackers, guard and rounds, from one TOML file.
 
 Reading one needs no torch: the commands that only show a run start without it.
 """
@@ -46,7 +46,7 @@ class DataConfig(Strict):
 
 
 class TrainConfig(Strict):
-    """Local training, and how it is carried out here.
+    """Local training, and how it is carried out here; ``steps`` ends a round's after so many batches.
 
     ``workers`` are processes, at most one per core. One that is silent for ``patience`` seconds, besides ten times as
     long as the slowest group of clients took so far, is killed and replaced.
@@ -59,6 +59,7 @@ class TrainConfig(Strict):
     epochs: int = Field(1, ge=1, le=10_000)
     batch_size: int = Field(32, ge=1, le=1_000_000)
     proximal: float = Field(0.0, ge=0)
+    steps: int | None = Field(None, ge=1)
     participation: float = Field(1.0, gt=0, le=1)
     trainer: Literal["auto", "sequential", "stacked"] = "auto"
     group: int | None = Field(None, ge=1)
@@ -135,6 +136,7 @@ class Scenario(Strict):
     imports: tuple[str, ...] = ()
     checkpoint_every: int = Field(1, ge=1)
     data: DataConfig = DataConfig()
+    task: Part = Component(name="classification")
     model: Part = Component(name="mlp")
     train: TrainConfig = TrainConfig()
     attacks: tuple[AttackConfig, ...] = ()

@@ -177,6 +177,22 @@ ADULT = """age,workclass,income,split,flat
 """
 
 
+@pytest.mark.parametrize("pack", [lambda raw: raw, gzip.compress], ids=["plain", "gzip"])
+def test_all_of_cifar_10_from_its_binary_form(place, pack):
+    folder = place / "cifar-10-batches-bin"
+    folder.mkdir()
+    for i, name in enumerate([*(f"data_batch_{b}" for b in range(1, 6)), "test_batch"]):
+        pixels = np.arange(3072) // 1024 + i  # channel by channel: red i, green i + 1, blue i + 2
+        raw = bytes([i]) + pixels.astype(np.uint8).tobytes()
+        (folder / f"{name}.bin{'.gz' if pack is gzip.compress else ''}").write_bytes(pack(raw))
+    data = make("dataset", "cifar10", whole=True)
+    assert (data.shape, data.y_train.tolist(), data.y_test.tolist()) == ((3, 32, 32), [0, 1, 2, 3, 4], [5])
+    np.testing.assert_allclose(data.x_train[3, :, 0, 0].numpy() * 255, [3, 4, 5], rtol=1e-6)
+    (folder / f"test_batch.bin{'.gz' if pack is gzip.compress else ''}").write_bytes(pack(b"short"))
+    with pytest.raises(FedwardenError, match="3073 bytes"):
+        make("dataset", "cifar10", whole=True)
+
+
 def test_adult(place):
     with gzip.open(place / "adult.csv.gz", "wt") as file:
         file.write(ADULT)
@@ -195,7 +211,20 @@ def test_adult(place):
     assert (data.classes, data.x_train.dtype, data.y_train.dtype) == (2, torch.float32, torch.int64)
 
 
-@pytest.mark.parametrize("name", [n for n in names("dataset") if n != "digits"])
+def test_adult_as_codes_has_one_number_for_each_category_and_no_repetition(place):
+    with gzip.open(place / "adult.csv.gz", "wt") as file:
+        file.write(ADULT.replace("flat", "fnlwgt"))
+    data = make("dataset", "adult", encode="codes")
+    work = np.array([1, 0, 1, 0, 2.0])  # ?, Private, State by the alphabet; standardised by the first three
+    np.testing.assert_allclose(
+        torch.cat([data.x_train, data.x_test])[:, 1].numpy(), (work - 2 / 3) / np.sqrt(2 / 9), atol=1e-6
+    )
+    assert data.shape == (2,)
+    with pytest.raises(FedwardenError, match="one_hot"):
+        make("dataset", "adult", encode="hash")
+
+
+@pytest.mark.parametrize("name", [n for n in names("dataset") if n not in ("diabetes", "digits")])
 def test_a_missing_file_says_where_it_was_looked_for(name, place, tmp_path):
     with pytest.raises(FedwardenError) as caught:
         make("dataset", name, folder=str(tmp_path / "mine"))

@@ -29,6 +29,8 @@ def foreign_probe(
     def rng() -> torch.Generator:
         return torch_rng(scenario.seed, "probe")
 
+    if kind in get_args(Kind) and not data.x_test.is_floating_point():
+        raise ConfigError(f"data.probe_from = {kind!r} makes inputs of real numbers; this data has token ids")
     if kind not in get_args(Kind):
         public = make("dataset", kind, **config.probe_from.options).x_train
         if public.shape[1:] != data.x_test.shape[1:]:

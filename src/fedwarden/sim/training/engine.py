@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...models.layout import Layout
+from ..data.places import cache_folder
+from ..tasks import Classification, Task
 from .cuda_graph import train_captured
 from .stacked import Stacked
 from .trainer import LocalTraining, Shard, train_sequential, train_stacked
@@ -30,7 +32,7 @@ STACKED_MARGIN = 0.9  # stacking must be at least this much cheaper than one cli
 
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """A model, its training and the clients' data; ``group`` clients are trained at once (0: one after another)."""
+    """A model, its task and training, and the clients' data; ``group`` clients are trained at once (0: in turn)."""
 
     model: nn.Module
     training: LocalTraining
@@ -40,6 +42,7 @@ class Engine:
     rows: Mapping[str, NDArray[np.int64]]
     group: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    task: Task = field(default_factory=Classification)
 
     @cached_property
     def layout(self) -> Layout:
@@ -47,7 +50,8 @@ class Engine:
 
     @cached_property
     def stacked(self) -> Stacked | None:
-        return Stacked.of(self.model)
+        """The model as a stacked one, which knows the gradient of classification alone."""
+        return Stacked.of(self.model) if isinstance(self.task, Classification) else None
 
     def train(
         self,
@@ -64,7 +68,11 @@ class Engine:
         held = changed or {}
         shards = [Shard(c, self.x, self.y, held.get(c, self.rows[c])) for c in client_ids]
         if self.stacked is None or self.group == 0:
-            train_sequential(self.model, self.layout, params, shards, self.training, round, self.seed, out)
+            # a model that is trained both ways draws its dropout on the CPU, to the same end
+            home = params.device if self.stacked is None else torch.device("cpu")
+            train_sequential(
+                self.model, self.layout, params, shards, self.training, round, self.seed, out, self.task, home
+            )
         else:
             train = train_captured if self.device.type == "cuda" else train_stacked
             train(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
@@ -120,12 +128,9 @@ def choose_group(engine: Engine, trainer: Literal["auto", "sequential", "stacked
 
 
 def cache_file() -> Path | None:
-    """Where calibrations are kept: $FEDWARDEN_CACHE, else the user's cache folder; None where there is neither."""
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return Path(os.environ.get("FEDWARDEN_CACHE") or Path(home) / "fedwarden") / "calibration.json"
+    """Where calibrations are kept; None where there is no folder for such things."""
+    folder = cache_folder()
+    return None if folder is None else folder / "calibration.json"
 
 
 def _measure(engine: Engine) -> int:

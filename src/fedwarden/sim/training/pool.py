@@ -25,10 +25,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...core.registry import describe
 from . import bootstrap, scratch
 from .engine import Engine, one_thread
 from .limits import check_memory
-from .task import Task, run_task
+from .task import Assignment, run_task
 
 PATIENCE = 60.0  # seconds
 SLOWER = 10.0  # a worker may take this many times as long as the slowest group so far, besides
@@ -50,7 +51,7 @@ class Worker:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def give(self, task: Task) -> None:
+    def give(self, task: Assignment) -> None:
         """Begin to send a task; ``hear`` sends the rest, because a worker that stopped does not read."""
         self.since, self.unsent = monotonic(), json.dumps(asdict(task)).encode() + b"\n"
         self._send()
@@ -122,6 +123,7 @@ class Pool:
         job = {
             "path": [os.path.abspath(folder) for folder in sys.path],
             "model": model,
+            "task": describe(engine.task),
             "imports": list(imports),
             "training": asdict(engine.training),
             "seed": engine.seed,
@@ -166,10 +168,12 @@ class Pool:
         ``changed`` are the rows of clients that hold others in this round than at first.
         """
         self.params.copy_(params)
-        tasks: SimpleQueue[Task] = SimpleQueue()
+        tasks: SimpleQueue[Assignment] = SimpleQueue()
         for group in self.engine.groups(client_ids):
             mine = [client_ids[i] for i in group]
-            tasks.put(Task(round, mine, group, {c: changed[c].tolist() for c in mine if changed and c in changed}))
+            tasks.put(
+                Assignment(round, mine, group, {c: changed[c].tolist() for c in mine if changed and c in changed})
+            )
         self._replace()
         workers = [worker for worker in self.workers if worker.alive]
         # first tasks are sent from here, as a thread gets the interpreter only milliseconds after this one is at work
@@ -202,13 +206,13 @@ class Pool:
                 with suppress(OSError):  # tried again in the next round
                     self.workers[i] = self._start(worker.fruitless + 1)
 
-    def _work(self, tasks: SimpleQueue[Task]) -> None:
+    def _work(self, tasks: SimpleQueue[Assignment]) -> None:
         while (task := _next(tasks)) is not None:
             self.since = began = monotonic()
             run_task(self.engine, self.params, task, self.out)
             self.since, self.longest = None, max(self.longest, monotonic() - began)
 
-    def _feed(self, worker: Worker, tasks: SimpleQueue[Task], task: Task | None) -> None:
+    def _feed(self, worker: Worker, tasks: SimpleQueue[Assignment], task: Assignment | None) -> None:
         """Hand tasks to one worker until none is left; one that it does not finish goes back."""
         if not worker.ready:
             self._await(worker, tasks)
@@ -222,7 +226,7 @@ class Pool:
             self.longest, worker.fruitless = max(self.longest, monotonic() - worker.since), 0
             task = None
 
-    def _await(self, worker: Worker, tasks: SimpleQueue[Task]) -> None:
+    def _await(self, worker: Worker, tasks: SimpleQueue[Assignment]) -> None:
         """Wait for a worker to start for as long as there is something to do for it: no round waits for that alone."""
         answer, late = None, False
         while answer is None and not late:
@@ -233,7 +237,7 @@ class Pool:
         if not worker.ready:
             worker.end()
 
-    def _send(self, worker: Worker, tasks: SimpleQueue[Task]) -> Task | None:
+    def _send(self, worker: Worker, tasks: SimpleQueue[Assignment]) -> Assignment | None:
         """The next task, sent to a worker; None where there is none, or nobody to take it."""
         task = _next(tasks) if worker.ready and worker.alive else None
         if task is not None:
@@ -246,7 +250,7 @@ class Pool:
         return self.patience + SLOWER * max(self.longest, here)
 
 
-def _next(tasks: SimpleQueue[Task]) -> Task | None:
+def _next(tasks: SimpleQueue[Assignment]) -> Assignment | None:
     try:
         return tasks.get_nowait()
     except Empty:

@@ -12,7 +12,7 @@ from .engine import Engine
 
 
 @dataclass(frozen=True)
-class Task:
+class Assignment:
     """One group of clients, the rows of the result that are theirs, and the data of those whose data changed."""
 
     round: int
@@ -21,7 +21,7 @@ class Task:
     changed: dict[str, list[int]] = field(default_factory=dict)
 
 
-def run_task(engine: Engine, params: Tensor, task: Task, out: Tensor) -> None:
+def run_task(engine: Engine, params: Tensor, task: Assignment, out: Tensor) -> None:
     """Train one group and write its models into its rows of the result."""
     models = torch.empty(len(task.slots), engine.layout.d, device=engine.device)
     changed = {client: np.array(rows, dtype=np.int64) for client, rows in task.changed.items()}

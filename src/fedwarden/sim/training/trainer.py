@@ -16,19 +16,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from ...core.generators import torch_rng
 from ...core.seeds import numpy_rng
 from ...models.layout import Layout
+from ..tasks import Classification, Task
 from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient
+
+CLASSIFICATION, CPU = Classification(), torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains: optimiser, epochs, batches, and the FedProx pull towards the global model."""
+    """How a client trains: optimiser, epochs, batches, and the FedProx pull towards the global model.
+
+    ``steps`` ends a round's training after so many batches.
+    """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float = 0.1
@@ -37,6 +42,7 @@ class LocalTraining:
     epochs: int = 1
     batch_size: int = 32
     proximal: float = 0.0
+    steps: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +70,7 @@ def batches(rows: NDArray[np.int64], batch_size: int, epochs: int, rng: np.rando
 def plan(shard: Shard, training: LocalTraining, round: int, seed: int) -> list[NDArray[np.int64]]:
     """A client's batches of one round."""
     rng = numpy_rng(seed, "batches", round, shard.client_id)
-    return batches(shard.rows, training.batch_size, training.epochs, rng)
+    return batches(shard.rows, training.batch_size, training.epochs, rng)[: training.steps]
 
 
 class StackedOptimizer:
@@ -112,9 +118,12 @@ class StackedOptimizer:
 
 def train_sequential(
     model: nn.Module, layout: Layout, params: Tensor, shards: Sequence[Shard], training: LocalTraining, round: int,
-    seed: int, out: Tensor,
+    seed: int, out: Tensor, task: Task = CLASSIFICATION, home: torch.device = CPU,
 ) -> None:  # fmt: skip
-    """Train each client in turn from the flat global parameters; row i of ``out`` becomes client i's model."""
+    """Train each client in turn from the flat global parameters; row i of ``out`` becomes client i's model.
+
+    Dropout is drawn on the device ``home``: on a GPU, large masks cost more to carry there than to use.
+    """
     device = params.device
     for shard, row in zip(shards, out, strict=True):
         model.load_state_dict(layout.unflatten(params))
@@ -123,12 +132,14 @@ def train_sequential(
         start = [p.detach().clone() for p in weights] if training.proximal else []
         optimizer = _optimizer(training, weights)
         steps = plan(shard, training, round, seed)
-        with seeded_dropout(model, training.batch_size, torch_rng(seed, "dropout", round, shard.client_id)):
+        asking = torch_rng(seed, "ask", round, shard.client_id)
+        dropping = torch_rng(seed, "dropout", round, shard.client_id, home)
+        with seeded_dropout(model, training.batch_size, dropping):
             for step in steps:
                 index = torch.from_numpy(step)
                 optimizer.zero_grad()
-                loss = F.cross_entropy(model(shard.x[index].to(device)), shard.y[index].to(device))
-                loss.backward()
+                inputs, answers = task.ask(shard.x[index], shard.y[index], asking)
+                task.losses(model(inputs.to(device)), answers.to(device)).mean().backward()
                 for p, origin in zip(weights, start, strict=False):
                     if p.grad is not None:
                         p.grad.add_(p.detach() - origin, alpha=training.proximal)
@@ -168,7 +179,7 @@ def seeded_dropout(model: nn.Module, batch_size: int, generator: torch.Generator
 
     def draw(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         x = inputs[0]
-        draws = torch.rand(batch_size, x[0].numel(), generator=generator)[: len(x)]
+        draws = torch.rand(batch_size, x[0].numel(), generator=generator, device=generator.device)[: len(x)]
         mask = keep_mask(draws, float(module.p))  # type: ignore[arg-type]
         return x * mask.reshape(x.shape).to(x.device)
 

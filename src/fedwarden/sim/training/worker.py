@@ -10,10 +10,11 @@ from typing import Any, TextIO
 
 import torch
 
+from ...core.registry import component
 from ..models import build_model
 from .engine import Engine
 from .scratch import views
-from .task import Task, run_task
+from .task import Assignment, run_task
 from .trainer import LocalTraining
 
 
@@ -28,8 +29,9 @@ def main(job: Mapping[str, Any], scratch: int, lines: SimpleQueue[bytes], answer
         rows[client] = flat[start : start + size]
         start += size
     model, training = build_model(**job["model"], seed=0), LocalTraining(**job["training"])
-    engine = Engine(model, training, job["seed"], arrays["x"], arrays["y"], rows, job["group"])
+    task = component("task", {key: value for key, value in job["task"].items() if key != "kind"})
+    engine = Engine(model, training, job["seed"], arrays["x"], arrays["y"], rows, job["group"], task=task)
     print("ready", file=answers, flush=True)
     while True:
-        run_task(engine, arrays["params"], Task(**json.loads(lines.get())), arrays["out"])
+        run_task(engine, arrays["params"], Assignment(**json.loads(lines.get())), arrays["out"])
         print("done", file=answers, flush=True)

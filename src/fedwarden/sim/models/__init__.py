@@ -9,10 +9,10 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import ConfigError, nearest
-from ..core.registry import lookup, parameters, register
-from ..core.seeds import seed_of
-from .training.limits import check_memory
+from ...core.errors import ConfigError, nearest
+from ...core.registry import lookup, parameters, register
+from ...core.seeds import seed_of
+from ..training.limits import check_memory
 
 Shape = tuple[int, ...]
 COPIES = 4

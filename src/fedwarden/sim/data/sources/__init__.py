@@ -1,4 +1,4 @@
-"""Data sets as tensors: features float32 in [0, 1] (images channels first), labels int64.
+"""Data sets as tensors: features float32 in [0, 1] (images channels first) or token ids, labels int64 or float32.
 
 Files are looked for in the folder of the configuration, then in ``FEDWARDEN_DATA``, then in ``../shared/data``; what
 is not there is downloaded through ``datasets`` where the public source is known and the network allows it.
@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_diabetes, load_digits
 from torch import Tensor
 
-from ...core.errors import FedwardenError, MissingExtra
-from ...core.registry import register
+from ....core.errors import ConfigError, FedwardenError, MissingExtra
+from ....core.registry import register
+from ..cifar import SUBFOLDER, read_batches
+from ..places import folders
 
 Array = NDArray[Any]
+REPEATED = {"fnlwgt", "education"}  # columns of Adult: a weight of the survey, and what education_num says as a number
 PBC = "bloodmnist_pbc.npz"
 
 
@@ -34,9 +35,21 @@ class DataError(FedwardenError):
     """A data set that is not there, or not as expected."""
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """The ids of a vocabulary that are no words: the one that hides a token, and all of them."""
+
+    mask: int
+    special: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data."""
+    """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data.
+
+    Labels are what the task says: classes (int64), or numbers (float32). ``classes`` is what a model has to choose
+    from: classes, or the tokens of a vocabulary, which ``tokens`` tells of; 1 where it gives a number.
+    """
 
     x_train: Tensor
     y_train: Tensor
@@ -44,16 +57,11 @@ class Dataset:
     y_test: Tensor
     classes: int
     clients: tuple[NDArray[np.int64], ...] | None = None
+    tokens: Tokens | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.x_train.shape[1:])
-
-
-def folders(folder: str | None = None) -> list[Path]:
-    """Where data files are looked for, in order."""
-    places = [folder, os.environ.get("FEDWARDEN_DATA"), "../shared/data"]
-    return [Path(p).expanduser() for p in places if p]
 
 
 def find(
@@ -132,6 +140,17 @@ def digits(folder: str | None = None) -> Dataset:
     return Dataset(a, b, c, d, classes=10)
 
 
+@register("dataset", "diabetes")
+def diabetes(folder: str | None = None) -> Dataset:
+    """scikit-learn's 442 diabetes patients, for the task regression: 354 to train, 88 to test; labels standardised."""
+    x, y = load_diabetes(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = x[order] / x[order[:354]].std(axis=0), y[order]
+    y = (y - y[:354].mean()) / y[:354].std()
+    a, b, c, d = (torch.from_numpy(part.astype(np.float32)) for part in (x[:354], y[:354], x[354:], y[354:]))
+    return Dataset(a, b, c, d, classes=1)
+
+
 @register("dataset", "mnist")
 def mnist(folder: str | None = None, standardised: bool = False) -> Dataset:
     """MNIST, 60,000 / 10,000, 28x28; ``standardised`` to mean 0 and deviation 1 over all pixels where asked."""
@@ -148,8 +167,23 @@ def fashion_mnist(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "cifar10")
-def cifar10(folder: str | None = None) -> Dataset:
-    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it."""
+def cifar10(folder: str | None = None, whole: bool = False) -> Dataset:
+    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it.
+
+    With ``whole`` all of it in any case: from the files of its binary form in the subfolder cifar-10-batches-bin of a
+    data folder, else from its public source.
+    """
+    if whole:
+        for place in folders(folder):
+            try:
+                arrays = read_batches(place)
+            except (OSError, EOFError, ValueError) as error:
+                raise DataError(
+                    f"{place / SUBFOLDER} cannot be read as CIFAR-10 in its binary form: {error}"
+                ) from error
+            if arrays is not None:
+                return images(arrays)
+        return images(find("cifar10.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
     return images(find("cifar10_21k.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
 
 
@@ -210,8 +244,14 @@ def its_stop_sign(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "adult")
-def adult(folder: str | None = None) -> Dataset:
-    """UCI Adult (Census income): numbers standardised by the training split, categories one-hot."""
+def adult(folder: str | None = None, encode: Literal["one_hot", "codes"] = "one_hot") -> Dataset:
+    """UCI Adult (Census income): numbers standardised by the training split, categories one-hot.
+
+    With ``encode="codes"`` a category is one number, its place in the alphabet, standardised too, and the survey
+    weight and the name of the education, which its number repeats, are left out: 12 inputs.
+    """
+    if encode not in ("one_hot", "codes"):
+        raise ConfigError(f"adult is encoded as 'one_hot' or 'codes'; got {encode!r}")
     path = next((p / "adult.csv.gz" for p in folders(folder) if (p / "adult.csv.gz").is_file()), None)
     if path is None:
         looked = ", ".join(str(p) for p in folders(folder))
@@ -221,20 +261,22 @@ def adult(folder: str | None = None) -> Dataset:
     train = np.array([row["split"].startswith("train") for row in rows])
     label = np.array([row["income"].strip().startswith(">50K") for row in rows], dtype=np.int64)
     columns = []
-    for name in rows[0].keys() - {"split", "income"}:
-        columns.append((name, _column([row[name].strip() for row in rows], train)))
+    for name in rows[0].keys() - {"split", "income"} - (REPEATED if encode == "codes" else set()):
+        columns.append((name, _column([row[name].strip() for row in rows], train, encode == "codes")))
     x = torch.from_numpy(np.concatenate([c for _, c in sorted(columns)], axis=1).astype(np.float32))
     y = torch.from_numpy(label)
     t = torch.from_numpy(train)
     return Dataset(x[t], y[t], x[~t], y[~t], classes=2)
 
 
-def _column(values: list[str], train: Array) -> Array:
-    """One standardised number, or one-hot categories ("?" is a category of its own)."""
+def _column(values: list[str], train: Array, codes: bool) -> Array:
+    """One standardised number, or categories, one-hot or as their number ("?" is a category of its own)."""
     try:
         number = np.array([float(v) for v in values])
     except ValueError:
         known = sorted(set(values))
-        return np.stack([np.array(values) == k for k in known], axis=1).astype(np.float64)
+        if not codes:
+            return np.stack([np.array(values) == k for k in known], axis=1).astype(np.float64)
+        number = np.searchsorted(known, values).astype(np.float64)
     scale = number[train].std() or 1.0
     return np.asarray((number - number[train].mean()) / scale)[:, None]

@@ -1,0 +1,78 @@
+"""Clients that move weights which the others leave as they are, as who teaches a model a trigger must."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.registry import register
+from ..core.seeds import numpy_rng
+from ..core.stats import Mask, Scores
+from ..core.types import Cohort
+from ..updates.updates import Updates
+
+ENTRIES = 1 << 21  # of the updates that are looked at, 8 MiB; larger cohorts are sampled
+
+
+def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Scores:
+    """The share of each update's squared length in entries far larger than those of three quarters of the clients.
+
+        y_i = x_i / ||x_i||;   m_j = the (n - floor(n/4))-th smallest of |y_kj| over the n trusted k
+        s_i = sum of y_ij^2 over the j with |y_ij| > times m_j
+
+    Updates are brought to one length first: who learns more than the others moves all weights more. A minority that
+    sends anything lowers m_j to no less than the median honest entry. Under a quarter, it cannot raise it above the
+    largest honest one. Fewer than four clients have no quarter, and so nobody is alone.
+
+    >>> rows = np.array([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0], [3.0, 4.0, 0.0], [0.0, 3.0, 4.0]])
+    >>> share_alone(rows, np.ones(4, bool), times=30.0).round(2).tolist()
+    [0.0, 0.0, 0.0, 0.64]
+    """
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    sizes = np.abs(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
+    n = int(trusted.sum())
+    rank = n - n // 4 - 1
+    usual = np.sort(sizes[trusted], axis=0)[rank]
+    own = np.where(sizes > times * usual, sizes, 0.0).astype(np.float64)
+    return np.asarray(np.square(own).sum(axis=1), dtype=np.float64)
+
+
+def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """All measured columns, or about ``most`` of them, one at a random place in each of as many equal stretches.
+
+    >>> spread_columns(Updates.of(np.zeros((2, 5))), most=9, rng=np.random.default_rng(0)).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    ranges = np.array(updates.measured, dtype=np.int64).reshape(-1, 2)
+    stops = np.cumsum(ranges[:, 1] - ranges[:, 0])
+    d = int(stops[-1]) if len(stops) else 0
+    places = np.arange(d) if d <= most else np.unique(((np.arange(most) + rng.random(most)) * (d / most)).astype(int))
+    inside = np.searchsorted(stops, places, side="right")
+    return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
+
+
+@register("signal", "alone")
+@dataclass(frozen=True)
+class Alone:
+    """The share of an update that lies in weights which three quarters of the clients hardly move, beyond the median.
+
+    A trigger that only attackers show to the model trains weights that nobody else trains. ``times`` is how many times
+    larger than theirs an entry must be. Of large cohorts a random part of the weights is looked at.
+    """
+
+    times: float = 30.0
+
+    words: ClassVar[str] = "it moves weights that the others leave as they are"
+
+    def __post_init__(self) -> None:
+        if not self.times > 1:
+            raise ValueError(f"times is above 1; got {self.times}")
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        updates, within = cohort.updates, cohort.reference
+        columns = spread_columns(updates, max(ENTRIES // len(cohort), 1), numpy_rng(0, "alone", cohort.round))
+        shares = share_alone(updates.sample(columns).cpu().numpy(), within, self.times)
+        return np.asarray(shares - np.median(shares[within]), dtype=np.float64)

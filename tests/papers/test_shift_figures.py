@@ -1,0 +1,147 @@
+"""Figures 5 to 10: numbers by hand, and sentences that follow what was planted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedwarden.papers.shift_figures import (
+    centralised_holds,
+    centralised_sheets,
+    layers_hold,
+    layers_sheets,
+    line,
+    scalability_holds,
+    scalability_sheets,
+    sensitivity_holds,
+    sensitivity_sheets,
+)
+from fedwarden.papers.shift_items import PAPER, draw_diagonal
+from fedwarden.papers.shift_settings import MODELS, count
+from fedwarden.papers.shifts import STILL, VALIDATION, all_changes
+
+SOURCES = [f"{s}/{m}/" for s in ("weights", "gradients", "representations") for m in ("cosine", "procrustes", "cmd")]
+START, END = 6, 8
+
+
+def planted(seen, severities=(0.7,), n=2, data="mnist", seeds=3, layers=()):
+    """Runs in which a source leaves its trend of 1 at the change by ``seen(key, change)`` and a little more."""
+    rng = np.random.default_rng(0)
+    keys = [
+        *SOURCES,
+        VALIDATION,
+        *(f"{s}/cosine/{x}" for s in ("weights", "gradients", "representations") for x in layers),
+    ]
+    found = []
+    for seed in range(seeds):
+        before = {k: [[t, 1.0 + 0.01 * (t % 2), 1.0, 0.0, 0.5, 0.0] for t in range(2, START)] for k in keys}
+        branches = {}
+        for change in all_changes(severities, partial=False):
+            readings = {}
+            for k in keys:
+                first = 1.0 + seen(k, change) + 1e-4 * rng.random()
+                readings[k] = [[START, first, 1.0, 0.0, 0.1, 0.0], [END, 1.0, 1.0, 0.0, 0.5, 0.0]]
+            branches[str(change)] = {"kind": change.kind, "even": change.even, "readings": readings, "accuracy": {}}
+        cell = {"n": n, "m": 1, "seed": seed, "data": data}
+        found.append({"cell": cell, "result": {"before": {"readings": before, "accuracy": {}}, "branches": branches}})
+    return found
+
+
+def tables(sheets):
+    return {sheet.name: sheet for sheet in sheets}
+
+
+def new(change):
+    return float(change.kind != STILL)
+
+
+def test_all_sources_that_see_new_samples_show_the_shift_from_no_change_only():
+    def seen(key, change):
+        return 0.0 if key == VALIDATION else 0.3 * new(change)
+
+    made = tables(centralised_sheets(planted(seen)))
+    row = next(r for r in made["departures"].records() if (r["source"], r["metric"]) == ("weights", "cmd"))
+    assert float(row["no change"]) < 0.001
+    assert float(row["shift"]) == pytest.approx(0.3, abs=1e-3)
+    assert (row["AUROC, no change"], row["p, no change"], row["seeds"]) == ("1", "0.05", "3")  # 1 / (6 choose 3)
+    said = centralised_holds(made)
+    assert said.startswith("The claim holds: 9 of 9 sources")
+    assert "the validation loss does not" in said
+    assert len(made["trends"].grid[1]) == 10 * 3 * 6  # sources, branches, rounds
+
+
+def test_a_loss_that_shows_it_too_and_few_seeds_change_the_sentence():
+    made = tables(centralised_sheets(planted(lambda key, change: 0.3 * new(change))))
+    assert centralised_holds(made).startswith("The claim holds in part: 9 of 9")
+    assert centralised_holds(tables(centralised_sheets(planted(lambda k, c: 0.3, seeds=2)))).startswith("Cannot tell")
+
+
+@pytest.mark.parametrize(("sign", "said"), [(1, "The claim holds"), (-1, "The claim does not hold")])
+def test_layers_are_ranked_by_how_much_of_their_range_they_react(sign, said):
+    names = [f"{i}.weight" for i in range(6)]
+
+    def seen(key, change):
+        layer = key.split("/")[2]
+        depth = names.index(layer) if layer else 0
+        return new(change) * 10.0 ** -(3 - sign * (depth - 2.5) * 0.3)
+
+    made = tables(layers_sheets(planted(seen, layers=names)))
+    assert [float(r["rho"]) for r in made["order"].records()] == [float(sign)] * 3
+    assert layers_hold(made).startswith(said)
+
+
+def test_a_line_is_that_of_scipy_and_few_points_cannot_tell():
+    x = [0.55, 0.6, 0.7, 0.8, 0.9, 1.0]
+    rng = np.random.default_rng(1)
+    y = (2 * np.array(x) + 0.05 * rng.normal(size=6)).tolist()
+    slope, r, p, verdict = line(x, y)
+    fit = stats.linregress(x, y)
+    assert (slope, r, p, verdict) == (fit.slope, fit.rvalue, fit.pvalue, "linear")
+    assert line(x, y[::-1])[3] == "not linear"
+    assert line(x, [1.0, 0.4, 1.2, 0.9, 1.1, 1.3])[3] == "cannot tell"
+
+
+def test_points_beside_the_diagonal_and_the_relation_are_told_from_the_tables(tmp_path):
+    def seen(key, change):
+        grown = change.even - 0.5 if change.kind == "fresh" else 0.0
+        return 0.01 * grown if key == VALIDATION else 0.2 * new(change) + grown
+
+    found = planted(seen, (0.6, 0.7, 0.8, 0.9), data="census")
+    made = tables(sensitivity_sheets(found))
+    (row,) = made["relation"].records()
+    assert (row["figure"], row["above the diagonal"], row["an unshifted swap too"]) == ("7c", "4 of 4", "yes")
+    assert float(row["slope"]) == pytest.approx(1.0, abs=0.01)
+    said = sensitivity_holds(made)
+    assert said.startswith(
+        "On census (7c) the claim holds: representations by cmd tell a shift from no change at 60-40"
+    )
+    assert "4 of 4 points lie above the diagonal, and that of an unshifted swap too" in said
+    assert "the departure is linear" in said
+    (path,) = draw_diagonal(found, tmp_path, "figure-7")
+    assert "7c: census" in path.read_text()
+
+
+def test_more_clients_are_told_apart():
+    def seen(key, change):
+        return 0.0 if key == VALIDATION else 0.3 * float(change.kind == "fresh")
+
+    quiet = planted(lambda key, change: 0.0, n=10)
+    made = tables(scalability_sheets([*planted(seen), *quiet]))
+    assert [(r["clients"], r["source"]) for r in made["paper"].records()] == [
+        ("2", "gradients"), ("2", "validation"), ("10", "gradients"), ("10", "validation"),
+    ]  # fmt: skip
+    assert scalability_holds(made) == (
+        "The claim holds in part: gradients by cosine tell the shift from no change with 2 clients, and the validation "
+        "loss with no number of clients; from an unshifted swap of all samples the source tells it with 2 clients."
+    )
+
+
+def test_every_table_and_figure_of_the_paper_is_an_item():
+    names = {item.name for item in PAPER.items}
+    assert {f"figure-{i}" for i in range(1, 11)} | {f"table-{i}" for i in range(1, 4)} <= names
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_have_the_published_size(model):
+    assert count({"model": model})["parameters"] == pytest.approx(MODELS[model][2], rel=0.02)

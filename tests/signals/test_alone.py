@@ -1,0 +1,145 @@
+"""Weights that one client moves and the others do not: closed forms, a plain loop, and nobody framed by a minority."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedwarden as fw
+from fedwarden.core.registry import make
+from fedwarden.signals import alone
+from fedwarden.signals.alone import share_alone, spread_columns
+
+
+def cohort(rows, t=1):
+    names = tuple(f"c{i:02}" for i in range(len(rows)))
+    return fw.Cohort(t, names, fw.Updates.of(np.asarray(rows, np.float32)), np.full(len(rows), 10.0))
+
+
+def honest_rows(n, d, rng, spread=2.0):
+    """Clients that agree on little, with entries of very different sizes and clients of different lengths."""
+    scale = np.exp(spread * rng.normal(size=d))
+    return scale * (0.3 * rng.normal(size=d) + rng.normal(size=(n, d))) * np.exp(rng.normal(size=(n, 1)))
+
+
+def by_loop(rows, trusted, times):
+    rows = np.array([row / max(np.sqrt((row**2).sum()), 1e-300) for row in rows])
+    judges = [i for i in range(len(rows)) if trusted[i]]
+    out = []
+    for row in rows:
+        total = 0.0
+        for j, value in enumerate(row):
+            ordered = sorted(abs(rows[i][j]) for i in judges)
+            if abs(value) > times * ordered[len(judges) - len(judges) // 4 - 1]:
+                total += value**2
+        out.append(total)
+    return np.array(out)
+
+
+@given(st.integers(1, 12), st.integers(0, 1000))
+def test_against_a_plain_loop(n, seed):
+    rng = np.random.default_rng(seed)
+    rows = honest_rows(n, 15, rng, spread=0.0) ** 5
+    trusted = rng.random(n) < 0.8
+    trusted[0] = True
+    np.testing.assert_allclose(share_alone(rows, trusted, 4.0), by_loop(rows, trusted, 4.0), atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "f"), [(4, 1), (8, 2), (12, 3), (20, 5)])
+def test_a_quarter_that_shares_a_trigger_is_seen_whatever_its_length(n, f):
+    """Sine and cosine: a share sin^2 of the squared length lies where the others send nothing."""
+    rng = np.random.default_rng(n)
+    rows = np.hstack([rng.normal(size=(n, 400)), np.zeros((n, 40))])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    trigger = np.append(np.zeros(400), np.full(40, 40**-0.5))
+    rows[:f] = np.cos(0.6) * rows[:f] + np.sin(0.6) * trigger
+    for factor in (0.01, 1.0, 100.0):
+        rows[0] *= factor
+        found = make("signal", "alone")(cohort(rows))
+        np.testing.assert_allclose(found, [np.sin(0.6) ** 2] * f + [0.0] * (n - f), atol=1e-5)
+
+
+def test_fewer_than_four_have_nobody_alone():
+    assert not make("signal", "alone")(cohort(np.eye(3))).any()
+
+
+def minorities(rows, f, victim, rng):
+    """What f others may send to make a victim look alone: little where it is large, and much where it is not."""
+    row = rows[victim]
+    rest = np.delete(rows, victim, axis=0)
+    standing_out = np.abs(row) / np.median(np.abs(rest), axis=0)
+    for part in (0.02, 0.25, 0.6):
+        there = standing_out > np.quantile(standing_out, 1 - part)
+        loud = np.where(there, 0.0, np.abs(rows).max(axis=0) * rng.choice([-1.0, 1.0], size=(f, 1)))
+        yield loud + 0.01 * rng.normal(size=loud.shape) * ~there
+        yield np.where(there, 0.0, rest[:f])
+    yield np.zeros((f, rows.shape[1])) + 1e-9 * rng.normal(size=rows.shape[1])
+
+
+@pytest.mark.parametrize("n", [4, 5, 8, 12, 20])
+def test_a_minority_lowers_the_limit_to_the_median_honest_entry_and_no_further(n):
+    rng = np.random.default_rng(n)
+    f = (n - 1) // 2
+    rows = honest_rows(n - f, 2000, rng)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    least = np.sort(np.abs(unit), axis=0)[(n - f - 1) // 2]  # of the two in the middle, the lower
+    most = np.where(np.abs(unit) > 4.0 * least, unit**2, 0.0).sum(axis=1)
+    for sent in minorities(rows, f, 0, rng):
+        found = share_alone(np.vstack([rows, sent]), np.ones(n, bool), 4.0)[: n - f]
+        assert (found <= most + 1e-12).all()
+
+
+@pytest.mark.parametrize("n", [5, 12])
+def test_nobody_honest_is_excluded_for_what_a_minority_sends(n):
+    """The watch alone, as in auto, with different clients; the minority aims at one of them for six rounds."""
+    f = (n - 1) // 2
+    for aim in range(7):
+        rng = np.random.default_rng(aim)
+        watches = [w for w in fw.Warden.preset("auto").watches if "alone" in str(w.signal).lower()]
+        warden = fw.Warden(watches, "quarantine", remeasure=True, share_copies=True, quorum=4, margin=1)
+        usual = honest_rows(n - f, 1000, rng)
+        for t in range(1, 7):
+            rows = usual + 0.5 * np.abs(usual) * rng.normal(size=usual.shape)
+            sent = list(minorities(rows, f, 0, rng))[aim]
+            record = warden.step(cohort(np.vstack([rows, sent]), t)).record
+            assert not set(record.excluded) & {f"c{i:02}" for i in range(n - f)}
+
+
+def backdoored(t, n=12, f=3):
+    rng = np.random.default_rng(t)
+    rows = np.hstack([1.0 + rng.normal(size=(n, 1500)), np.zeros((n, 100))])
+    rows[:f, 1500:] = 3.0 + rng.normal(size=(f, 100))
+    return cohort(rows, t)
+
+
+def test_auto_excludes_a_quarter_that_trains_a_trigger_and_can_be_told_not_to():
+    guarded, without = (make("preset", "auto", alone=alone) for alone in (True, False))
+    for t in (1, 2, 3):
+        first = guarded.step(backdoored(t)).record
+        second = without.step(backdoored(t)).record
+        assert not first.weights[:3].any()  # left out from the first round on
+    assert first.excluded == ("c00", "c01", "c02")
+    assert second.excluded == ()
+
+
+def test_large_cohorts_are_sampled(monkeypatch):
+    exact = make("signal", "alone")(backdoored(1))
+    monkeypatch.setattr(alone, "ENTRIES", 12 * 800)
+    found = make("signal", "alone")(backdoored(1))
+    assert 0 < np.abs(found - exact).max() < 0.1
+
+
+def test_columns_are_the_measured_ones_and_spread_over_them():
+    updates = fw.Updates.of(np.zeros((2, 1000), np.float32), measured=[(100, 300), (500, 1000)])
+    every = [*range(100, 300), *range(500, 1000)]
+    assert spread_columns(updates, 10**6, np.random.default_rng(0)).tolist() == every
+    some = spread_columns(updates, 70, np.random.default_rng(0))
+    assert set(some.tolist()) <= set(every)
+    assert (np.histogram(np.searchsorted(every, some), bins=7, range=(0, 700))[0] == 10).all()
+
+
+def test_times_must_tell_entries_apart():
+    with pytest.raises(ValueError, match="times is above 1"):
+        alone.Alone(times=1.0)
