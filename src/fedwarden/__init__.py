@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .rules.robust import RobustZ
     from .rules.sigma import Cantelli, Gaussian, KSigma
     from .rules.ville import Ville
+    from .signals.alone import Alone
     from .signals.direction import Direction, Twins
     from .signals.distance import CentroidDistance
     from .signals.divergence import Divergence, divergence
@@ -67,10 +68,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Auditor",
-    "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered", "Cohort",
-    "ConfigError", "Contained", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Excess",
-    "Exclude", "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian",
+    "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Alone",
+    "Auditor", "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered",
+    "Cohort", "ConfigError", "Contained", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence",
+    "Excess", "Exclude", "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian",
     "GeometricMedian", "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
     "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome", "Policy",
     "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ",
@@ -133,6 +134,7 @@ _HOMES = {
     "signals.harm": ("Harm",),
     "signals.length": ("UpdateNorm",),
     "signals.loss": ("ProbeLoss",),
+    "signals.alone": ("Alone",),
     "signals.opposition": ("Opposition",),
     "signals.relative": ("RelativeDistance",),
     "store.record": ("RunRecord",),

@@ -20,6 +20,7 @@ from fedwarden.aggregators.trust import FLTrust
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.notes import Note
+from fedwarden.policies.basic import FOR_GOOD
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation, simulate, summarise
 from fedwarden.sim.metrics import detection, evaluate
@@ -385,7 +386,7 @@ def test_who_is_excluded_is_asked_no_more():
 
 def test_a_share_is_of_those_still_asked():
     federation = Federation(scenario_of(train={"participation": 0.5}, guard={"preset": "auto", "options": {}}))
-    federation.warden.memory = replace(federation.warden.memory, excluded={"0": 0})
+    federation.warden.memory = replace(federation.warden.memory, excluded={"0": FOR_GOOD})
     record = next(federation.play())
     assert len(record.client_ids) == 2
     assert "0" not in record.client_ids
@@ -394,7 +395,7 @@ def test_a_share_is_of_those_still_asked():
 def test_a_round_in_which_nobody_is_asked():
     federation = Federation(scenario_of(data={"validation": 0.1}))
     before = federation.params.clone()
-    federation.warden.memory = replace(federation.warden.memory, excluded=dict.fromkeys(federation.clients, 0))
+    federation.warden.memory = replace(federation.warden.memory, excluded=dict.fromkeys(federation.clients, FOR_GOOD))
     records = list(federation.play())
     assert [r.client_ids for r in records] == [(), (), ()]
     assert torch.equal(federation.params, before)
@@ -405,7 +406,9 @@ def test_a_round_in_which_nobody_is_asked():
 
 def test_a_run_in_which_nobody_is_asked_is_recorded(tmp_path):
     def exclude(run, federation):
-        federation.warden.memory = replace(federation.warden.memory, excluded=dict.fromkeys(federation.clients, 0))
+        federation.warden.memory = replace(
+            federation.warden.memory, excluded=dict.fromkeys(federation.clients, FOR_GOOD)
+        )
 
     result = simulate(scenario_of(), tmp_path, on_start=exclude)
     assert [r.client_ids for r in result.records] == [(), (), ()]

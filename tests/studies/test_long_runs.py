@@ -128,10 +128,12 @@ def test_what_is_kept_of_a_run():
     assert json.loads(json.dumps(found)) == found
 
 
-def result(seed, case, preset="auto", late=0.9, excluded_in=None, out=None, rounds=200):
+def result(seed, case, preset="auto", late=0.9, excluded_in=None, out=None, rounds=200, suspended_in=None):
     """A run in which every client replies in every round; ``out`` has the clients left out, by round."""
     kept = {
         "excluded_in": excluded_in or {},
+        "suspended_in": suspended_in or {},
+        "still_suspended": sum(t > 100 for t in (suspended_in or {}).values()),
         "replied": [case.clients] * rounds,
         "left_out": [(out or {}).get(t, 0) for t in range(1, rounds + 1)],
         "late_accuracy": late,
@@ -141,7 +143,7 @@ def result(seed, case, preset="auto", late=0.9, excluded_in=None, out=None, roun
 
 FIVE, TEN, TENTH = Case(5), Case(10, 0.5), Case(100, participation=0.1)
 RESULTS = [
-    result(0, FIVE, excluded_in={"0": 30}, out={1: 3, 31: 1}),
+    result(0, FIVE, excluded_in={"0": 30}, out={1: 3, 31: 1}, suspended_in={"0": 29, "3": 150}),
     result(1, FIVE, excluded_in={"1": 31, "2": 200}, late=0.92),
     result(2, FIVE, late=0.94),
     *(result(seed, FIVE, "none", late=0.91) for seed in (0, 1)),
@@ -161,7 +163,8 @@ def test_runs_with_an_exclusion_by_hand():
 def test_the_headline_by_hand():
     assert headline(RESULTS, 200) == (
         "Nobody attacks, and by round 200 `auto` had excluded an honest client for good in 3 of 5 runs (60.0 %): "
-        "2 of 4 with IID data, 1 of 1 with Dirichlet 0.5 data. By round 30 it was 1 of 5."
+        "2 of 4 with IID data, 1 of 1 with Dirichlet 0.5 data. By round 30 it was 1 of 5. "
+        "It had suspended one for a while in 1 of 5, and after the last round one was still suspended in 1."
     )
     assert headline([], 200) == "`auto` was not run."
 
@@ -186,18 +189,28 @@ def test_the_table_of_exclusions_by_hand():
     """The limits of 1 of 3: P(at least 1) = 0.025 where (1 - p)^3 = 0.975, P(at most 1) where 3p^2 - 2p^3 = 0.975."""
     low, high = 100 * (1 - 0.975 ** (1 / 3)), 100 * brentq(lambda p: 3 * p**2 - 2 * p**3 - 0.975, 0, 1)
     text = exclusions(RESULTS, cases(), 200)
-    assert text.splitlines()[0].endswith("| runs | excluded by round 30 | excluded by round 200 |")
+    assert text.splitlines()[0].endswith(
+        "| runs | excluded by round 30 | excluded by round 200 | runs with a suspension | suspended after round 200 |"
+    )
     assert rows(text) == [
-        ["IID", "5", "3", f"1: 33.3 % ({low:.1f} to {high:.1f})", f"2: 66.7 % ({100 - high:.1f} to {100 - low:.1f})"],
-        ["IID", "10 of 100", "1", "0: 0.0 % (0.0 to 97.5)", "0: 0.0 % (0.0 to 97.5)"],
-        ["Dirichlet 0.5", "10", "1", "0: 0.0 % (0.0 to 97.5)", "1: 100.0 % (2.5 to 100.0)"],
+        [
+            "IID",
+            "5",
+            "3",
+            f"1: 33.3 % ({low:.1f} to {high:.1f})",
+            f"2: 66.7 % ({100 - high:.1f} to {100 - low:.1f})",
+            "1",
+            "1",
+        ],
+        ["IID", "10 of 100", "1", "0: 0.0 % (0.0 to 97.5)", "0: 0.0 % (0.0 to 97.5)", "0", "0"],
+        ["Dirichlet 0.5", "10", "1", "0: 0.0 % (0.0 to 97.5)", "1: 100.0 % (2.5 to 100.0)", "0", "0"],
     ]
 
 
 def test_later_rounds_have_columns_where_they_were_run():
     long = [result(0, FIVE, excluded_in={"0": 201}, out={500: 5}, rounds=500)]
     assert [row[3][:2] for row in rows(exclusions(long, [FIVE], 500))] == ["0:"]
-    assert rows(exclusions(long, [FIVE], 500))[0][4:] == ["0: 0.0 % (0.0 to 97.5)", "1: 100.0 % (2.5 to 100.0)"]
+    assert rows(exclusions(long, [FIVE], 500))[0][4:6] == ["0: 0.0 % (0.0 to 97.5)", "1: 100.0 % (2.5 to 100.0)"]
     assert rows(costs(long, [FIVE], 500))[0][2:5] == ["0.00 %", "0.00 %", f"{100 * 5 / 1500:.2f} %"]
     assert "left out, rounds 201-500" in costs(long, [FIVE], 500)
 

@@ -31,11 +31,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def show(
     run: RunNumber,
     round: Annotated[int | None, typer.Option("--round", help="Show one round in place of the run.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every watch of every client, not only the worst.")] = False,
     imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """One run: configuration in short, accuracy by round, and each client's scores, weight and exclusion.
+    """One run: configuration in short, accuracy by round, and each client's worst watch, weight and exclusion.
 
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.
@@ -46,10 +47,10 @@ def show(
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
         told = RunRecord.read(ledger, run)
-    return emit(_as_json(told)) if as_json else _show(told, home)
+    return emit(_as_json(told)) if as_json else _show(told, home, every)
 
 
-def _show(told: RunRecord, home: Path | None) -> None:
+def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, series = told.run, told.series
     truth = truth_of(run)
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
@@ -61,7 +62,7 @@ def _show(told: RunRecord, home: Path | None) -> None:
         commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
     if len(series):
         _accuracies(series)
-        _clients(list(series.watches), client_rows(series, told.reasons), truth)
+        _clients(list(series.watches), client_rows(series, told.reasons), truth, every)
         _stood_out(series)
         _contributions(series)
         for note, rounds in distinct_notes(series.notes).items():
@@ -119,12 +120,15 @@ def _accuracies(series: Series) -> None:
         out.print(shown)
 
 
-def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None) -> None:
-    titles = [f"\n{safe(w)}\nscore / limit" for w in watches]
+def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool) -> None:
+    titles = [f"\n{safe(w)}\nscore / limit" for w in watches] if every else ["\nnearest\nlimit", "\nscore\n/ limit"]
+    titles = titles if watches else []
     heads = ["\n\nclient", "\nrounds\ntaken part", *titles, "\nlast\nweight", "\nexcluded\nin round"]
     shown = table(*heads, *(["\n\nattacker"] if truth is not None else []), left=(0, len(heads)))
     for c in clients:
-        pairs = [f"{number(c.scores.get(w))} / {number(c.thresholds.get(w))}" for w in watches]
+        picked = watches if every or not watches else [c.worst or watches[0]]
+        pairs = [f"{number(c.scores.get(w))} / {number(c.thresholds.get(w))}" for w in picked]
+        pairs = pairs if every or not watches else [picked[0], *pairs]
         gone = "-" if c.excluded_in is None else str(c.excluded_in)
         row = [c.client, str(c.rounds), *pairs, f"{c.weight:.3f}", gone]
         row += [] if truth is None else ["yes" if c.client in truth else "no"]

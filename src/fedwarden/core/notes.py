@@ -170,7 +170,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "copies_share": "{clients} sent the same update: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
-    "for_good": "{clients} is excluded for good: the evidence against it has doubled since it was suspended",
+    "for_good": "{clients}, suspended so far, is excluded for good: rounds in which the clients agree prove it",
     "left_out": "{clients} was left out of this round: {words}",
     "let_in": "{clients} is let in again: the evidence against it is gone, or training has settled",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",

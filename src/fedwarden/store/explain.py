@@ -11,6 +11,7 @@ from ..core.stats import robust_z
 from ..core.types import RoundRecord, WatchRecord
 
 PLAIN = 3.0  # robust deviations within which a signal is not worth a word
+WORTH = 0.01  # of a limit, between the lowest and the highest score
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,16 @@ def explain(record: RoundRecord) -> dict[str, Reason]:
     found = {}
     for i in np.flatnonzero(record.flagged).tolist():
         carrying = tuple(_flag(w, i) for w in record.watches if w.flagged[i])
-        spoke = [w for w in record.watches if not w.flagged[i] and np.nanmax(w.signal) > np.nanmin(w.signal)]
+        spoke = [w for w in record.watches if not w.flagged[i] and _tells_apart(w)]
         usual = [w.name for w in spoke if abs(_height(w.signal, i)) < PLAIN]
         found[record.client_ids[i]] = Reason(carrying, tuple(usual))
     return found
+
+
+def _tells_apart(watch: WatchRecord) -> bool:
+    """Whether clients differ in a watch by a part of its limit that is worth a word."""
+    apart = float(np.nanmax(watch.scores) - np.nanmin(watch.scores))
+    return apart > (WORTH * abs(watch.threshold) if math.isfinite(watch.threshold) else 0.0)
 
 
 def _flag(watch: WatchRecord, i: int) -> Flag:

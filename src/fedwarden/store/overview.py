@@ -29,6 +29,16 @@ class ClientRow:
     rejected: Mapping[int, Note]
     suspended: bool = False
 
+    @property
+    def worst(self) -> str | None:
+        """The watch whose limit the client came nearest to, or exceeds most; None where no watch has one."""
+        near = {
+            w: score / self.thresholds[w]
+            for w, score in self.scores.items()
+            if np.isfinite(score) and np.isfinite(self.thresholds.get(w, np.nan)) and self.thresholds[w] > 0
+        }
+        return max(near, key=lambda w: near[w]) if near else None
+
 
 def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[ClientRow]:
     """One entry per client; a round in which its only reply was rejected is not taken part in."""
