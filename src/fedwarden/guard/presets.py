@@ -61,7 +61,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     watches = [
         Watch("relative_distance", distance, gathered, 1, "evidence", until="clean"),
         Watch("direction", direction, gathered, 1, "direction", until="clean", suspects=True),
-        Watch("relative_distance", distance, gathered, 1, "proof", agreeing=True),
+        Watch({"name": "relative_distance", "bounded": True}, distance, gathered, 1, "proof", agreeing=True),
         Watch("direction", direction, gathered, 1, "proof of direction", agreeing=True),
         Watch("opposition", opposed, opposing, 1, "opposition", until="clean", agreeing=True, suspects=True),
         Watch("relative_distance", "raw", once, 1, "gross", until="round"),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Counts, Mask, Scores
+from ..core.stats import Counts, Mask, Scores, shortening
 from ..core.types import Cohort
 from ..updates.gram import distances_to
 
@@ -84,9 +84,14 @@ def core_distances(gram: NDArray[np.float64], trusted: Mask) -> Scores:
 @register("signal", "relative_distance")
 @dataclass(frozen=True)
 class RelativeDistance:
-    """Log of each update's distance to the core of the cohort over the median one, for its size of data set."""
+    """Log of each update's distance to the core of the cohort over the median one, for its size of data set.
+
+    If ``bounded``, updates longer than the median one are shortened to it first: a client that takes more steps than
+    the others in the same direction is not far from them.
+    """
 
     excuse: float = 2.0
+    bounded: bool = False
 
     words: ClassVar[str] = "its weights moved"
 
@@ -95,5 +100,9 @@ class RelativeDistance:
             raise ValueError(f"excuse is a factor of at least 1; got {self.excuse}")
 
     def __call__(self, cohort: Cohort) -> Scores:
-        distances = core_distances(cohort.updates.gram(), cohort.reference)
+        gram = cohort.updates.gram()
+        if self.bounded:
+            factors = shortening(cohort.updates.lengths(), cohort.reference, 1.0)
+            gram = np.outer(factors, factors) * cohort.updates.inner_products()
+        distances = core_distances(gram, cohort.reference)
         return log_ratio(distances, cohort.claimed, cohort.reference, self.excuse)
