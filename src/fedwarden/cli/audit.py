@@ -29,7 +29,8 @@ def audit(
 
     Every other client looks at the shared model round after round, as it could in earnest. The change is compared with
     no change at all and with fresh samples of the same distribution, over several seeds: only what tells it from both
-    shows the change itself. Nothing is recorded and nothing leaves this machine.
+    shows the change itself. The answer is that it shows, that it does not, or that so few seeds cannot tell. Nothing is
+    recorded and nothing leaves this machine.
     """
     plan = load_plan(file, settings or ())
     found = _follow(plan, quiet)
@@ -40,7 +41,11 @@ def audit(
         out.print(safe(sentence), soft_wrap=True)
     out.print()
     out.print(_sources(found))
-    if not plan.audit.ramp and found.clients(("the shift", "new samples")):
+    if "cannot tell" in found.change().values():
+        usual = type(plan.audit)().seeds
+        enough = max(usual, found.reach.needed, 0 if plan.audit.seeds < usual else 2 * plan.audit.seeds)
+        hint(f"fedwarden audit {shlex.quote(str(file))} --set audit.seeds={enough}  # enough seeds to tell")
+    elif not plan.audit.ramp and "shows" in found.new().values():
         later = max(plan.scenario.rounds, plan.audit.start + 6)
         again = f"fedwarden audit {shlex.quote(str(file))} --set audit.ramp=4 --set rounds={later}"
         hint(f"{again}  # the same change, spread over five rounds")
@@ -56,31 +61,62 @@ def words(found: Answer) -> list[str]:
         f"Planned: {plan.audit.change.name}{f' ({options})' if options else ''} changes {percent(found.exchanged)} of "
         f"client {plan.audit.client}'s samples from round {plan.audit.start} on; {many} others look on; {seeds} seeds."
     )
-    shift, anything = found.clients(("the shift",)), found.clients(("the shift", "new samples"))
+    change, new = found.change(), found.new()
+    shift, anything = (sum(v == "shows" for v in told.values()) for told in (change, new))
     lines = [head]
-    if shift:
+    if found.reach.auroc is None:
+        lines.append(_powerless(found))
+    elif shift:
         lines.append(
-            f"The change itself would show to {len(shift)} of {many} clients, from round {found.first()} on, most "
+            f"The change itself would show to {shift} of {many} clients, from round {found.first()} on, most "
             f"surely in {_surest(found, FRESH)} against fresh samples of the same distribution."
         )
         lines += _classes(found)
-    else:
+    elif "cannot tell" not in change.values():
         lines.append(
             f"The change itself would not show to any of {many} clients: no source tells it from fresh samples."
         )
     if anything:
         lines.append(
-            f"That your data are new would show to {len(anything)} of {many} clients, most surely in "
+            f"That your data are new would show to {anything} of {many} clients, most surely in "
             f"{_surest(found, STILL)} against no change."
         )
-    else:
+    elif "cannot tell" not in new.values():
         lines.append("Nor would it show that your data are new.")
-    if len(shift) < many:
-        lines.append(f"Not shown does not mean hidden: {seeds} seeds can only tell what is plain in most of them.")
+    lines += _limits(found)
     before, after = found.accuracy[STILL], found.accuracy[CHANGE]
     lines.append(
         f"Clean accuracy after {plan.scenario.rounds} rounds: {percent(before)} without it, {percent(after)} with it."
     )
+    return lines
+
+
+def _powerless(found: Answer) -> str:
+    """Why these seeds cannot tell, and how many could."""
+    reach, seeds = found.reach, found.plan.audit.seeds
+    return (
+        f"Cannot tell whether the change would show, nor that your data are new: {seeds} seeds against {seeds} reach "
+        f"p = {reach.least_p:.2g} at best, and with {len(found.sources)} sources it takes {reach.level:.2g}. "
+        f"At least {reach.needed} seeds could tell."
+    )
+
+
+def _limits(found: Answer) -> list[str]:
+    """What the answer leaves open: where the tests are at odds, and how small a difference they would have found."""
+    reach, told = found.reach, list(found.change().values())
+    if reach.auroc is None:
+        return []
+    lines = []
+    if unsure := told.count("cannot tell"):
+        lines.append(
+            f"For {unsure} of {len(told)} clients it cannot be told whether the change itself shows: a test says so, "
+            f"but the interval of its AUROC holds one half. More seeds could tell."
+        )
+    if "does not show" in told or "does not show" in found.new().values():
+        lines.append(
+            f"Not shown does not mean hidden: with {found.plan.audit.seeds} seeds a source is found with probability "
+            f"{reach.power:g} where its AUROC is {reach.auroc:.2f} or more."
+        )
     return lines
 
 
@@ -110,11 +146,10 @@ def _sources(found: Answer) -> object:
     many = len(found.plan.observers)
     shown = table("source", *(f"AUROC against\n{n}" for n in nulls), "clients that\nsee the change", "from\nround")
     for s in sorted(found.sources, key=lambda s: -median(v[FRESH].auroc for v in s.verdicts.values())):
-        sighted = sum(v == "the shift" for v in s.sees.values())
+        told = [sight.shift for sight in s.sees.values()]
+        seen_by = f"{told.count('shows')} of {many}" if set(told) != {"cannot tell"} else "cannot tell"
         first = min((t for t in s.first.values() if t is not None), default=None)
-        shown.add_row(
-            s.name, *(_auroc(s, n) for n in nulls), f"{sighted} of {many}", "-" if first is None else str(first)
-        )
+        shown.add_row(s.name, *(_auroc(s, n) for n in nulls), seen_by, "-" if first is None else str(first))
     return shown
 
 
