@@ -38,14 +38,22 @@ def test_a_change_that_shows_is_told_with_clients_round_and_classes():
     assert "outputs, mean logits: AUROC .98 (.93 to 1.00)" in found[1]
     assert found[2] == "It names the classes that moved: answers are higher for 0, 2 and lower for 7."
     assert found[-1] == "Clean accuracy after 13 rounds: 92.0 % without it, 91.0 % with it."
-    assert not any("Not shown" in line for line in found)
+    assert not any("not show" in line for line in found)
 
 
 def test_new_samples_alone_are_not_called_the_change():
     found = words(answer_of(NEW, {STILL: SURE, FRESH: UNSURE}))
     assert "would not show to any of 3 clients: no source tells it from fresh samples" in found[1]
     assert "That your data are new would show to 3 of 3 clients" in found[2]
-    assert "with 10 seeds a source is found with probability 0.8 where its AUROC is 0.81 or more" in found[3]
+    assert "with 10 seeds one of AUROC 0.81 or more would have been found with probability 0.8" in found[1]
+
+
+def test_clients_to_whom_it_does_not_show_are_named_beside_those_to_whom_it_does():
+    found = answer_of(SHIFT, {STILL: SURE, FRESH: SURE})
+    found.sources[0].sees["2"] = NEW
+    assert "would show to 2 of 3 clients" in words(found)[1]
+    assert words(found)[3].startswith("To 1 of 3 clients the change itself would not show")
+    assert found.change() == {"0": "shows", "1": "shows", "2": "does not show"}
 
 
 def test_nothing_to_see():
@@ -56,8 +64,8 @@ def test_seeds_that_cannot_tell_give_no_verdict():
     few = ["audit.seeds=4", "audit.alpha=0.01"]
     found = words(answer_of(UNKNOWN, dict.fromkeys((STILL, FRESH), Leakage(1, 1, 1, 1 / 70, 1, 1 / 70)), settings=few))
     assert found[1] == (
-        "Cannot tell whether the change would show, nor that your data are new: 4 seeds against 4 reach p = 0.014 at "
-        "best, and with 1 sources it takes 0.01. At least 5 seeds could tell."  # 1 / (10 choose 5) = 0.004
+        "Cannot tell what would show: even where its AUROC is 1, with 4 seeds a source reaches p = 0.014 at best, and "
+        "the level is 0.01 (0.01 shared by 1 source). At least 5 seeds could tell."  # 1 / (10 choose 5) = 0.004
     )
     assert not any("would not show" in line or "would show to" in line or "Nor" in line for line in found)
 
@@ -72,9 +80,9 @@ def test_a_test_at_odds_with_its_interval_is_not_an_all_clear():
 def test_the_example_is_answered_in_words_and_a_table(call):
     code, out, err = call("audit", EXAMPLE, *QUICK)
     assert code == 0
-    assert "Cannot tell whether the change would show" in out
+    assert "Cannot tell what would show" in out
     assert "would not show" not in out
-    assert "--set audit.seeds=10" in err
+    assert "--set audit.seeds=10" in out
     assert "from round 6 on; 1 others look on; 4 seeds." in out
     assert "outputs, mean logits" in out
     assert "audit: seed 4 of 4" in err

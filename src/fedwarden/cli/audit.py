@@ -9,8 +9,20 @@ from typing import Annotated
 
 import typer
 
-from ..core.words import percent
-from ..sim.change_audit import CHANGE, FRESH, PARTIAL, STILL, Answer, AuditPlan, Source, answer, as_table, load_plan
+from ..core.words import count, percent
+from ..sim.change_audit import (
+    CHANGE,
+    FRESH,
+    PARTIAL,
+    STILL,
+    Answer,
+    AuditConfig,
+    AuditPlan,
+    Source,
+    answer,
+    as_table,
+    load_plan,
+)
 from .common import AsJson, Settings, emit, err, hint, out, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -42,9 +54,8 @@ def audit(
     out.print()
     out.print(_sources(found))
     if "cannot tell" in found.change().values():
-        usual = type(plan.audit)().seeds
-        enough = max(usual, found.reach.needed, 0 if plan.audit.seeds < usual else 2 * plan.audit.seeds)
-        hint(f"fedwarden audit {shlex.quote(str(file))} --set audit.seeds={enough}  # enough seeds to tell")
+        enough = max(AuditConfig().seeds, found.reach.needed, plan.audit.seeds + 5)
+        hint(f"fedwarden audit {shlex.quote(str(file))} --set audit.seeds={enough}  # more seeds, which can tell more")
     elif not plan.audit.ramp and "shows" in found.new().values():
         later = max(plan.scenario.rounds, plan.audit.start + 6)
         again = f"fedwarden audit {shlex.quote(str(file))} --set audit.ramp=4 --set rounds={later}"
@@ -74,7 +85,8 @@ def words(found: Answer) -> list[str]:
         lines += _classes(found)
     elif "cannot tell" not in change.values():
         lines.append(
-            f"The change itself would not show to any of {many} clients: no source tells it from fresh samples."
+            f"The change itself would not show to any of {many} clients: no source tells it from fresh samples, and "
+            f"{_found_from(found)}."
         )
     if anything:
         lines.append(
@@ -93,31 +105,38 @@ def words(found: Answer) -> list[str]:
 
 def _powerless(found: Answer) -> str:
     """Why these seeds cannot tell, and how many could."""
-    reach, seeds = found.reach, found.plan.audit.seeds
+    reach, audit = found.reach, found.plan.audit
     return (
-        f"Cannot tell whether the change would show, nor that your data are new: {seeds} seeds against {seeds} reach "
-        f"p = {reach.least_p:.2g} at best, and with {len(found.sources)} sources it takes {reach.level:.2g}. "
-        f"At least {reach.needed} seeds could tell."
+        f"Cannot tell what would show: even where its AUROC is 1, with {audit.seeds} seeds a source reaches p = "
+        f"{reach.least_p:.2g} at best, and the level is {reach.level:.2g} ({audit.alpha:g} shared by "
+        f"{count(len(found.sources), 'source')}). At least {reach.needed} seeds could tell."
     )
 
 
 def _limits(found: Answer) -> list[str]:
-    """What the answer leaves open: where the tests are at odds, and how small a difference they would have found."""
-    reach, told = found.reach, list(found.change().values())
-    if reach.auroc is None:
-        return []
+    """What the answer leaves open: the clients for whom a test and its interval disagree, and those who see nothing."""
+    told = list(found.change().values())
+    unsure, blind = told.count("cannot tell"), told.count("does not show")
     lines = []
-    if unsure := told.count("cannot tell"):
+    if unsure and found.reach.auroc is not None:
         lines.append(
             f"For {unsure} of {len(told)} clients it cannot be told whether the change itself shows: a test says so, "
             f"but the interval of its AUROC holds one half. More seeds could tell."
         )
-    if "does not show" in told or "does not show" in found.new().values():
+    if 0 < blind < len(told):
         lines.append(
-            f"Not shown does not mean hidden: with {found.plan.audit.seeds} seeds a source is found with probability "
-            f"{reach.power:g} where its AUROC is {reach.auroc:.2f} or more."
+            f"To {blind} of {len(told)} clients the change itself would not show: no source tells it, and "
+            f"{_found_from(found)}."
         )
     return lines
+
+
+def _found_from(found: Answer) -> str:
+    reach = found.reach
+    return (
+        f"with {found.plan.audit.seeds} seeds one of AUROC {reach.auroc:.2f} or more would have been found with "
+        f"probability {reach.power:g}"
+    )
 
 
 def _surest(found: Answer, null: str) -> str:
