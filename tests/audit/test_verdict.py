@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedwarden.audit.verdict import (
     Leakage,
+    Sight,
     auroc,
     interval,
     leakage,
@@ -82,16 +83,16 @@ def test_a_source_that_sees_only_new_samples_is_called_out():
     assert found["no change"].auroc == 1.0
     assert found["no change"].tpr == 1.0
     assert abs(found["fresh swap"].auroc - 0.5) < 0.3
-    assert sees(found) == "new samples"
-    assert sees(leakage(shifted + 9, nulls, rng)) == "the shift"
-    assert sees(leakage(rng.normal(0, 1, 15), nulls, rng)) == "nothing"
+    assert sees(found) == Sight("does not show", "shows")
+    assert sees(leakage(shifted + 9, nulls, rng)) == Sight("shows", "shows")
+    assert sees(leakage(rng.normal(0, 1, 15), nulls, rng)) == Sight("does not show", "does not show")
 
 
 def test_perfect_separation_of_two_seeds_proves_nothing():
     found = leakage(np.array([7.0, 8.0, 9.0]), {"no change": np.array([1.0, 2.0, 3.0])}, np.random.default_rng(0))
     assert (found["no change"].low, found["no change"].p) == (1.0, pytest.approx(1 / 20))  # 1 of (6 choose 3) orders
     two = leakage(np.array([8.0, 9.0]), {"no change": np.array([1.0, 2.0])}, np.random.default_rng(0))
-    assert sees(two) == "nothing"
+    assert sees(two) == Sight("cannot tell", "cannot tell")
 
 
 def test_what_cannot_be_judged_is_refused():
@@ -101,7 +102,7 @@ def test_what_cannot_be_judged_is_refused():
     with pytest.raises(ValueError, match="finite scores"):
         leakage(np.ones(2), {"no change": np.array([])}, rng)
     with pytest.raises(ValueError, match="needs the null 'no change'; got fresh swap"):
-        sees({"fresh swap": Leakage(1.0, 1.0, 1.0, 0.0, 1.0)})
+        sees({"fresh swap": Leakage(1.0, 1.0, 1.0, 0.0, 1.0, 0.0)})
     with pytest.raises(ValueError, match=r"level of an interval lies in \(0, 1\); got 95"):
         interval(np.ones(2), np.ones(2), rng, level=95)
     with pytest.raises(ValueError, match=r"rate of false alarms lies in \[0, 1\); got 5"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedwarden.audit.verdict import Leakage
+from fedwarden.audit.verdict import Leakage, Sight
 from fedwarden.cli.audit import words
 from fedwarden.papers.shifts import all_changes
 from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, Answer, Source, load_plan
@@ -15,44 +15,74 @@ from fedwarden.studies.runner import results_file
 from fedwarden.studies.tables import read_csv
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
-SURE, UNSURE = Leakage(0.98, 0.93, 1.0, 1e-4, 1.0), Leakage(0.6, 0.4, 0.8, 0.3, 0.1)
+SURE, UNSURE = Leakage(0.98, 0.93, 1.0, 1e-4, 1.0, 5e-6), Leakage(0.6, 0.4, 0.8, 0.3, 0.1, 5e-6)
+SHIFT, NEW = Sight("shows", "shows"), Sight("does not show", "shows")
+NOTHING, UNKNOWN = Sight("does not show", "does not show"), Sight("cannot tell", "cannot tell")
 QUICK = ["--set", "rounds=7", "--set", "audit.start=6", "--set", "audit.seeds=4", "--set", "data.clients=2"]
 QUICK += ["--set", "audit.client=1", "--set", "train.epochs=1", "--set", "train.group=1"]
 QUICK += ["--set", "data.partition.size=60", "--set", "audit.probe=16", "--set", "model.hidden=[8]"]
 
 
-def answer_of(sight, against, moved=None):
-    plan = load_plan(EXAMPLE)
+def answer_of(sight, against, moved=None, settings=()):
+    plan = load_plan(EXAMPLE, settings)
     verdicts = dict.fromkeys(plan.observers, against)
-    first = dict.fromkeys(plan.observers, 11 if sight == "the shift" else None)
+    first = dict.fromkeys(plan.observers, 11 if sight == SHIFT else None)
     source = Source("outputs", "mean_logits", verdicts, dict.fromkeys(plan.observers, sight), first, moved or {})
     return Answer(plan, 1.0, (source,), {STILL: 0.92, CHANGE: 0.91})
 
 
 def test_a_change_that_shows_is_told_with_clients_round_and_classes():
-    found = words(answer_of("the shift", {STILL: SURE, FRESH: SURE}, {"2": 4.0, "0": 3.0, "7": -2.5}))
+    found = words(answer_of(SHIFT, {STILL: SURE, FRESH: SURE}, {"2": 4.0, "0": 3.0, "7": -2.5}))
     assert "label_shift (even = 0.8) changes 100.0 % of client 3's samples from round 11 on; 3 others" in found[0]
     assert "The change itself would show to 3 of 3 clients, from round 11 on" in found[1]
     assert "outputs, mean logits: AUROC .98 (.93 to 1.00)" in found[1]
     assert found[2] == "It names the classes that moved: answers are higher for 0, 2 and lower for 7."
     assert found[-1] == "Clean accuracy after 13 rounds: 92.0 % without it, 91.0 % with it."
-    assert not any("Not shown" in line for line in found)
+    assert not any("not show" in line for line in found)
 
 
 def test_new_samples_alone_are_not_called_the_change():
-    found = words(answer_of("new samples", {STILL: SURE, FRESH: UNSURE}))
+    found = words(answer_of(NEW, {STILL: SURE, FRESH: UNSURE}))
     assert "would not show to any of 3 clients: no source tells it from fresh samples" in found[1]
     assert "That your data are new would show to 3 of 3 clients" in found[2]
-    assert "Not shown does not mean hidden: 10 seeds" in found[3]
+    assert "with 10 seeds one of AUROC 0.81 or more would have been found with probability 0.8" in found[1]
+
+
+def test_clients_to_whom_it_does_not_show_are_named_beside_those_to_whom_it_does():
+    found = answer_of(SHIFT, {STILL: SURE, FRESH: SURE})
+    found.sources[0].sees["2"] = NEW
+    assert "would show to 2 of 3 clients" in words(found)[1]
+    assert words(found)[3].startswith("To 1 of 3 clients the change itself would not show")
+    assert found.change() == {"0": "shows", "1": "shows", "2": "does not show"}
 
 
 def test_nothing_to_see():
-    assert "Nor would it show that your data are new." in words(answer_of("nothing", {STILL: UNSURE, FRESH: UNSURE}))
+    assert "Nor would it show that your data are new." in words(answer_of(NOTHING, {STILL: UNSURE, FRESH: UNSURE}))
+
+
+def test_seeds_that_cannot_tell_give_no_verdict():
+    few = ["audit.seeds=4", "audit.alpha=0.01"]
+    found = words(answer_of(UNKNOWN, dict.fromkeys((STILL, FRESH), Leakage(1, 1, 1, 1 / 70, 1, 1 / 70)), settings=few))
+    assert found[1] == (
+        "Cannot tell what would show: even where its AUROC is 1, with 4 seeds a source reaches p = 0.014 at best, and "
+        "the level is 0.01 (0.01 shared by 1 source). At least 5 seeds could tell."  # 1 / (10 choose 5) = 0.004
+    )
+    assert not any("would not show" in line or "would show to" in line or "Nor" in line for line in found)
+
+
+def test_a_test_at_odds_with_its_interval_is_not_an_all_clear():
+    found = words(answer_of(Sight("cannot tell", "shows"), {STILL: SURE, FRESH: UNSURE}))
+    assert "That your data are new would show to 3 of 3" in found[1]
+    assert "For 3 of 3 clients it cannot be told whether the change itself shows" in found[2]
+    assert not any("would not show" in line for line in found)
 
 
 def test_the_example_is_answered_in_words_and_a_table(call):
     code, out, err = call("audit", EXAMPLE, *QUICK)
     assert code == 0
+    assert "Cannot tell what would show" in out
+    assert "would not show" not in out
+    assert "--set audit.seeds=10" in out
     assert "from round 6 on; 1 others look on; 4 seeds." in out
     assert "outputs, mean logits" in out
     assert "audit: seed 4 of 4" in err
@@ -64,6 +94,9 @@ def test_as_json(call_json):
     assert found["change"] == {"name": "label_shift", "even": 0.8}
     assert {"no change", "fresh swap"} <= set(found["sources"][0]["against"]["0"])
     assert found["answer"][0].startswith("Planned: label_shift")
+    verdict = found["verdict"]
+    assert (verdict["change"], verdict["new"]) == ({"0": "cannot tell"}, {"0": "cannot tell"})
+    assert (verdict["least_p"], verdict["needed"], verdict["auroc"]) == (1 / 70, 6, None)
 
 
 @pytest.mark.parametrize(

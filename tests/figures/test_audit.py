@@ -53,7 +53,10 @@ def test_a_source_that_was_not_observed():
 
 
 def test_each_source_against_each_null():
-    verdicts = {"a": {"still": Leakage(0.9, 0.7, 1.0, 0.01, 0.5)}, "b": {"fresh": Leakage(0.5, 0.3, 0.7, 0.4, 0.0)}}
+    verdicts = {
+        "a": {"still": Leakage(0.9, 0.7, 1.0, 0.01, 0.5, 0.001)},
+        "b": {"fresh": Leakage(0.5, 0.3, 0.7, 0.4, 0.0, 0.001)},
+    }
     figure = audit.aurocs(verdicts)
     assert [trace.name for trace in figure.data] == ["against still", "against fresh"]
     assert figure.data[0].error_x.array[0] == pytest.approx(0.1)

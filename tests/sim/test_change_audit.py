@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwarden.audit.verdict import Sight
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Observation
 from fedwarden.sim.branches import Branch
 from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, Answer, answer, exchanged, load_plan, sources_of
 
+SHIFT, NEW = Sight("shows", "shows"), Sight("does not show", "shows")
+NOTHING, UNKNOWN = Sight("does not show", "does not show"), Sight("cannot tell", "cannot tell")
 TOML = """
 rounds = 7
 [data]
@@ -113,18 +116,28 @@ def test_verdicts_follow_what_was_planted(plan):
     runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(10)]
     logits, weights = sources_of(runs, plan())
     assert (logits.metric, weights.metric) == ("mean_logits", "cosine")
-    assert logits.sees == {"0": "the shift", "2": "nothing"}
+    assert logits.sees == {"0": SHIFT, "2": NOTHING}
     assert logits.first == {"0": 6, "2": None}
     assert logits.moved == {"0": 9.0}
-    assert set(weights.sees.values()) == {"nothing"}
+    assert set(weights.sees.values()) == {NOTHING}
     assert logits.verdicts["0"][FRESH].auroc == 1.0
+
+
+@pytest.mark.parametrize(("seeds", "told"), [(3, "cannot tell"), (4, "shows")])
+def test_perfect_separation_shows_only_where_so_many_seeds_can(plan, seeds, told):
+    rng = np.random.default_rng(0)
+    runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(seeds)]
+    found = sources_of(runs, plan())  # two sources: .05 / 2 lies between 1 / (6 choose 3) and 1 / (8 choose 4)
+    assert found[0].verdicts["0"][FRESH].auroc == 1.0
+    assert found[0].sees["0"] == Sight(told, told)
+    assert (found[0].sees["2"] == UNKNOWN) is (told == "cannot tell")
 
 
 def test_new_samples_are_not_taken_for_the_change(plan):
     rng = np.random.default_rng(0)
     runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 5.0)} for _ in range(10)]
     logits, _ = sources_of(runs, plan())
-    assert logits.sees == {"0": "new samples", "2": "nothing"}
+    assert logits.sees == {"0": NEW, "2": NOTHING}
     assert logits.first == {"0": None, "2": None}
 
 

@@ -9,27 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-from scipy.stats import mannwhitneyu, rankdata
+from scipy.stats import rankdata
 
 from ..core.stats import Scores
 from ..core.types import Observation
+from .power import Says, every, least_p, rank_p, says
 
-Sees = Literal["the shift", "new samples", "nothing"]
 BY_CLASS = ("mean_logits", "mean_softmax")  # answers by class: a vector, measured in units of its past changes
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """A source against one null: AUROC with its interval, its p-value, and the share of shifts found at few alarms."""
+    """A source against one null: AUROC with its interval, its p-value, and the share of shifts found at few alarms.
+
+    ``least_p`` is the smallest p-value that so many runs can have.
+    """
 
     auroc: float
     low: float
     high: float
     p: float
     tpr: float
+    least_p: float
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a source sees: whether it shows the shift itself, and whether it shows that something is new."""
+
+    shift: Says
+    new: Says
 
 
 def magnitude(observation: Observation) -> float:
@@ -117,7 +128,7 @@ def smallest_detected(
 def leakage(
     shifted: Scores, nulls: Mapping[str, Scores], rng: np.random.Generator, rate: float = 0.05
 ) -> dict[str, Leakage]:
-    """The verdict on a source against each null; p is that of a one-sided Mann-Whitney test.
+    """The verdict on a source against each null; p is that of the exact one-sided Mann-Whitney test.
 
     >>> found = leakage(np.arange(5.0) + 9, {"no change": np.arange(5.0)}, np.random.default_rng(0))["no change"]
     >>> found.auroc, found.tpr, round(found.p, 4)  # 1 / (10 choose 5)
@@ -127,27 +138,27 @@ def leakage(
     for name, null in nulls.items():
         if not len(shifted) or not len(null) or not np.isfinite(np.concatenate([shifted, null])).all():
             raise ValueError(f"a verdict needs finite scores; got {shifted} and, of the null {name!r}, {null}")
-        p = float(mannwhitneyu(shifted, null, alternative="greater").pvalue)
-        out[name] = Leakage(auroc(shifted, null), *interval(shifted, null, rng), p, tpr_at(shifted, null, rate))
+        low, high = interval(shifted, null, rng)
+        p, least = rank_p(shifted, null), least_p(len(shifted), len(null))
+        out[name] = Leakage(auroc(shifted, null), low, high, p, tpr_at(shifted, null, rate), least)
     return out
 
 
-def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float = 0.05) -> Sees:
-    """What a source sees: "the shift", "new samples", or "nothing".
+def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float = 0.05) -> Sight:
+    """What a source sees at a level.
 
-    It sees something where it tells shifted runs from those without any change, and the shift itself where it tells
-    them from every null. Telling takes an interval above one half and p at most alpha.
+    Something new shows where it tells shifted runs from those without any change, and the shift itself where it tells
+    them from every null. Telling takes p at most alpha and an interval above one half; where so few runs cannot reach
+    alpha, it cannot tell.
 
-    >>> sure, unsure = Leakage(0.9, 0.7, 1.0, 0.01, 0.8), Leakage(0.6, 0.3, 0.9, 0.2, 0.1)
-    >>> sees({"no change": sure, "fresh swap": unsure}), sees({"no change": sure, "fresh swap": sure})
-    ('new samples', 'the shift')
+    >>> sure, unsure = Leakage(0.9, 0.7, 1.0, 0.01, 0.8, 1e-5), Leakage(0.6, 0.3, 0.9, 0.2, 0.1, 1e-5)
+    >>> sees({"no change": sure, "fresh swap": unsure})
+    Sight(shift='does not show', new='shows')
     """
     if still not in verdicts:
         raise ValueError(f"what a source sees needs the null {still!r}; got {', '.join(verdicts) or 'none'}")
-    tells = {name: v.low > 0.5 and v.p <= alpha for name, v in verdicts.items()}
-    if all(tells.values()):
-        return "the shift"
-    return "new samples" if tells[still] else "nothing"
+    told = {name: says(v.p, v.least_p, alpha, v.low) for name, v in verdicts.items()}
+    return Sight(every(told.values()), told[still])
 
 
 def _aurocs(shifted: Scores, null: Scores) -> Scores:

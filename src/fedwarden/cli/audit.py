@@ -9,8 +9,20 @@ from typing import Annotated
 
 import typer
 
-from ..core.words import percent
-from ..sim.change_audit import CHANGE, FRESH, PARTIAL, STILL, Answer, AuditPlan, Source, answer, as_table, load_plan
+from ..core.words import count, percent
+from ..sim.change_audit import (
+    CHANGE,
+    FRESH,
+    PARTIAL,
+    STILL,
+    Answer,
+    AuditConfig,
+    AuditPlan,
+    Source,
+    answer,
+    as_table,
+    load_plan,
+)
 from .common import AsJson, Settings, emit, err, hint, out, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -29,7 +41,8 @@ def audit(
 
     Every other client looks at the shared model round after round, as it could in earnest. The change is compared with
     no change at all and with fresh samples of the same distribution, over several seeds: only what tells it from both
-    shows the change itself. Nothing is recorded and nothing leaves this machine.
+    shows the change itself. The answer is that it shows, that it does not, or that so few seeds cannot tell. Nothing is
+    recorded and nothing leaves this machine.
     """
     plan = load_plan(file, settings or ())
     found = _follow(plan, quiet)
@@ -40,7 +53,10 @@ def audit(
         out.print(safe(sentence), soft_wrap=True)
     out.print()
     out.print(_sources(found))
-    if not plan.audit.ramp and found.clients(("the shift", "new samples")):
+    if "cannot tell" in found.change().values():
+        enough = max(AuditConfig().seeds, found.reach.needed, plan.audit.seeds + 5)
+        hint(f"fedwarden audit {shlex.quote(str(file))} --set audit.seeds={enough}  # more seeds, which can tell more")
+    elif not plan.audit.ramp and "shows" in found.new().values():
         later = max(plan.scenario.rounds, plan.audit.start + 6)
         again = f"fedwarden audit {shlex.quote(str(file))} --set audit.ramp=4 --set rounds={later}"
         hint(f"{again}  # the same change, spread over five rounds")
@@ -56,32 +72,71 @@ def words(found: Answer) -> list[str]:
         f"Planned: {plan.audit.change.name}{f' ({options})' if options else ''} changes {percent(found.exchanged)} of "
         f"client {plan.audit.client}'s samples from round {plan.audit.start} on; {many} others look on; {seeds} seeds."
     )
-    shift, anything = found.clients(("the shift",)), found.clients(("the shift", "new samples"))
+    change, new = found.change(), found.new()
+    shift, anything = (sum(v == "shows" for v in told.values()) for told in (change, new))
     lines = [head]
-    if shift:
+    if found.reach.auroc is None:
+        lines.append(_powerless(found))
+    elif shift:
         lines.append(
-            f"The change itself would show to {len(shift)} of {many} clients, from round {found.first()} on, most "
+            f"The change itself would show to {shift} of {many} clients, from round {found.first()} on, most "
             f"surely in {_surest(found, FRESH)} against fresh samples of the same distribution."
         )
         lines += _classes(found)
-    else:
+    elif "cannot tell" not in change.values():
         lines.append(
-            f"The change itself would not show to any of {many} clients: no source tells it from fresh samples."
+            f"The change itself would not show to any of {many} clients: no source tells it from fresh samples, and "
+            f"{_found_from(found)}."
         )
     if anything:
         lines.append(
-            f"That your data are new would show to {len(anything)} of {many} clients, most surely in "
+            f"That your data are new would show to {anything} of {many} clients, most surely in "
             f"{_surest(found, STILL)} against no change."
         )
-    else:
+    elif "cannot tell" not in new.values():
         lines.append("Nor would it show that your data are new.")
-    if len(shift) < many:
-        lines.append(f"Not shown does not mean hidden: {seeds} seeds can only tell what is plain in most of them.")
+    lines += _limits(found)
     before, after = found.accuracy[STILL], found.accuracy[CHANGE]
     lines.append(
         f"Clean accuracy after {plan.scenario.rounds} rounds: {percent(before)} without it, {percent(after)} with it."
     )
     return lines
+
+
+def _powerless(found: Answer) -> str:
+    """Why these seeds cannot tell, and how many could."""
+    reach, audit = found.reach, found.plan.audit
+    return (
+        f"Cannot tell what would show: even where its AUROC is 1, with {audit.seeds} seeds a source reaches p = "
+        f"{reach.least_p:.2g} at best, and the level is {reach.level:.2g} ({audit.alpha:g} shared by "
+        f"{count(len(found.sources), 'source')}). At least {reach.needed} seeds could tell."
+    )
+
+
+def _limits(found: Answer) -> list[str]:
+    """What the answer leaves open: the clients for whom a test and its interval disagree, and those who see nothing."""
+    told = list(found.change().values())
+    unsure, blind = told.count("cannot tell"), told.count("does not show")
+    lines = []
+    if unsure and found.reach.auroc is not None:
+        lines.append(
+            f"For {unsure} of {len(told)} clients it cannot be told whether the change itself shows: a test says so, "
+            f"but the interval of its AUROC holds one half. More seeds could tell."
+        )
+    if 0 < blind < len(told):
+        lines.append(
+            f"To {blind} of {len(told)} clients the change itself would not show: no source tells it, and "
+            f"{_found_from(found)}."
+        )
+    return lines
+
+
+def _found_from(found: Answer) -> str:
+    reach = found.reach
+    return (
+        f"with {found.plan.audit.seeds} seeds one of AUROC {reach.auroc:.2f} or more would have been found with "
+        f"probability {reach.power:g}"
+    )
 
 
 def _surest(found: Answer, null: str) -> str:
@@ -110,11 +165,10 @@ def _sources(found: Answer) -> object:
     many = len(found.plan.observers)
     shown = table("source", *(f"AUROC against\n{n}" for n in nulls), "clients that\nsee the change", "from\nround")
     for s in sorted(found.sources, key=lambda s: -median(v[FRESH].auroc for v in s.verdicts.values())):
-        sighted = sum(v == "the shift" for v in s.sees.values())
+        told = [sight.shift for sight in s.sees.values()]
+        seen_by = f"{told.count('shows')} of {many}" if set(told) != {"cannot tell"} else "cannot tell"
         first = min((t for t in s.first.values() if t is not None), default=None)
-        shown.add_row(
-            s.name, *(_auroc(s, n) for n in nulls), f"{sighted} of {many}", "-" if first is None else str(first)
-        )
+        shown.add_row(s.name, *(_auroc(s, n) for n in nulls), seen_by, "-" if first is None else str(first))
     return shown
 
 

@@ -9,17 +9,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from scipy import stats
 
+from ..audit.power import rank_p
 from ..audit.verdict import auroc
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
 from ..studies.runner import Cell, Table
 from ..studies.tables import Grid, Result, Results, Sheet, select
 from .divergence import ALPHAS, CORRUPTIONS, Array, late, rank_one, scenario
+from .enough import LEVEL, found_from, too_few
 
-LEVEL = 0.05
-ENOUGH = 3  # seeds from which on a rank test can reach the level
 FIRST = 3  # rounds that count as the first ones
 ALWAYS = 0.95  # share of late rounds in which "consistently" is taken at its word
 MANY, SHIFTED, ROUNDS = 100, 10, 60
@@ -80,8 +79,8 @@ def order(results: Results) -> Grid:
             for a in (calm, apart_)
         )
         if low and high:
-            p = float(stats.mannwhitneyu(high, low, alternative="greater").pvalue)
-            rows.append([f"{calm:g}", f"{apart_:g}", number(auroc(np.array(high), np.array(low))), number(p)])
+            more, less = np.array(high), np.array(low)
+            rows.append([f"{calm:g}", f"{apart_:g}", number(auroc(more, less)), number(rank_p(more, less))])
     return ["from Dirichlet", "to", "AUROC", "p"], rows
 
 
@@ -94,8 +93,8 @@ def heterogeneity_sheets(results: Results) -> list[Sheet]:
 
 def heterogeneity_holds(sheets: Mapping[str, Sheet]) -> str:
     rows, steps = sheets["levels"].records(), sheets["order"].records()
-    if min(int(row["seeds"]) for row in rows) < ENOUGH:
-        return f"Cannot tell: a test needs {ENOUGH} seeds."
+    if unsure := too_few(rows):
+        return unsure
     falls = sum(float(row["first rounds"]) > float(row["late rounds"]) for row in rows)
     rises = [step for step in steps if float(step["p"]) <= LEVEL]
     most, least = rows[-1], rows[0]
@@ -105,7 +104,7 @@ def heterogeneity_holds(sheets: Mapping[str, Sheet]) -> str:
         f"rises in {len(rises)} of {len(steps)} steps to more heterogeneity ({least['late rounds']} at Dirichlet "
         f"{least['Dirichlet']}, {most['late rounds']} at {most['Dirichlet']}), and one and the same client is the "
         f"farthest in {float(most['one client farthest']):.0%} of the late rounds at {most['Dirichlet']}, in "
-        f"{float(least['one client farthest']):.0%} at {least['Dirichlet']}."
+        f"{float(least['one client farthest']):.0%} at {least['Dirichlet']}. {found_from(rows)}"
     )
 
 

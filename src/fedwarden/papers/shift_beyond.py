@@ -12,7 +12,8 @@ from torch import Tensor
 from ..sim.branches import Measures
 from ..studies.runner import Cell, Table
 from ..studies.tables import Result, Results, Sheet
-from .shift_figures import LEVEL, PAPERS, departures, number, summary, tells, too_few
+from .enough import LEVEL, found_from, too_few
+from .shift_figures import PAPERS, departures, number, summary, tells
 from .shift_pictures import INTERNAL
 from .shift_tables import scores, sources, verdicts
 from .shifts import FRESH, STILL, Change, Setting, federated, run
@@ -49,7 +50,7 @@ def larger_holds(sheets: Mapping[str, Sheet]) -> str:
     told = {null: sum(tells(row, null) for row in nine) for null in (STILL, FRESH)}
     return (
         f"At {nine[0]['ratio']} {told[STILL]} of {len(nine)} sources tell the shift from no change, and {told[FRESH]} "
-        "from an unshifted swap."
+        f"from an unshifted swap. {found_from(rows)}"
     )
 
 
@@ -96,6 +97,8 @@ def active_sheets(results: Results) -> list[Sheet]:
 
 def active_holds(sheets: Mapping[str, Sheet]) -> str:
     rows = sheets["strategies"].records()
+    if unsure := too_few(rows):
+        return unsure
     words = [
         f"{r['strategy']} {r['sources that tell']} (accuracy {float(r['accuracy']):.2f})"
         for r in rows
@@ -103,5 +106,5 @@ def active_holds(sheets: Mapping[str, Sheet]) -> str:
     chance = LEVEL * len({(r["source"], r["metric"]) for r in sheets["sources"].records()})
     return (
         f"Sources that tell the shift from a fresh swap, by what the attacker does: {', '.join(words)}; about "
-        f"{chance:.0f} would by chance."
+        f"{chance:.0f} would by chance. {found_from(rows)}"
     )

@@ -13,12 +13,11 @@ from scipy import stats
 
 from ..core.stats import Scores
 from ..studies.tables import Grid, Results, Sheet
+from .enough import LEVEL, found_from, order_of, too_few
 from .shift_pictures import INTERNAL, changes, values
 from .shift_tables import by_size, scores, severities, sources, verdicts
 from .shifts import FRESH, STILL, VALIDATION, Change, ratio
 
-LEVEL = 0.05
-ENOUGH = 3  # seeds from which on a rank test of two groups can reach the level
 NEARLY_LINEAR = 0.9  # a correlation that a sample must be able to rule out before it is said to be "not linear"
 PAPERS = ("cosine", "procrustes", "cmd")  # the shift metrics of the paper, K = 5
 OF_FIGURE = {
@@ -83,12 +82,6 @@ def tells(row: Mapping[str, str], null: str) -> bool:
     return float(row[f"p, {null}"]) <= LEVEL
 
 
-def too_few(rows: Sequence[Mapping[str, str]]) -> str | None:
-    """What is said in place of a verdict where the seeds cannot give one."""
-    least = min((int(row["seeds"]) for row in rows), default=0)
-    return f"Cannot tell: {least} of the {ENOUGH} seeds that a test needs." if least < ENOUGH else None
-
-
 def centralised_sheets(results: Results) -> list[Sheet]:
     return [
         Sheet("departures", "Departure from the trend in epoch 11", departures(results)),
@@ -115,7 +108,7 @@ def centralised_holds(sheets: Mapping[str, Sheet]) -> str:
         f"validation loss {'does not' if silent else 'does too'}; beside an unshifted swap of all samples "
         f"{itself} of {len(nine)} do{why}. Procrustes by the paper's equation tells it from no change in "
         f"{sum(tells(row, STILL) for row in literal)} of {len(literal)} sources, centred and scaled in "
-        f"{sum(tells(row, STILL) for row in ours)} of {len(ours)}."
+        f"{sum(tells(row, STILL) for row in ours)} of {len(ours)}. {found_from(rows)}"
     )
 
 
@@ -146,8 +139,8 @@ def layers_sheets(results: Results) -> list[Sheet]:
             react = [x for b in (shift, Change(FRESH)) for x in summary(reaction(results, key, b))]
             rows.append([source, layer or "whole model", str(depth), *react, *with_nulls(results, key, shift)])
         means = [float(reaction(results, key, shift).mean()) for key in layers.values()]
-        rho, p = stats.spearmanr(range(len(means)), means)
-        order.append([source, str(len(means)), number(float(rho)), number(float(p)), str(len(results))])
+        rho, p = order_of(means)
+        order.append([source, str(len(means)), number(rho), number(p), str(len(results))])
     keys = [k for source in INTERNAL for k in layer_keys(results, source).values()]
     return [
         Sheet("layers", "Cosine by layer: reaction as a share of the curve's range, and departure", (head, rows)),
@@ -179,7 +172,8 @@ def layers_hold(sheets: Mapping[str, Sheet]) -> str:
     whole = sum(tells(r, FRESH) for r in rows if r["layer"] == "whole model")
     return (
         f"{first}; rank correlations: {rhos}. Beside an unshifted swap {best} of "
-        f"{len(rows) - len(order)} layers tell the shift, and {whole} of {len(order)} whole models."
+        f"{len(rows) - len(order)} layers tell the shift, and {whole} of {len(order)} whole models. "
+        f"{found_from(order)}"
     )
 
 
@@ -272,7 +266,7 @@ def sensitivity_holds(sheets: Mapping[str, Sheet]) -> str:
             f"and that of an unshifted swap {'too' if row['an unshifted swap too'] == 'yes' else 'does not'}; over the "
             f"severity the departure is {_related(row)}."
         )
-    return " ".join(parts)
+    return " ".join([*parts, found_from(rows)])
 
 
 def _first_told(points: Sequence[Mapping[str, str]], null: str) -> int:
@@ -316,7 +310,7 @@ def scalability_holds(sheets: Mapping[str, Sheet]) -> str:
     return (
         f"The claim {word}: {mine[0]['source']} by {mine[0]['metric']} tell the shift from no change with "
         f"{_listed(shown)}, and the validation loss with {_listed(loud)}; from an unshifted swap of all samples the "
-        f"source tells it with {_listed(itself)}."
+        f"source tells it with {_listed(itself)}. {found_from(rows)}"
     )
 
 

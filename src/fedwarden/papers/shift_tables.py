@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..audit.verdict import Leakage, leakage, magnitude, sees, smallest_detected
+from ..audit.verdict import Leakage, Sight, leakage, magnitude, sees, smallest_detected
 from ..core.stats import Scores
 from ..core.types import Observation
 from ..studies.tables import Grid, Results, Sheet
@@ -48,7 +48,7 @@ def verdicts(results: Results, key: str, shift: Change, nulls: Sequence[Change |
 def auroc(found: Leakage) -> str:
     """AUROC and its interval; bold where it tells the shift from the null.
 
-    >>> auroc(Leakage(0.9, 0.75, 1.0, 0.01, 0.5)), auroc(Leakage(0.5, 0.3, 0.7, 0.5, 0.0))
+    >>> auroc(Leakage(0.9, 0.75, 1.0, 0.01, 0.5, 0.001)), auroc(Leakage(0.5, 0.3, 0.7, 0.5, 0.0, 0.001))
     ('**.90** (.75 to 1)', '.50 (.30 to .70)')
     """
     text, low, high = (_short(x) for x in (found.auroc, found.low, found.high))
@@ -92,12 +92,25 @@ def partial_table(results: Results) -> Grid:
     return head, rows
 
 
+def seen(sight: Sight) -> str:
+    """What a source sees, in a word or two.
+
+    >>> seen(Sight("does not show", "shows")), seen(Sight("cannot tell", "cannot tell"))
+    ('new samples', 'cannot tell')
+    """
+    if sight.shift == "shows":
+        return "the shift"
+    if sight.new == "shows":
+        return "new samples"
+    return "cannot tell" if "cannot tell" in (sight.shift, sight.new) else "nothing"
+
+
 def sight_table(results: Results) -> Grid:
     """What each source sees: the shift, new samples, or nothing, for every severity."""
     tried = severities(results)
     rows = []
     for key in sources(results):
-        row = [sees(verdicts(results, key, Change("fresh", e), [STILL, FRESH])) for e in tried]
+        row = [seen(sees(verdicts(results, key, Change("fresh", e), [STILL, FRESH]))) for e in tried]
         rows.append([name(key), *row])
     return ["source", *(ratio(e) for e in tried)], rows
 

@@ -17,7 +17,8 @@ import numpy as np
 from pydantic import Field
 
 from ..attacks import DataAttack
-from ..audit.verdict import BY_CLASS, Leakage, Sees, leakage, magnitude, sees
+from ..audit.power import Reach, Says, reach, some
+from ..audit.verdict import BY_CLASS, Leakage, Sight, leakage, magnitude, sees
 from ..core.config import Component, Part, Strict, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.html import table as html_table
@@ -75,7 +76,7 @@ class Source:
     source: str
     metric: str
     verdicts: dict[str, dict[str, Leakage]]
-    sees: dict[str, Sees]
+    sees: dict[str, Sight]
     first: dict[str, int | None]
     moved: dict[str, float]
 
@@ -97,9 +98,19 @@ class Answer:
     sources: tuple[Source, ...]
     accuracy: dict[str, float]
 
-    def clients(self, what: Sequence[str]) -> list[str]:
-        """The observers to whom some source shows one of these."""
-        return [c for c in self.plan.observers if any(s.sees[c] in what for s in self.sources)]
+    @property
+    def reach(self) -> Reach:
+        """What the tests could find with so many seeds and sources."""
+        audit = self.plan.audit
+        return reach(audit.seeds, audit.seeds, len(self.sources), audit.alpha)
+
+    def change(self) -> dict[str, Says]:
+        """Whether the change itself shows to each observer, in any source."""
+        return {c: some(s.sees[c].shift for s in self.sources) for c in self.plan.observers}
+
+    def new(self) -> dict[str, Says]:
+        """Whether it shows to each observer, in any source, that the data are new."""
+        return {c: some(s.sees[c].new for s in self.sources) for c in self.plan.observers}
 
     def first(self) -> int | None:
         """The round from which on the change itself shows to somebody."""
@@ -123,10 +134,11 @@ class Answer:
             [name, *(f"{v[n].auroc:.2f} ({v[n].low:.2f} to {v[n].high:.2f})" for n in nulls)]
             for name, v in found.items()
         ]
-        shift, many = len(self.clients(("the shift",))), len(self.plan.observers)
-        return html_table(
-            ["source", *(f"AUROC against {n}" for n in nulls)], rows, f"The change shows to {shift} of {many} clients"
-        )
+        told = list(self.change().values())
+        caption = f"The change shows to {told.count('shows')} of {len(told)} clients"
+        if unsure := told.count("cannot tell"):
+            caption += f"; for {unsure} these seeds cannot tell"
+        return html_table(["source", *(f"AUROC against {n}" for n in nulls)], rows, caption)
 
 
 def load_plan(file: Path, settings: Sequence[str] = ()) -> AuditPlan:
@@ -194,7 +206,8 @@ def sources_of(runs: Sequence[Mapping[str, Branch]], plan: AuditPlan) -> list[So
     """The verdict on every source for every observer.
 
     What counts is the farthest departure up to a round. The level is divided by the number of sources, since the best
-    of many is looked for.
+    of many is looked for. Holm's correction would be no different here: whether anything shows depends on the smallest
+    p-value alone.
     """
     rounds = range(plan.audit.start, plan.scenario.rounds + 1)
     seen = {
@@ -209,13 +222,13 @@ def sources_of(runs: Sequence[Mapping[str, Branch]], plan: AuditPlan) -> list[So
     out = []
     for key in finite:
         verdicts: dict[str, dict[str, Leakage]] = {}
-        sight: dict[str, Sees] = {}
+        sight: dict[str, Sight] = {}
         first: dict[str, int | None] = {}
         for client in plan.observers:
             at = {t: _verdict(seen, key, client, nulls, t) for t in rounds}
             told = {t: sees(at[t], STILL, level) for t in rounds}
             verdicts[client], sight[client] = at[rounds[-1]], told[rounds[-1]]
-            first[client] = next((t for t in rounds if all(told[u] == "the shift" for u in rounds if u >= t)), None)
+            first[client] = next((t for t in rounds if all(told[u].shift == "shows" for u in rounds if u >= t)), None)
         out.append(Source(*key, verdicts, sight, first, _moved(seen, key, plan.observers, rounds)))
     return out
 
@@ -275,15 +288,14 @@ def as_table(found: Answer) -> dict[str, object]:
         "seeds": plan.audit.seeds,
         "observers": list(plan.observers),
         "exchanged": found.exchanged,
-        "something_shows_to": found.clients(("the shift", "new samples")),
-        "the_change_shows_to": found.clients(("the shift",)),
+        "verdict": {"change": found.change(), "new": found.new(), "tests": len(found.sources), **vars(found.reach)},
         "from_round": found.first(),
         "accuracy": found.accuracy,
         "sources": [
             {
                 "source": s.source,
                 "metric": s.metric,
-                "sees": s.sees,
+                "sees": {client: vars(sight) for client, sight in s.sees.items()},
                 "from_round": s.first,
                 "moved": s.moved,
                 "against": {
