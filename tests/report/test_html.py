@@ -146,7 +146,7 @@ def test_every_kind_of_run_opens_in_a_browser_without_complaint(browser, played,
         path.write_text(page(record), encoding="utf-8")
         browser.get(path.as_uri())
         assert bool(browser.find_elements("tag name", "figure")) == (name != "no round"), name
-        WebDriverWait(browser, 5).until(lambda b: b.execute_script(DRAWN), name)
+        WebDriverWait(browser, 60).until(lambda b: b.execute_script(DRAWN), name)
         assert browser.execute_script(FITS), name
 
 
@@ -157,13 +157,13 @@ def test_light_dark_paper_and_a_narrow_screen(browser, media, played, tmp_path):
     ink = "return getComputedStyle(document.querySelector('figure .gtitle')).fill"
     browser.get(path.as_uri())
     assert browser.execute_script(paper) == "rgb(255, 255, 255)"
-    WebDriverWait(browser, 5).until(lambda b: b.execute_script(DRAWN))
+    WebDriverWait(browser, 60).until(lambda b: b.execute_script(DRAWN))
     light = browser.execute_script(ink)
     media(dark=True)
     assert browser.execute_script(paper) == "rgb(20, 24, 31)"
-    WebDriverWait(browser, 5).until(lambda b: b.execute_script(ink) != light)
+    WebDriverWait(browser, 60).until(lambda b: b.execute_script(ink) != light)
     browser.set_window_size(380, 800)
-    WebDriverWait(browser, 5).until(lambda b: b.execute_script(FITS) and b.execute_script(WHOLE))
+    WebDriverWait(browser, 60).until(lambda b: b.execute_script(FITS) and b.execute_script(WHOLE))
     pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
     assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 6
 
@@ -172,7 +172,7 @@ def test_the_cells_of_the_heatmap_speak_when_pointed_at(browser, played, tmp_pat
     path = tmp_path / "report.html"
     path.write_text(page(record_of(played)), encoding="utf-8")
     browser.get(path.as_uri())
-    WebDriverWait(browser, 5).until(lambda b: b.execute_script(DRAWN))
+    WebDriverWait(browser, 60).until(lambda b: b.execute_script(DRAWN))
     x, y = browser.execute_script(
         """
         const plot = document.getElementById('figure-1'), { xaxis, yaxis } = plot._fullLayout;
@@ -184,7 +184,7 @@ def test_the_cells_of_the_heatmap_speak_when_pointed_at(browser, played, tmp_pat
     move = ActionChains(browser)
     move.w3c_actions.pointer_action.move_to_location(x, y)
     move.perform()
-    said = WebDriverWait(browser, 5).until(
+    said = WebDriverWait(browser, 60).until(
         lambda b: b.execute_script("return document.querySelector('#figure-1 .hoverlayer').textContent")
     )
     first = played[0].watches[0]
