@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden.signals.relative import STEEPEST, RelativeDistance, core_distances, log_ratio, pairwise_slope
@@ -128,3 +129,16 @@ def test_equal_updates_and_one_client_are_not_suspicious(cohort_of):
 def test_options_outside_of_their_range():
     with pytest.raises(ConfigError, match=r"excuse is a factor of at least 1; got 0.5"):
         make("signal", "relative_distance", excuse=0.5)
+
+
+def test_a_bounded_distance_forgives_length_and_nothing_else():
+    """Longer in the same direction is not far any more; the opposite is far either way; nobody is farther than without."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=500) + 0.3 * rng.normal(size=(9, 500))
+    rows[0] *= 2.5
+    rows[1] *= -1
+    cohort = fw.Cohort(1, tuple("abcdefghi"), fw.Updates.of(rows), np.ones(9))
+    free, bounded = (make("signal", "relative_distance", bounded=b)(cohort) for b in (False, True))
+    assert free[0] > np.log(1.7) > bounded[0]
+    assert bounded[1] > np.log(1.7)
+    assert (bounded <= free + 1e-12).all()

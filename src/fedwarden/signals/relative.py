@@ -86,8 +86,8 @@ def core_distances(gram: NDArray[np.float64], trusted: Mask) -> Scores:
 class RelativeDistance:
     """Log of each update's distance to the core of the cohort over the median one, for its size of data set.
 
-    If ``bounded``, updates longer than the median one are shortened to it first: a client that takes more steps than
-    the others in the same direction is not far from them.
+    If ``bounded``, the smaller of that and of the same with updates longer than the median one shortened to it: a
+    client that takes more steps than the others in the same direction is not far from them.
     """
 
     excuse: float = 2.0
@@ -100,9 +100,10 @@ class RelativeDistance:
             raise ValueError(f"excuse is a factor of at least 1; got {self.excuse}")
 
     def __call__(self, cohort: Cohort) -> Scores:
-        gram = cohort.updates.gram()
-        if self.bounded:
-            factors = shortening(cohort.updates.lengths(), cohort.reference, 1.0)
-            gram = np.outer(factors, factors) * cohort.updates.inner_products()
-        distances = core_distances(gram, cohort.reference)
-        return log_ratio(distances, cohort.claimed, cohort.reference, self.excuse)
+        updates, within = cohort.updates, cohort.reference
+        found = log_ratio(core_distances(updates.gram(), within), cohort.claimed, within, self.excuse)
+        if not self.bounded:
+            return found
+        factors = shortening(updates.lengths(), within, 1.0)
+        near = core_distances(np.outer(factors, factors) * updates.inner_products(), within)
+        return np.minimum(found, log_ratio(near, cohort.claimed, within, self.excuse))
