@@ -132,7 +132,7 @@ def test_options_outside_of_their_range():
 
 
 def test_a_bounded_distance_forgives_length_and_nothing_else():
-    """Longer in the same direction is not far any more; the opposite is far either way; nobody is farther than without."""
+    """Longer in the same direction is not far any more; the opposite is; nobody is farther than without."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=500) + 0.3 * rng.normal(size=(9, 500))
     rows[0] *= 2.5
