@@ -25,8 +25,8 @@ Kept = Sequence[Reading | None]
 """What is not measured again, by watch."""
 Until = Literal["round", "clean", "good"]
 """How long a client that a watch flags is left out: for the round, until it is clean again, or for good."""
-# a round in which most clients agree more than this, beyond what chance gives so few, can prove something
-AGREED = 0.65
+# a round in which the clients agree more than this, beyond what chance gives so few, can prove something
+AGREED = 0.6
 
 
 @dataclass(frozen=True)

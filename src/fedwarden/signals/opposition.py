@@ -48,27 +48,6 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     return np.asarray(math.sqrt(n) * signs[:, inside] @ v / top, dtype=np.float64), top / (n - 1)
 
 
-def agreement_of_most(similarity: NDArray[np.float64], trusted: Mask, side: Scores) -> float:
-    """How much three quarters of the trusted clients agree, those that stand most on the cohort's side.
-
-        keep = the k = n - floor(n / 4) trusted clients with the highest r
-        agreement = lambda(S of keep) / (k - 1) - 1 / n
-
-    Attackers who are few do not hide that the others agree. Less 1/n, because few clients agree more by chance.
-
-    >>> s = np.array([1.0, 1.0, 1.0, -1.0])
-    >>> round(agreement_of_most(np.outer(s, s), np.ones(4, bool), s), 6)
-    0.75
-    """
-    inside = np.flatnonzero(trusted)
-    n = len(inside)
-    keep = inside[np.argsort(-side[inside], kind="stable")[: n - n // 4]]
-    if len(keep) < FEW:
-        return 0.0
-    _, agreement = sides(similarity[np.ix_(keep, keep)], np.ones(len(keep), bool))
-    return agreement - 1 / n
-
-
 @register("signal", "opposition")
 @dataclass(frozen=True)
 class Opposition:
@@ -77,17 +56,16 @@ class Opposition:
     1 is a client that has nothing to do with the others, 2 one that sends the opposite. A cohort agrees if the largest
     eigenvalue of its signs is 0.7 of the most that it can be, and above what chance gives: 2 sqrt(n), the edge of
     Wigner's semicircle. Below eight clients that cannot be, so nobody is measured. The fact ``agreement`` of a round is
-    that of three quarters of the clients.
+    the share of it less 1/n: few clients agree more by chance.
     """
 
     words: ClassVar[str] = "it sends the opposite of what the others send"
 
     def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference
-        similarity = cosines(cohort.updates.inner_products())
-        side, agreement = sides(similarity, trusted)
+        side, agreement = sides(cosines(cohort.updates.inner_products()), trusted)
         n = int(trusted.sum())
-        facts = {"agreement": agreement_of_most(similarity, trusted, side)}
+        facts = {"agreement": agreement - 1 / max(n, 1)}
         if not agreement * (n - 1) > max(AGREED * (n - 1), 2 * math.sqrt(n)):
             return Reading(np.zeros(len(side)), facts=facts)
         return Reading(np.asarray(np.median(side[trusted]) - side, dtype=np.float64), facts=facts)
