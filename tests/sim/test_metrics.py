@@ -205,3 +205,19 @@ def test_each_watch_by_itself():
     both = fw.RoundRecord(1, ("a", "b"), np.ones(2), np.ones(2), one.watches + two.watches, np.zeros(2, bool))
     found = watch_quality([both], {"a": {1}})
     assert (found["far"]["auroc"], found["near"]["auroc"]) == (1.0, 0.0)
+
+
+def test_a_suspension_counts_only_if_it_stands_at_the_end():
+    """a comes back, b is suspended again and stays so, c is excluded for good after a suspension."""
+
+    def after(t, excluded, suspended):
+        ids = ("a", "b", "c", "d")
+        flags = np.array([c in excluded for c in ids])
+        return fw.RoundRecord(
+            t, ids, np.ones(4), np.where(flags, 0.0, 1.0), (), flags, tuple(excluded), suspended=tuple(suspended)
+        )
+
+    rounds = [after(1, "abc", "abc"), after(2, "ac", "a"), after(3, "c", ""), after(4, "bc", "b"), after(5, "bc", "b")]
+    found = detection(rounds, {"c": range(1, 9)})
+    assert found.first_excluded == {"c": 1, "b": 4}
+    assert (found.caught, found.wronged) == (("c",), ("b",))

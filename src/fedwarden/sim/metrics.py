@@ -168,18 +168,16 @@ def _quality(rounds: Sequence[tuple[Scores, Scores]]) -> dict[str, float]:
 
 def _verdicts(records: Sequence[RoundRecord]) -> Iterator[tuple[str, int]]:
     """Every client that a verdict leaves out and the round; not again while it stays out, nor if it comes back."""
+    ever = {c for record in records for c in record.suspended}
+    inside = {c: i for i, record in enumerate(records) for c in ever.difference(record.excluded)}  # the last time
     gone: set[str] = set()
     for i, record in enumerate(records):
-        suspended = {c for c in record.suspended if _comes_back(c, records[i:])}
+        back = {c for c in record.suspended if inside.get(c, -1) > i}
         new = [c for c in record.excluded if c not in gone]
         for client in dict.fromkeys([*_flagged_out(record), *new]):
-            if client not in suspended:
+            if client not in back:
                 yield client, record.round
-        gone = set(record.excluded) - suspended
-
-
-def _comes_back(client: str, later: Sequence[RoundRecord]) -> bool:
-    return any(client not in record.excluded for record in later)
+        gone = set(record.excluded) - back
 
 
 def _flagged_out(record: RoundRecord) -> list[str]:
