@@ -35,10 +35,7 @@ def excluded_for_good(n, f, how, alpha=1.0, rounds=8, seed=3):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize(("n", "f"), [(5, 1), (5, 2), (8, 3), (20, 8)])
-def test_nobody_is_framed(n, f, how, request):
-    if (n, f, how) == (20, 8, "surround"):
-        known = "8 of 20 that gather around one honest client have another one excluded: docs/guard.md"
-        request.applymarker(pytest.mark.xfail(reason=known, strict=False))
+def test_nobody_is_framed(n, f, how):
     assert excluded_for_good(n, f, how) == set()
 
 

@@ -255,7 +255,7 @@ def watches_of(warden):
 
 
 PLAIN = [
-    "evidence", "direction", "proof", "proof of direction", "opposition", "gross", "far", "against", "opposite",
+    "evidence", "direction", "proof", "opposition", "gross", "far", "against", "opposite",
     "alone", "proof alone", "apart",
 ]  # fmt: skip
 

@@ -32,19 +32,18 @@ def pid_made(
 def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5, alone: bool = True) -> Warden:
     """The default: no number of attackers and no tuning, from 4 clients on.
 
-    Twelve watches, nine of them from one matrix of inner products. Four gather evidence over rounds, beyond an effect
+    Eleven watches, eight of them from one matrix of inner products. Four gather evidence over rounds, beyond an effect
     size and beyond the cohort's own heterogeneity: of the distance to the core of the cohort, of the disagreement in
     direction, of opposition to what the cohort agrees on, and of weights that a client moves and the others do not, as
     a backdoor's are (``alone`` turns this off). Who they flag is suspended: out of the model, still asked, and let in
-    again once the evidence is gone or training has settled. Three gather the same evidence of distance, direction and
-    lone weights in those rounds alone in which the clients agree; these exclude for good. Five keep a client out of the
-    round alone: one that lies ten times farther out than the median, or 1.6 times as far as is allowed, leaps from its
-    habits, is opposed, or has more than .15 of its update in lone weights. No single round suspends anybody, and no
-    round does once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved
-    representations is gathered too; where that has labels, evidence of harm, in all rounds, for good and with a
-    guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that, clients
-    that send the same have one vote, and who comes near the thresholds of direction and opposition loses weight before
-    it is flagged.
+    again once the evidence is gone or training has settled. Two gather the same evidence of distance and lone weights
+    in those rounds alone in which the clients agree; these exclude for good. Five keep a client out of the round alone:
+    one that lies ten times farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, is
+    opposed, or has more than .15 of its update in lone weights. No single round suspends anybody, and no round does
+    once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved representations
+    is gathered too; where that has labels, evidence of harm, in all rounds, for good and with a guarantee for the whole
+    run. Updates longer than ``shorten`` times the median one are shortened to that, clients that send the same have one
+    vote, and who comes near the thresholds of direction and opposition loses weight before it is flagged.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
@@ -62,7 +61,6 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
         Watch("relative_distance", distance, gathered, 1, "evidence", until="clean"),
         Watch("direction", direction, gathered, 1, "direction", until="clean", suspects=True),
         Watch({"name": "relative_distance", "bounded": True}, distance, gathered, 1, "proof", agreeing=True),
-        Watch("direction", direction, gathered, 1, "proof of direction", agreeing=True),
         Watch("opposition", opposed, opposing, 1, "opposition", until="clean", agreeing=True, suspects=True),
         Watch("relative_distance", "raw", once, 1, "gross", until="round"),
         Watch("relative_distance", far, let_in, 1, "far", until="round"),
