@@ -75,15 +75,22 @@ def flipped_sheets(results: Results) -> list[Sheet]:
 def flipped_hold(sheets: Sheets) -> str:
     """What exclusion gains in the authors' way of measuring and in the honest one."""
     parts = []
-    rows = {(r["labels flipped"], r["rule"]): r for r in sheets["rates"].records()}
-    for share in dict.fromkeys(share for share, _ in rows):
-        mine, plain = rows[share, "PID-MADE"], rows[share, "FedAvg"]
+    for share, by in _complete(sheets["rates"], "labels flipped", ("PID-MADE", "FedAvg")):
+        mine, plain = by["PID-MADE"], by["FedAvg"]
         theirs, honest = (_gain(mine, plain, way) for way in ("accuracy, the authors' way", "honest clients"))
         parts.append(
             f"{share} of the labels: {mine['FP']} false positives and {mine['FN']} false negatives, {theirs:+.1f} "
             f"points over FedAvg in the authors' way and {honest:+.1f} on honest clients"
         )
-    return "; ".join(parts) + "."
+    return ("; ".join(parts) or "No share has run with both rules yet") + "."
+
+
+def _complete(sheet: Sheet, column: str, rules: Sequence[str]) -> list[tuple[str, dict[str, dict[str, str]]]]:
+    """The rows by the value in ``column`` and by rule, where every one of ``rules`` has run."""
+    groups: dict[str, dict[str, dict[str, str]]] = {}
+    for row in sheet.records():
+        groups.setdefault(row[column], {})[row["rule"]] = row
+    return [(value, by) for value, by in groups.items() if all(rule in by for rule in rules)]
 
 
 def _gain(mine: dict[str, str], plain: dict[str, str], way: str) -> float:
@@ -121,10 +128,9 @@ def blood_sheets(results: Results) -> list[Sheet]:
 def blood_hold(sheets: Sheets) -> str:
     """How many attackers mean + 2.33 sigma finds, and the clean loss with and without it."""
     limit = masking_limit(40, K)
-    rows = {(int(r["flip"]), r["rule"]): r for r in sheets["last"].records()}
     parts = []
-    for f in sorted({f for f, _ in rows}):
-        mine, plain, auto = (rows[f, rule] for rule in ("PID-MADE", "FedAvg", "auto"))
+    for f, by in _complete(sheets["last"], "flip", GUARDS):
+        plain, mine, auto = (by[rule] for rule in GUARDS)
         loss = [r["loss, honest clients"].split(" ")[0] for r in (mine, plain, auto)]
         found = [r["attackers excluded"] for r in (mine, auto)]
         parts.append(
@@ -133,7 +139,7 @@ def blood_hold(sheets: Sheets) -> str:
         )
     return (
         f"At most {limit} of 40 values can exceed mean + {K:g} sigma, however far out they lie, which the paper does "
-        f"not say: {'; '.join(parts)}."
+        f"not say: {'; '.join(parts) or 'no number of attackers has run with every rule yet'}."
     )
 
 
