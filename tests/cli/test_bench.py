@@ -62,7 +62,7 @@ def test_a_small_grid_runs_once(call, call_json, workspace):
     assert code == 0
     assert path.read_bytes() == before
     assert defences.verdict(found) in out
-    assert "12 runs; page and 1 pictures" in " ".join(out.split())
+    assert "12 runs; page in" in " ".join(out.split())
 
 
 def test_only_what_was_asked_for_is_told(call, workspace, tmp_path):
@@ -154,7 +154,7 @@ def test_without_matplotlib_nothing_is_run(call, workspace, monkeypatch):
     def missing():
         raise MissingExtra("pictures need matplotlib")
 
-    monkeypatch.setattr(bench, "drawing", missing)
+    monkeypatch.setattr(defences, "drawing", missing)
     code, _, err = call(*ASKED, *TWO)
     assert (code, err) == (2, "error: pictures need matplotlib\n")
     assert not workspace.exists()

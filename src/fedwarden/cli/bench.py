@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from ..core.config import override, read_toml
-from ..core.errors import ConfigError, nearest
+from ..core.errors import ConfigError
+from ..core.words import count
 from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, backdoors, defences, judges, long_runs
-from ..studies.pictures import drawing
+from ..studies import attack_cases, attack_suite, backdoors, defences, framing, judges, long_runs
+from ..studies.plan import Asked, Plan, no_pictures
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
@@ -24,9 +25,16 @@ from .demo import SCENARIO
 
 Run = Callable[[Table], Result]
 
+PLANS: Mapping[str, Callable[[Asked], Plan]] = {
+    "defences": defences.plan,
+    "long-runs": long_runs.plan,
+    "judges": judges.plan,
+    "backdoors": backdoors.plan,
+    "framing": framing.plan,
+}
 GOES_WITH = {
-    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors"), "defence": ("defences", "backdoors"),
-    "attack": ("defences", "backdoors"),
+    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing"),
+    "defence": ("defences", "backdoors"), "attack": ("defences", "backdoors", "framing"),
     "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("judges",),
 }  # fmt: skip
 
@@ -38,10 +46,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs", "judges", "backdoors"],
+        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing"],
         typer.Argument(
             help="The grid of defences, attacks on a configuration of your own, honest clients alone, the settings of "
-            "others, or backdoors."
+            "others, backdoors, or attackers who want an honest client excluded."
         ),
     ] = "defences",
     file: Annotated[
@@ -51,7 +59,7 @@ def command(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"defences, long-runs: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
+            help=f"defences, long-runs, framing: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
             f"{', '.join(backdoors.SOURCES)} (default: the first)."
         ),
     ] = None,
@@ -67,8 +75,8 @@ def command(
         int | None,
         typer.Option(
             min=1,
-            help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}; judges: as "
-            "published.",
+            help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}; framing: "
+            f"{framing.ROUNDS}; judges: as published.",
         ),
     ] = None,
     defence: Annotated[
@@ -105,6 +113,8 @@ def command(
 
     With `backdoors`, see how often a trigger works after a run, with the guard and with rules made against backdoors.
 
+    With `framing`, let attackers try to have an honest client excluded, and count how often they get it.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
@@ -112,22 +122,9 @@ def command(
     if what == "attacks":
         chosen = [*(settings or ()), *(() if rounds is None else (f"rounds={rounds}",))]
         return _attacks(file, chosen, seeds or 3, case or (), limits.processes(processes), folder, as_json, place)
-    if what == "long-runs":
-        return _long_runs(
-            data or "digits", seeds or long_runs.SEEDS, rounds or long_runs.ROUNDS, case or (), settings or (),
-            limits.processes(processes), folder, as_json, place,
-        )  # fmt: skip
-    if what == "backdoors":
-        return _backdoors(
-            data or "mnist", seeds or backdoors.SEEDS, rounds or backdoors.ROUNDS, defence or (), attack or (),
-            limits.processes(processes), folder, as_json, place,
-        )  # fmt: skip
-    if what == "judges":
-        some = limits.processes(processes or (GPU_PROCESSES if device else None))
-        return _judges(case or (), seeds or judges.SEEDS, rounds, device or "cpu", some, folder, as_json, place)
-    return _defences(
-        data or "digits", seeds or 5, rounds or 30, defence, attack, limits.processes(processes), folder, as_json, place
-    )
+    asked = Asked(data, seeds, rounds, defence or (), attack or (), case or (), settings or (), device)
+    some = limits.processes(processes or (GPU_PROCESSES if device else None))
+    return _play(PLANS[what](asked), some, folder, as_json, place)
 
 
 def _check(what: str, **given: object) -> None:
@@ -138,9 +135,27 @@ def _check(what: str, **given: object) -> None:
             raise ConfigError(f"{spelt} goes with fedwarden bench {' or '.join(GOES_WITH[name])}")
 
 
-def _check_data(data: str) -> None:
-    if data not in defences.SETTINGS:
-        raise ConfigError(f"there are settings for {', '.join(defences.SETTINGS)}; got {data!r}")
+def _play(plan: Plan, processes: int, folder: Path | None, as_json: bool, place: Path) -> None:
+    """Run what has no result yet, write the page and the pictures, and say what came out."""
+    if len(results(place, plan.name, plan.cells)) < len(plan.cells):
+        for scenario in plan.tried:
+            Federation(load_scenario(scenario))  # what is wrong is said now, before anything is run
+    found = _run(plan.name, plan.cells, place, processes, plan.run)
+    target = folder or place / "bench" / plan.name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / plan.file
+    path.write_text(plan.page(found) + "\n", encoding="utf-8")
+    pictures = plan.pictures(found, target)
+    if as_json:
+        drawn = {"pictures": [str(p) for p in pictures]} if plan.pictures is not no_pictures else {}
+        return emit({"runs": len(found), "page": str(path), **drawn, **plan.counts(found)})
+    print(plan.told(found))
+    drawn_too = f" and {count(len(pictures), 'picture')} beside it" if pictures else ""
+    out.print(
+        f"\n{count(len(found), 'run')}; page in {path}{drawn_too}, runs in {results_file(place, plan.name)}",
+        soft_wrap=True,
+    )
+    return None
 
 
 def _run(
@@ -197,141 +212,3 @@ def _attacks(
 def _two_lines(header: Sequence[str]) -> list[str]:
     """Headings that leave room: the last word on a line of its own, and all of the same height."""
     return ["\n".join(h.rsplit(" ", 1)) if " " in h else f"\n{h}" for h in header]
-
-
-def _defences(
-    data: str,
-    seeds: int,
-    rounds: int,
-    defence: Sequence[str] | None,
-    attack: Sequence[str] | None,
-    processes: int,
-    folder: Path | None,
-    as_json: bool,
-    place: Path,
-) -> None:
-    _check_data(data)
-    for kind, given, known in (
-        ("defence", defence, defences.DEFENCES),
-        ("attack", attack, ("none", *defences.ATTACKS, *defences.GROUPS)),
-    ):
-        for name in given or ():
-            if name not in known:
-                raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
-    attacks = defences.chosen(attack or ())
-    drawing()  # say now, not after hours, that pictures cannot be drawn
-    wanted = [
-        (cell, table)
-        for cell, table in defences.cells(range(seeds), data, rounds)
-        if (not defence or cell["defence"] in defence) and (not attack or cell["attack"] in attacks)
-    ]
-    name = f"defences-{data}-{rounds}"
-    found = _run(name, wanted, place, processes)
-    target = folder or place / "bench" / name
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "defences.md").write_text(defences.page(found) + "\n")
-    pictures = defences.draw(found, target)
-    if as_json:
-        emit({"runs": len(found), "page": str(target / "defences.md"), "pictures": [str(p) for p in pictures]})
-        return
-    print("\n\n".join([defences.verdict(found), defences.safety(found), defences.ranking(found)]))
-    out.print(
-        f"\n{len(found)} runs; page and {len(pictures)} pictures in {target}, runs in {results_file(place, name)}"
-    )
-
-
-def _long_runs(
-    data: str,
-    seeds: int,
-    rounds: int,
-    asked: Sequence[str],
-    settings: Sequence[str],
-    processes: int,
-    folder: Path | None,
-    as_json: bool,
-    place: Path,
-) -> None:
-    _check_data(data)
-    cases = long_runs.choose(long_runs.cases(data), asked)
-    wanted = long_runs.cells(range(seeds), cases, data, rounds, settings)
-    for _, scenario in wanted[:2]:  # guarded and not: what is wrong is said now, before anything is run
-        Federation(load_scenario(scenario))
-    name = long_runs.study_name(data, rounds, settings)
-    found = _run(name, wanted, place, processes, long_runs.measure)
-    target = folder or place / "bench" / name
-    target.mkdir(parents=True, exist_ok=True)
-    path = target / ("long-runs.md" if data == "digits" else f"long-runs-{data}.md")
-    chosen = [
-        word for option, values in (("--case", asked), ("--set", settings)) for v in values for word in (option, v)
-    ]
-    words = ["fedwarden", "bench", "long-runs", "--data", data, "--seeds", seeds, "--rounds", rounds, *chosen]
-    text = long_runs.page(found, cases, data, rounds, shlex.join(map(str, words)))
-    path.write_text(text + "\n", encoding="utf-8")
-    if as_json:
-        counts = {
-            str(h): {split: {"excluded": k, "runs": n} for split, (k, n) in long_runs.by_split(found, h).items()}
-            for h in long_runs.horizons(rounds)
-        }
-        return emit({"runs": len(found), "page": str(path), "by_round": counts})
-    tables = (long_runs.exclusions, long_runs.costs)
-    print("\n\n".join([long_runs.headline(found, rounds), *(of(found, cases, rounds) for of in tables)]))
-    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
-    return None
-
-
-def _judges(
-    asked: Sequence[str],
-    seeds: int,
-    rounds: int | None,
-    device: str,
-    processes: int,
-    folder: Path | None,
-    as_json: bool,
-    place: Path,
-) -> None:
-    chosen = judges.choose(asked)
-    wanted = judges.cells(range(seeds), chosen, rounds, device)
-    name = judges.study_name(rounds)
-    found = _run(name, wanted, place, processes, judges.measure)
-    target = folder or place / "bench" / name
-    target.mkdir(parents=True, exist_ok=True)
-    path = target / "judges.md"
-    options = [("--case", c) for c in asked] + ([("--rounds", rounds)] if rounds else [])
-    words = ["fedwarden", "bench", "judges", "--seeds", seeds, *(w for pair in options for w in pair)]
-    path.write_text(judges.page(found, chosen, rounds, shlex.join(map(str, words))) + "\n", encoding="utf-8")
-    if as_json:
-        return emit({"runs": len(found), "page": str(path)})
-    print("\n\n".join(f"{judge.title}\n\n{judges.table(found, judge)}" for judge in chosen))
-    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
-    return None
-
-
-def _backdoors(
-    data: str,
-    seeds: int,
-    rounds: int,
-    defence: Sequence[str],
-    attack: Sequence[str],
-    processes: int,
-    folder: Path | None,
-    as_json: bool,
-    place: Path,
-) -> None:
-    wanted = backdoors.cells(range(seeds), data, rounds, defence, attack)
-    name = f"backdoors-{data}-{rounds}"
-    if len(results(place, name, wanted)) < len(wanted):
-        Federation(load_scenario(wanted[0][1]))  # what is wrong is said now, before anything is run
-    found = _run(name, wanted, place, processes)
-    target = folder or place / "bench" / name
-    target.mkdir(parents=True, exist_ok=True)
-    path = target / f"backdoors-{data}.md"
-    chosen = [
-        w for option, values in (("--defence", defence), ("--attack", attack)) for v in values for w in (option, v)
-    ]
-    words = ["fedwarden", "bench", "backdoors", "--data", data, "--seeds", seeds, "--rounds", rounds, *chosen]
-    path.write_text(backdoors.page(found, data, rounds, shlex.join(map(str, words))) + "\n", encoding="utf-8")
-    if as_json:
-        return emit({"runs": len(found), "page": str(path)})
-    print(backdoors.headline(found, data))
-    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
-    return None

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, nearest
 from ..core.seeds import numpy_rng
 from ..core.words import count
 from .defences import POINT, SETTINGS
+from .plan import Asked, Plan, check
 from .runner import LATE, Cell, Table
 from .tables import Results, confidence, markdown, select
 
@@ -71,11 +71,19 @@ def splits(data: str) -> tuple[Split, ...]:
     return REAL if data.startswith("writers") else MNIST
 
 
-def check(kind: str, asked: Sequence[str], known: Sequence[str]) -> None:
-    """Raise where something is asked for that is not there."""
-    for name in asked:
-        if name not in known:
-            raise ConfigError(f"there is no {kind} {name!r}; {nearest(name, known)}")
+def plan(asked: Asked) -> Plan:
+    """Every attack, share and defence on one data set."""
+    data, seeds, rounds = asked.data or "mnist", asked.seeds or SEEDS, asked.rounds or ROUNDS
+    wanted = cells(range(seeds), data, rounds, asked.defence, asked.attack)
+    command = asked.command("backdoors", data=data, seeds=seeds, rounds=rounds)
+    return Plan(
+        f"backdoors-{data}-{rounds}",
+        wanted,
+        f"backdoors-{data}.md",
+        lambda found: headline(found, data),
+        lambda found: page(found, data, rounds, command),
+        tried=[table for _, table in wanted[:1]],
+    )
 
 
 def cells(

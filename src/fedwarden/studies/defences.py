@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .pictures import curves
+from ..core.errors import ConfigError
+from .pictures import curves, drawing
+from .plan import Asked, Plan, check
 from .runner import Cell, Table
 from .tables import confidence, markdown, select
 
@@ -103,6 +105,34 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "train": {"lr": 0.05, "momentum": 0.9, "epochs": 1, "batch_size": 32},
     },
 }
+
+
+def check_data(data: str) -> None:
+    if data not in SETTINGS:
+        raise ConfigError(f"there are settings for {', '.join(SETTINGS)}; got {data!r}")
+
+
+def plan(asked: Asked) -> Plan:
+    """The grid, or the part of it with these defences and attacks."""
+    data, rounds = asked.data or "digits", asked.rounds or 30
+    check_data(data)
+    check("defence", asked.defence, list(DEFENCES))
+    check("attack", asked.attack, ["none", *ATTACKS, *GROUPS])
+    drawing()  # say now, not after hours, that pictures cannot be drawn
+    attacks = chosen(asked.attack)
+    wanted = [
+        (cell, table)
+        for cell, table in cells(range(asked.seeds or 5), data, rounds)
+        if cell["defence"] in (asked.defence or DEFENCES) and (not attacks or cell["attack"] in attacks)
+    ]
+    return Plan(
+        f"defences-{data}-{rounds}",
+        wanted,
+        "defences.md",
+        lambda found: "\n\n".join([verdict(found), safety(found), ranking(found)]),
+        page,
+        pictures=draw,
+    )
 
 
 def cells(seeds: Sequence[int], data: str = "digits", rounds: int = 30) -> list[tuple[Cell, Table]]:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.errors import ConfigError, nearest
 from ..core.types import RoundRecord
 from ..core.words import count
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
+from .plan import Asked, Plan, check
 from .runner import Cell, Table
 from .tables import confidence, markdown, select
 
@@ -159,16 +159,27 @@ FLPOISON = Judge(
 JUDGES = (LFIGHTER, FLPOISON)
 
 
+def plan(asked: Asked) -> Plan:
+    """The published settings; another number of rounds is a trial."""
+    chosen, seeds, rounds = choose(asked.case), asked.seeds or SEEDS, asked.rounds
+    command = asked.command("judges", seeds=seeds, rounds=rounds)
+    return Plan(
+        study_name(rounds),
+        cells(range(seeds), chosen, rounds, asked.device or "cpu"),
+        "judges.md",
+        lambda found: "\n\n".join(f"{judge.title}\n\n{table(found, judge)}" for judge in chosen),
+        lambda found: page(found, chosen, rounds, command),
+        run=measure,
+    )
+
+
 def choose(asked: Sequence[str]) -> list[Judge]:
     """The judges of these names; all where none is asked for.
 
     >>> [judge.name for judge in choose(["lfighter"])]
     ['lfighter']
     """
-    known = {judge.name: judge for judge in JUDGES}
-    for name in asked:
-        if name not in known:
-            raise ConfigError(f"there is no judge {name!r}; {nearest(name, known)}")
+    check("judge", asked, [judge.name for judge in JUDGES])
     return [judge for judge in JUDGES if judge.name in asked or not asked]
 
 

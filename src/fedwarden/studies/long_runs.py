@@ -22,7 +22,8 @@ from ..core.types import RoundRecord
 from ..core.words import count
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
-from .defences import SETTINGS
+from .defences import SETTINGS, check_data
+from .plan import Asked, Plan
 from .runner import LATE, Cell, Table
 from .tables import confidence, markdown, mean_interval, select, share
 
@@ -72,6 +73,33 @@ class Case:
 
 
 PARTLY = (Case(40, participation=0.3), Case(100, participation=0.1), Case(40, 0.5, participation=0.3))
+
+
+def plan(asked: Asked) -> Plan:
+    """Every case with the guard and without."""
+    data, seeds, rounds = asked.data or "digits", asked.seeds or SEEDS, asked.rounds or ROUNDS
+    check_data(data)
+    known = choose(cases(data), asked.case)
+    wanted = cells(range(seeds), known, data, rounds, asked.settings)
+    command = asked.command("long-runs", data=data, seeds=seeds, rounds=rounds)
+    return Plan(
+        study_name(data, rounds, asked.settings),
+        wanted,
+        "long-runs.md" if data == "digits" else f"long-runs-{data}.md",
+        lambda found: "\n\n".join([headline(found, rounds), *(of(found, known, rounds) for of in (exclusions, costs))]),
+        lambda found: page(found, known, data, rounds, command),
+        run=measure,
+        counts=lambda found: {"by_round": counts(found, rounds)},
+        tried=[table for _, table in wanted[:2]],
+    )
+
+
+def counts(results: Results, rounds: int) -> dict[str, Any]:
+    """By horizon and data partition: the runs in which an honest client was excluded for good, and all runs."""
+    return {
+        str(h): {split: {"excluded": k, "runs": n} for split, (k, n) in by_split(results, h).items()}
+        for h in horizons(rounds)
+    }
 
 
 def cases(data: str = "digits") -> list[Case]:

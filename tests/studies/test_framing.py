@@ -1,0 +1,62 @@
+"""The study of framing: what it runs, what it counts, and that the command writes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedwarden.cli import main
+from fedwarden.core.types import RoundRecord
+from fedwarden.studies import framing
+
+
+def record(t, excluded=(), suspended=()):
+    ids = ("0", "1", "2")
+    return RoundRecord(
+        round=t, client_ids=ids, num_examples=np.ones(3), weights=np.ones(3) / 3, excluded=tuple(excluded), suspended=tuple(suspended),
+        metrics={"accuracy": 0.5},
+    )  # fmt: skip
+
+
+def test_only_honest_clients_that_are_gone_for_good_count():
+    rounds = [record(1, ("0", "1", "2"), ("1",)), record(2, ("0", "2"))]
+    told = framing.tally(rounds, {"0": frozenset()})
+    assert told == {"excluded": 1, "suspended": 1, "still_suspended": 0, "late_accuracy": 0.5}
+
+
+def test_every_way_has_the_runs_without_attack_beside_it():
+    cells = framing.cells([0], "digits", 2, (framing.NONE, *framing.HOWS))
+    by_way = {how: [t for c, t in cells if c["how"] == how] for how in (framing.NONE, *framing.HOWS)}
+    assert {len(tables) for tables in by_way.values()} == {len(framing.SIZES) * len(framing.ALPHAS)}
+    assert not any(t["attacks"] for t in by_way[framing.NONE])
+    assert all(2 * f < n for n, f in framing.SIZES)
+
+
+def found(how, excluded):
+    cell = {"clients": 4, "attackers": 1, "alpha": None, "how": how, "seed": 0}
+    result = {"excluded": excluded, "suspended": 1, "still_suspended": 0, "late_accuracy": 0.9}
+    return {"cell": cell, "result": result}
+
+
+def test_the_headline_counts_runs():
+    told = framing.headline([found("copy", 2), found("oppose", 0), found("none", 0)])
+    assert told == (
+        "`auto` excluded an honest client for good in 1 of 2 runs (50.0 %) where somebody frames, and in 0 of 1 run "
+        "(0.0 %) where nobody does."
+    )
+    page = framing.page([found("copy", 2)], "digits", 2, "fedwarden bench framing")
+    assert "| copy | 1 | 1: 100.0 % (2.5 to 100.0) |" in page
+
+
+@pytest.mark.slow
+def test_the_command_writes_the_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(framing, "SIZES", ((4, 1),))
+    asked = ["bench", "framing", "--seeds", "1", "--rounds", "2", "--attack", "copy", "--home", str(tmp_path)]
+    assert main([*asked, "--out", str(tmp_path / "out")]) == 0
+    assert "where somebody frames" in capsys.readouterr().out
+    assert "--attack copy" in (tmp_path / "out" / "framing.md").read_text()
+
+
+def test_an_unknown_way_is_refused(tmp_path, capsys):
+    assert main(["bench", "framing", "--attack", "cpy", "--home", str(tmp_path)]) == 2
+    assert "there is no attack 'cpy'; did you mean 'copy'?" in capsys.readouterr().err
