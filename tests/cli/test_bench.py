@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fedwarden.cli import bench
 from fedwarden.core.errors import MissingExtra
 from fedwarden.studies import defences, runner
 from fedwarden.studies.attack_cases import NO_ATTACK

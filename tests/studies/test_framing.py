@@ -13,8 +13,8 @@ from fedwarden.studies import framing
 def record(t, excluded=(), suspended=()):
     ids = ("0", "1", "2")
     return RoundRecord(
-        round=t, client_ids=ids, num_examples=np.ones(3), weights=np.ones(3) / 3, excluded=tuple(excluded), suspended=tuple(suspended),
-        metrics={"accuracy": 0.5},
+        round=t, client_ids=ids, num_examples=np.ones(3), weights=np.ones(3) / 3, excluded=tuple(excluded),
+        suspended=tuple(suspended), metrics={"accuracy": 0.5},
     )  # fmt: skip
 
 
