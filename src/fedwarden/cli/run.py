@@ -26,6 +26,8 @@ from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scena
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.ledger import Run
 from ..store.overview import rounds_by_note
+from ..store.series import Series
+from ..store.verdict import verdict
 from . import Interrupted, told
 from .common import (
     AsJson,
@@ -212,6 +214,7 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
         "run": result.run,
         "name": result.name,
         "state": "done",
+        "verdict": str(verdict(Series.of(result.records))),
         **result.summary,
         "attackers": list(found.attackers),
         "caught": list(found.caught),
@@ -255,6 +258,7 @@ def _quality(metrics: Mapping[str, float]) -> str:
 
 def _report(report: dict[str, Any], home: Path | None) -> None:
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
+    out.print(safe(report["verdict"]))
     if report["accuracy"] is None and report["loss"] is not None:  # a task without an accuracy
         out.print(f"  test loss          {number(report['loss'])} after {report['rounds']} rounds")
     else:
@@ -263,8 +267,6 @@ def _report(report: dict[str, Any], home: Path | None) -> None:
         reached = report["rounds_to_target"]
         when = "not reached" if reached is None else f"reached in round {reached}"
         out.print(f"  target {percent(report['target']):<12}{when}")
-    excluded = ", ".join(f"{client} (round {t})" for client, t in report["excluded"].items())
-    out.print(f"  excluded clients   {safe(excluded) or 'nobody'}")
     if report["attackers"]:
         out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
     out.print(f"  honest excluded    {len(report['wronged'])}")

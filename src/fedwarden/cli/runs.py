@@ -6,14 +6,14 @@ import typer
 
 from ..core.words import percent
 from ..store.overview import brief
-from .common import AsJson, Home, emit, hint, out, reader, safe, short, table
+from .common import AsJson, Home, emit, hint, out, reader, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command()
 def runs(home: Home = None, as_json: AsJson = False) -> None:
-    """The runs of the workspace, newest first: number, state, rounds done, preset, accuracy, who was excluded.
+    """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and who was excluded or stood out.
 
     The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
     """
@@ -21,11 +21,11 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
         rows = [brief(ledger, run) for run in ledger.runs()]
     if as_json:
         return emit({"runs": rows})
-    shown = table("run", "name", "state", "rounds", "preset", "accuracy", "excluded", left=(1, 2, 4, 6))
+    shown = table("run", "name", "state", "rounds", "preset", "accuracy", "verdict", left=(1, 2, 4, 6))
     for row in rows:
-        done, excluded = f"{row['rounds']}/{row['of'] or '?'}", safe(short(row["excluded"])) or "-"
+        done = f"{row['rounds']}/{row['of'] or '?'}"
         head = (str(row["run"]), safe(row["name"]), row["state"])
-        shown.add_row(*head, done, safe(row["preset"] or "-"), percent(row["accuracy"]), excluded)
+        shown.add_row(*head, done, safe(row["preset"] or "-"), percent(row["accuracy"]), safe(row["verdict"]))
     out.print(shown)
     if rows:
         hint(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from ..core.types import RoundRecord
-from ..core.words import number, rounds_of
+from ..core.words import abbreviated, count, number, rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store.contribution import contributions
@@ -19,9 +20,12 @@ from ..store.ledger import Run
 from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
+from ..store.verdict import STATES, Standing, verdict
 from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
 
-COLUMNS = 12  # accuracies in a row
+COLUMN = 7  # characters that an accuracy takes in its row
+SCORE = 22  # characters that a score and its limit take at most
+NEAR = 0.5  # of a limit: a client above it is shown
 MOST = 10  # clients that are told of one by one
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -31,12 +35,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def show(
     run: RunNumber,
     round: Annotated[int | None, typer.Option("--round", help="Show one round in place of the run.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every watch of every client, not only the worst.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every client and every watch, not only those near a limit.")
+    ] = False,
     imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """One run: configuration in short, accuracy by round, and each client's worst watch, weight and exclusion.
+    """One run: who was excluded or stood out, accuracy by round, and the clients near a limit with their worst watch.
 
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.
@@ -54,6 +60,8 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, series = told.run, told.series
     truth = truth_of(run)
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
+    if len(series):
+        out.print(safe(str(verdict(series))))
     for key, value in _config(run, truth).items():
         out.print(f"  [dim]{key:<9}[/]{safe(value)}")
     out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
@@ -63,7 +71,6 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     if len(series):
         _accuracies(series)
         _clients(list(series.watches), client_rows(series, told.reasons), truth, every)
-        _stood_out(series)
         _contributions(series)
         for note, rounds in distinct_notes(series.notes).items():
             out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
@@ -110,52 +117,69 @@ def _part(value: Any) -> str:
 
 
 def _accuracies(series: Series) -> None:
-    step = -(-len(series) // COLUMNS)
-    picked = [i for i in range(len(series)) if (i + 1) % step == 0 or i in (0, len(series) - 1)]
+    titles = {"accuracy": "clean accuracy", "clients_accuracy": "clients' own", "loss": "test loss"}
+    rows = [name for name in titles if name in series.metrics and (name != "loss" or "accuracy" not in series.metrics)]
+    if not rows:
+        return
+    room = max(2, (out.width - max(len(titles[name]) for name in rows)) // COLUMN)
+    picked = np.unique(np.linspace(0, len(series) - 1, min(room, len(series))).round().astype(int)).tolist()
     shown = table("\nround", *(f"\n{series.rounds[i]}" for i in picked))
-    for name, title in (("accuracy", "clean accuracy"), ("clients_accuracy", "clients' own"), ("loss", "test loss")):
-        if name in series.metrics and (name != "loss" or "accuracy" not in series.metrics):
-            shown.add_row(title, *(f"{series.metrics[name][i]:.3f}" for i in picked))
-    if shown.row_count:
-        out.print(shown)
+    for name in rows:
+        shown.add_row(titles[name], *(f"{series.metrics[name][i]:.3f}" for i in picked))
+    out.print(shown)
 
 
 def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool) -> None:
-    titles = [f"\n{safe(w)}\nscore / limit" for w in watches] if every else ["\nnearest\nlimit", "\nscore\n/ limit"]
-    titles = titles if watches else []
-    heads = ["\n\nclient", "\nrounds\ntaken part", *titles, "\nlast\nweight", "\nexcluded\nin round"]
-    shown = table(*heads, *(["\n\nattacker"] if truth is not None else []), left=(0, len(heads)))
-    for c in clients:
-        picked = watches if every or not watches else [c.worst or watches[0]]
-        pairs = [f"{number(c.scores.get(w))} / {number(c.thresholds.get(w))}" for w in picked]
-        pairs = pairs if every or not watches else [picked[0], *pairs]
-        gone = "-" if c.excluded_in is None else str(c.excluded_in)
-        row = [c.client, str(c.rounds), *pairs, f"{c.weight:.3f}", gone]
+    """The clients that are worth a word or near a limit, or all of them, and why they are."""
+    picked = [c for c in clients if every or c.standing or c.nearness >= NEAR or not watches]
+    names = {c.client: c.client for c in clients} if every else abbreviated([c.client for c in clients])
+    heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "score\n/ limit"] if watches else [])]
+    heads += ["last\nweight", "\nverdict"]
+    shown = table(*heads, *(["\nattacker"] if truth is not None else []), left=(0, len(heads) - 1, len(heads)))
+    for c in picked:
+        worst = c.worst or watches[0] if watches else ""
+        row = [names[c.client], str(c.rounds), *([worst, _score(c, worst)] if watches else []), f"{c.weight:.3f}"]
+        row += [c.standing.state if c.standing else "-"]
         row += [] if truth is None else ["yes" if c.client in truth else "no"]
-        shown.add_row(*map(safe, row), style="red" if c.excluded_in is not None else None)
-    out.print(shown)
+        shown.add_row(*map(safe, row), style=_colour(c.standing))
+    if picked:
+        out.print(shown)
+    for some in _fitting(watches, max(map(len, names.values()), default=0)) if every else ():
+        shown = table("\nclient", *(f"{safe(w)}\nscore / limit" for w in some))
+        for c in picked:
+            shown.add_row(safe(names[c.client]), *(_score(c, w) for w in some), style=_colour(c.standing))
+        out.print(shown)
+    if len(picked) < len(clients):
+        others = count(len(clients) - len(picked), "other client")
+        out.print(f"[dim]{others if picked else count(len(clients), 'client')} below half of every limit: --all[/]\n")
+    told = sorted((c for c in picked if c.standing), key=lambda c: STATES.index(c.standing.state) if c.standing else 0)
+    for c in told[: None if every else MOST]:
+        out.print(f"client {safe(names[c.client])} [{_colour(c.standing)}]{c.standing}[/]: {safe(c.why)}")
+    if len(told) > MOST and not every:
+        out.print(f"{len(told) - MOST} more with --all")
     for c in clients:
-        if c.excluded_in is not None:
-            what = "suspended" if c.suspended else "excluded"
-            out.print(f"[red]{what}[/] client {safe(c.client)} in round {c.excluded_in}: {safe(str(c.reason))}")
         for reason, rounds in rounds_by_note(c.rejected.items()).items():
             out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(str(reason))}")
 
 
-def _stood_out(series: Series) -> None:
-    """Who was flagged and stayed: in how many rounds and by which watches, the most often first."""
-    by_watch = {w.name: w.flagged.sum(axis=0).tolist() for w in series.watches.values()}
-    counts = {c: {name: k[j] for name, k in by_watch.items()} for j, c in enumerate(series.clients)}
-    rounds = dict(zip(series.clients, series.flagged.sum(axis=0).tolist(), strict=True))
-    stayed = sorted((c for c in series.clients if rounds[c] and c not in series.excluded_in), key=lambda c: -rounds[c])
-    for client in stayed[:MOST]:
-        by = sorted((w for w, k in counts[client].items() if k), key=lambda w: -counts[client][w])
-        words = ", ".join(f"{w} ({counts[client][w]})" for w in by)
-        out.print(
-            f"[yellow]stood out[/] client {safe(client)} in {rounds[client]} of {len(series)} rounds: {safe(words)}"
-        )
-    if len(stayed) > MOST:
-        out.print(f"[yellow]stood out[/] {len(stayed) - MOST} more, in fewer rounds")
+def _score(client: ClientRow, watch: str) -> str:
+    return f"{number(client.scores.get(watch))} / {number(client.thresholds.get(watch))}"
+
+
+def _fitting(watches: Sequence[str], taken: int) -> Iterator[Sequence[str]]:
+    """The watches in groups whose columns fit beside one that takes so many characters."""
+    some: list[str] = []
+    for watch in watches:
+        if some and taken + sum(2 + max(len(w), SCORE) for w in [*some, watch]) > out.width:
+            yield some
+            some = []
+        some.append(watch)
+    if some:
+        yield some
+
+
+def _colour(standing: Standing | None) -> str:
+    return "" if standing is None else "red" if standing.out else "yellow"
 
 
 def _contributions(series: Series) -> None:
@@ -181,18 +205,22 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
     truth = truth_of(run)
     metrics = "  ".join(f"{safe(name)} {number(value)}" for name, value in record.metrics.items())
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics}")
-    titles = [
-        f"\n{safe(w.name)}\n{part}" for w in record.watches for part in ("signal", f"score > {number(w.threshold)}")
-    ]
-    heads = ["\n\nclient", "\n\nexamples", *titles, "\n\nweight", "\n\nflagged"]
-    shown = table(*heads, *(["\n\nattacker"] if truth is not None else []))
+    shown = table("client", "examples", "weight", "flagged", *(["attacker"] if truth is not None else []))
     for i, client in enumerate(record.client_ids):
-        values = [number(float(v)) for w in record.watches for v in (w.signal[i], w.scores[i])]
-        row = [client, f"{record.num_examples[i]:g}", *values, f"{record.weights[i]:.3f}"]
+        row = [client, f"{record.num_examples[i]:g}", f"{record.weights[i]:.3f}"]
         row += ["yes" if record.flagged[i] else "no"]
         row += [] if truth is None else ["yes" if client in truth else "no"]
         shown.add_row(*map(safe, row), style="red" if record.weights[i] == 0 else None)
     out.print(shown)
+    by_name = {w.name: w for w in record.watches}
+    for some in _fitting(list(by_name), max(map(len, record.client_ids), default=0)):
+        limits = (f"{safe(w)}\nsignal score > {number(by_name[w].threshold)}" for w in some)
+        shown = table("\nclient", *limits)
+        for i, client in enumerate(record.client_ids):
+            pairs = [(float(by_name[w].signal[i]), float(by_name[w].scores[i])) for w in some]
+            cells = (f"{number(signal)} {number(score):>9}" for signal, score in pairs)
+            shown.add_row(safe(client), *cells, style="red" if record.weights[i] == 0 else None)
+        out.print(shown)
     for client, reason in explain(record).items():
         out.print(f"[red]flagged[/] client {safe(client)}: {safe(str(reason))}")
     for rejection in record.rejected:
@@ -213,6 +241,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "config": run.config,
         "versions": run.versions,
         "summary": run.summary,
+        "verdict": str(verdict(series)),
         "attackers": None if truth is None else client_order(list(truth)),
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},
         "clients": [
@@ -220,6 +249,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
                 **asdict(c),
                 "reason": str(c.reason or ""),
                 "rejected": {t: str(reason) for t, reason in c.rejected.items()},
+                "verdict": str(c.standing or ""),
             }
             for c in client_rows(series, told.reasons)
         ],

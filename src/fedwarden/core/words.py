@@ -60,6 +60,19 @@ def short(text: str, most: int = 200) -> str:
     return printable(" ".join(str(text)[: 4 * most].split()))[:most]
 
 
+def abbreviated(names: Sequence[str], most: int = 12) -> dict[str, str]:
+    """Each name by its first and last four characters where it is long and no other name would look the same.
+
+    >>> abbreviated(["7", "9223372036854775807", "hospital-of-a", "hospital-of-b"])["9223372036854775807"]
+    '9223…5807'
+    >>> abbreviated(["hospital-of-the-north", "hospital-in-the-north"])["hospital-in-the-north"]
+    'hospital-in-the-north'
+    """
+    brief = {name: name if len(name) <= most else f"{name[:4]}…{name[-4:]}" for name in dict.fromkeys(names)}
+    alike = {b for b in brief.values() if sum(b == other for other in brief.values()) > 1}
+    return {name: name if b in alike else b for name, b in brief.items()}
+
+
 def _written(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

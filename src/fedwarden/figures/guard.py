@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..core.errors import ConfigError, nearest
 from ..core.words import listed
 from ..store.series import Grid, Series, WatchSeries
+from ..store.verdict import verdict
 from .grids import by_round, finite, pool_all, pool_highest, ranges, robust_rows, top
 from .grids import to_limit as to_limit
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain
@@ -109,11 +110,14 @@ def learning(series: Series, dark: bool = False) -> go.Figure:
 
 
 def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool = False) -> go.Figure:
-    """Scores over rounds below and above the limit; ``clients`` stand out, the first excluded where none are given."""
+    """Scores over rounds below and above the limit; ``clients`` are drawn in colour.
+
+    Where none are given, they are those that are out of the model or stood out, the gravest first.
+    """
     seen, title = _watch(series, watch), f"{plain(watch)}: scores over rounds"
     if not series.clients or not len(series):
         return empty(title, "no round has been recorded yet", dark)
-    chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or [c for c, _ in _excluded(series)][:FIRST]
+    chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or _worth_a_word(series)[:FIRST]
     names, place = labels(series.clients), {c: j for j, c in enumerate(series.clients)}
     rest = [j for c, j in place.items() if c not in chosen]
     fig = figure(title, dark, 420)
@@ -216,6 +220,10 @@ def _watch(series: Series, watch: str) -> WatchSeries:
     if watch not in series.watches:
         raise ConfigError(f"this run has no watch {watch!r}; {nearest(watch, series.watches)}")
     return series.watches[watch]
+
+
+def _worth_a_word(series: Series) -> list[str]:
+    return [s.client for s in verdict(series).standings]
 
 
 def _excluded(series: Series) -> list[tuple[str, int]]:

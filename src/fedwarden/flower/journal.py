@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from hashlib import sha256
@@ -21,6 +22,8 @@ from ..guard.warden import Warden
 from ..sinks.feed import Feed, Live
 from ..store.checkpoint import CheckpointError
 from ..store.recorder import Recorder
+from ..store.series import Series
+from ..store.verdict import verdict
 from .carried import fingerprints, server_state
 from .records import Template
 
@@ -84,10 +87,20 @@ class Journal:
         try:
             if state == "done":
                 self.recorder.finish(summary)
+                self._look()
             else:
                 self.recorder.stop(state)
         finally:
             self.recorder.close()
+
+    def _look(self) -> None:
+        """Log who was excluded or stood out, where that is recorded, and how to look at it."""
+        ledger = self.recorder.ledger
+        LOG.info("fedwarden: %s", printable(str(verdict(Series.of(ledger.records(self.run))))))
+        LOG.info("fedwarden: run %d is recorded in %s; look at it with:", self.run, ledger.folder)
+        where = shlex.quote(str(ledger.folder))
+        LOG.info("fedwarden:     fedwarden show %d --home %s", self.run, where)
+        LOG.info("fedwarden:     fedwarden dashboard --home %s", where)
 
     def _begin(self, name: str, engine: str, config: Mapping[str, Any], resume: bool) -> None:
         recorder = self.recorder

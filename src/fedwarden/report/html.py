@@ -105,9 +105,9 @@ def tables(record: RunRecord) -> Iterator[Table]:
     """The clients, rejected replies, warnings, and alarms, where there are any."""
     series, truth = record.series, truth_of(record.run)
     if series.clients:
-        head = ["client", "rounds taken part", "last weight", "excluded in round", "why"]
+        head = ["client", "rounds taken part", "last weight", "verdict", "why"]
         rows = [
-            [c.client, c.rounds, f"{c.weight:.3g}", c.excluded_in or "", str(c.reason or "")]
+            [c.client, c.rounds, f"{c.weight:.3g}", str(c.standing or ""), c.why]
             + ([] if truth is None else ["yes" if c.client in truth else ""])
             for c in client_rows(series, record.reasons)
         ]

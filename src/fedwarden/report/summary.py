@@ -15,6 +15,7 @@ from ..sim.recorded import truth_of
 from ..store.contribution import contributions
 from ..store.overview import distinct_notes
 from ..store.record import RunRecord
+from ..store.verdict import verdict
 
 NAMED = 5  # reasons and warnings that are told one by one
 
@@ -74,38 +75,28 @@ def _exclusions(record: RunRecord) -> list[str]:
     series, gone = record.series, record.series.excluded_in
     if not len(series):
         return []
-    if not series.watches:
-        return ["No watch was set, so no client was judged."] if not gone else [_who(record)]
-    if not gone:
-        return ["No client was excluded."]
+    found = verdict(series)
+    if not found.judged:
+        return [str(found)]
     grouped: dict[str, list[str]] = {}
     for c in gone:
-        if c in record.reasons:
+        if c in record.reasons and c in found.gone:
             grouped.setdefault(record.reasons[c].short, []).append(c)
     told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in grouped.items()]
+    stood: dict[str, list[str]] = {}
+    for s in found.of("stood out"):
+        stood.setdefault(s.words, []).append(s.client)
+    told += [f"What stood out of {listed(who)}: {words}." for words, who in stood.items() if words]
     if len(told) > NAMED:
         told[NAMED:] = [f"{count(len(told) - NAMED, 'more reason')} stand in the table of clients."]
-    return [_who(record), *told]
-
-
-def _who(record: RunRecord) -> str:
-    gone, n = record.series.excluded_in, len(record.series.clients)
-    by_round: dict[int, list[str]] = {}
-    for c, t in sorted(gone.items(), key=lambda found: found[1]):
-        by_round.setdefault(t, []).append(c)
-    when = listed([f"{listed(who)} in round {t}" for t, who in by_round.items()])
-    verb = "was" if len(gone) == 1 else "were"
-    told = f"{len(gone)} of {count(n, 'client')} {verb} excluded: {when}."
-    if back := [c for c in gone if c in record.series.suspended]:
-        told += f" Suspended until clean, and not for good: {listed(back)}."
-    return told
+    return [str(found), *told]
 
 
 def _truth(record: RunRecord) -> list[str]:
     attackers = truth_of(record.run)
     if attackers is None or not len(record.series):
         return []
-    gone = set(record.series.excluded_in)
+    gone = verdict(record.series).gone
     wronged = len(gone - attackers)
     honest = count(wronged, "honest client") if wronged else "no honest client"
     if not attackers:

@@ -13,6 +13,7 @@ from ..core.types import RoundRecord
 from .explain import Reason, explain
 from .ledger import Ledger, Run
 from .series import Series
+from .verdict import Standing, verdict, verdict_of, why
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,37 @@ class ClientRow:
     reason: Reason | None
     rejected: Mapping[int, Note]
     suspended: bool = False
+    standing: Standing | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it stands as it does; nothing where it is one of many."""
+        return "" if self.standing is None else why(self.standing, self.reason)
 
     @property
     def worst(self) -> str | None:
         """The watch whose limit the client came nearest to, or exceeds most; None where no watch has one."""
-        near = {
+        near = self._near()
+        return max(near, key=lambda w: near[w]) if near else None
+
+    @property
+    def nearness(self) -> float:
+        """How near it came to that limit, as a share of it; 0 where there is none."""
+        return max(self._near().values(), default=0.0)
+
+    def _near(self) -> dict[str, float]:
+        return {
             w: score / self.thresholds[w]
             for w, score in self.scores.items()
             if np.isfinite(score) and np.isfinite(self.thresholds.get(w, np.nan)) and self.thresholds[w] > 0
         }
-        return max(near, key=lambda w: near[w]) if near else None
 
 
 def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> list[ClientRow]:
     """One entry per client; a round in which its only reply was rejected is not taken part in."""
     place, row = ({x: i for i, x in enumerate(xs)} for xs in (series.clients, series.rounds.tolist()))
     took, gone = ~np.isnan(series.weights), series.excluded_in
+    standings = {s.client: s for s in verdict(series).standings}
     rejected: dict[str, dict[int, Note]] = {c: {} for c in series.clients}
     for t, c, reason in series.rejected:
         rejected[c][t] = reason
@@ -63,6 +79,7 @@ def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> 
                 reason=(reasons or {}).get(client),
                 rejected=rejected[client],
                 suspended=client in series.suspended,
+                standing=standings.get(client),
             )
         )
     return found
@@ -114,4 +131,5 @@ def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
         "preset": guard.get("preset") if isinstance(guard, dict) else None,
         "accuracy": accuracy,
         "excluded": excluded,
+        "verdict": verdict_of(ledger, run).short,
     }

@@ -17,6 +17,7 @@ from .explain import Reason
 from .ledger import Ledger, Run
 from .overview import reasons
 from .series import Series, columns
+from .verdict import verdict, why
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +66,14 @@ class RunRecord:
         return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
 
     def _repr_html_(self) -> str:
-        accuracy = self.metric("accuracy")
+        accuracy, found = self.metric("accuracy"), verdict(self.series)
         told = {
             "state": self.run.state,
             "rounds": f"{len(self.series)} of {self.run.config.get('rounds', '?')}",
             "clients": len(self.series.clients),
             "watches": ", ".join(self.series.watches) or "none",
             "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
-            **{
-                f"client {c}, excluded in round {t}": str(self.reasons.get(c, ""))
-                for c, t in self.series.excluded_in.items()
-            },
+            "verdict": str(found),
+            **{f"client {s.client}, {s}": why(s, self.reasons.get(s.client)) for s in found.standings},
         }
         return facts(told, f"run {self.run.id}: {self.run.name}")

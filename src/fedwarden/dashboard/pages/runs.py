@@ -11,12 +11,12 @@ from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ...core.words import percent
-from ..layout import Child, aria, clients, empty, field, heading, page, state, table
+from ...core.words import percent, printable
+from ..layout import Child, aria, empty, field, heading, page, state, table
 from ..routes import Page, link
 from ..state import Workspace
 
-HEADS = ("run", "name", "state", "rounds", "engine", "preset", "clean accuracy", "excluded", "started", "compare")
+HEADS = ("run", "name", "state", "rounds", "engine", "preset", "clean accuracy", "verdict", "started", "compare")
 SEARCHED = ("run", "name", "state", "engine", "preset")
 MOST = 200  # rows; the filter finds the others
 
@@ -86,7 +86,7 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
         row["engine"],
         row["preset"] or "-",
         percent(row["accuracy"]),
-        clients(row["excluded"]),
+        printable(row["verdict"]),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])),
         tick,
     ]
