@@ -118,8 +118,9 @@ def test_show_tells_who_stood_out_and_stayed(call, tiny, tmp_path):
     setting = ["--set", "guard.preset=watch", "--set", "guard.options={limit = 0.1}"]
     assert call("run", tiny, *setting, "--home", tmp_path)[0] == 0
     out = call("show", "1", "--home", tmp_path)[1]
-    assert "stood out client" in out
-    assert "excluded client" not in out
+    assert "No client was excluded." in out
+    assert "stood out: " in out
+    assert "excluded since" not in out
 
 
 def test_tune_prints_a_guard_that_can_be_pasted(call, call_json, tiny):

@@ -60,7 +60,7 @@ def test_every_page_has_parts_and_a_version(kind, shared):
 def rows(*names):
     return [
         {"run": i, "name": n, "created": 0.0, "state": "done", "engine": "flower", "rounds": 3, "of": None,
-         "preset": None, "accuracy": None, "excluded": []}
+         "preset": None, "accuracy": None, "excluded": [], "verdict": "nobody"}
         for i, n in enumerate(names, 1)
     ]  # fmt: skip
 

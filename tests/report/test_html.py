@@ -67,7 +67,7 @@ def test_the_order_is_words_figures_tables_configuration(played):
         text.index(x) for x in ('id="summary"', ">Figures<", ">Clients<", ">Rejected replies<", ">To repeat this run<")
     ]
     assert places == sorted(places)
-    assert "h in round 2" in text
+    assert "h since round 2" in text
 
 
 def test_contributions_stand_in_a_table_from_the_most_helpful_on(played, weighed):

@@ -29,7 +29,7 @@ def test_what_happened_to_whom_and_why(record):
     told = tell(record)
     assert told[0] == "Run 3 (ward), begun on 1 January 1970, is complete: 6 of 6 rounds with 8 clients."
     assert told[1] == "The model's clean accuracy is 60.0 % after round 6."
-    assert told[2] == "1 of 8 clients was excluded: h in round 2."
+    assert told[2] == "1 of 8 clients is excluded: h since round 2."
     assert told[3].startswith("Why h: ")
     assert "MAD" not in told[3]  # numbers stand in the table
     assert told[4].startswith("1 reply of 1 client was rejected before judgement: ")
@@ -70,7 +70,7 @@ def test_nothing_recorded_and_nothing_watched(record):
     assert empty == ["Run 3 (ward), begun on 1 January 1970, is recorded as running: 0 rounds so far.",
                      "No round has been recorded."]  # fmt: skip
     bare = replace(record.series, watches={}, excluded=np.zeros_like(record.series.excluded), metrics={}, rejected=())
-    bare = replace(bare, weights=np.full_like(bare.weights, 0.125))
+    bare = replace(bare, weights=np.full_like(bare.weights, 0.125), flagged=np.zeros_like(bare.flagged))
     assert tell(replace(record, series=bare))[1:] == [
         "No accuracy was recorded.",
         "No watch was set, so no client was judged.",

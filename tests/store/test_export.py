@@ -75,7 +75,7 @@ def test_every_format_gives_the_same_table_back(record, tmp_path):
 
 def test_a_record_shows_itself(record):
     text = record._repr_html_()
-    for word in ("run 3: ward", "6 of 6", "60.0%", "client h, excluded in round 2", "far"):
+    for word in ("run 3: ward", "6 of 6", "60.0%", "client h, excluded since round 2", "far"):
         assert word in text
     assert record.plot().layout.title.text == "Accuracy and loss"
     assert record.plot("far").layout.title.text.startswith("far")
