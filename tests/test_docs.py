@@ -55,7 +55,7 @@ INLINE = re.compile(r"`fedwarden\s+(\w[^`]*)`")
 COMMAND = re.compile(r"^ {4}(?:fedwarden|make|pip|python) ", re.MULTILINE)
 PROGRAM = re.compile(r"^(?:\w+=\S+ )*(fedwarden|make|\S*python) ")
 SHELL = re.compile(r"[|><;&$`]")  # what only a shell understands
-VARYING = re.compile(r"\d*\.\d+|\d+(?= MADs)")  # may differ from machine to machine; other whole numbers may not
+VARYING = re.compile(r"\d*\.\d+|\d+(?= MADs)|[▁-█]+")  # may differ from machine to machine; other whole numbers may not
 
 
 @dataclass(frozen=True)

@@ -107,15 +107,15 @@ def rounds(home):
         return 0
 
 
-def test_demo_shows_both_guards_in_one_table(call, tiny, monkeypatch):
+def test_demo_shows_both_guards_in_both_acts(call, tiny, monkeypatch):
     tiny.write_text(tiny.read_text().partition("[guard]")[0])
     monkeypatch.setattr(fedwarden.cli.demo, "SCENARIO", tiny)
     code, out, _ = call("demo")
     assert code == 0
-    assert "FedAvg, no guard" in out
-    assert "FedAvg behind the guard" in out
+    assert out.count("plain averaging") == out.count("behind the guard") == 2
     assert "fedwarden show 2" in out
-    assert "fedwarden replay 2" in out
+    assert "strategy = Guarded(FedAvg())" in out
+    assert "in a browser now?" not in out  # nobody is asked who does not sit at a terminal
 
 
 def test_demo_prints_a_scenario_that_runs(call, tmp_path):
@@ -126,9 +126,10 @@ def test_demo_prints_a_scenario_that_runs(call, tmp_path):
 
 
 @pytest.mark.slow
-def test_demo_catches_the_attackers(call_json):
-    plain, guarded = call_json("demo")["runs"]
-    assert plain["caught"] == []
-    assert sorted(guarded["caught"]) == ["0", "1", "2"]
-    assert guarded["wronged"] == []
-    assert guarded["accuracy"] > 0.93
+def test_demo_shows_what_the_guard_is_for(call_json):
+    plain, guarded, backdoored, kept = call_json("demo")["runs"]
+    assert plain["accuracy"] < 0.7 < 0.93 < guarded["accuracy"]
+    assert kept["attack_success"] < 0.2 < 0.8 < backdoored["attack_success"]
+    for run in (guarded, kept):
+        assert sorted(run["caught"]) == ["0", "1", "2", "3"]
+        assert run["wronged"] == []

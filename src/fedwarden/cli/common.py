@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,11 @@ def safe(text: object) -> str:
     \\[red]\\x1b[2J
     """
     return escape(printable(str(text)))
+
+
+def lively() -> bool:
+    """Whether somebody sits at a terminal, who can be asked."""
+    return sys.stdin.isatty() and out.is_terminal
 
 
 def reader(folder: Path | None) -> Ledger:

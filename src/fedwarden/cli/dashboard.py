@@ -5,6 +5,7 @@ from __future__ import annotations
 import webbrowser
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urljoin
 
 import typer
 
@@ -31,7 +32,7 @@ def dashboard(
             "--screenshot", help="Write one page as PNG with this machine's Chromium, and stop.", metavar="FILE"
         ),
     ] = None,
-    page: Annotated[str, typer.Option(help="The page of the screenshot, as in /run/2?client=0.")] = "/",
+    page: Annotated[str, typer.Option(help="The page to open or to picture, as in /run/2?client=0.")] = "/",
     dark: Annotated[bool, typer.Option("--dark", help="A dark screenshot.")] = False,
     imports: Imports = None,
 ) -> None:
@@ -46,7 +47,7 @@ def dashboard(
         print(f"fedwarden dashboard: {address}", flush=True)
         err.print("Ctrl-C ends it.", style="dim")
         if open_:
-            webbrowser.open(address)
+            webbrowser.open(urljoin(address, page))
 
     load_modules(imports or (), ASKED)
     folder = home or default_home()

@@ -141,11 +141,12 @@ def follow(
     resume: int | None = None,
     quiet: bool = False,
     simulate: Callable[..., Result] = simulate,
+    warn: bool = True,
 ) -> dict[str, Any]:
-    """Simulate with a progress bar and warnings; what is to be told of the run afterwards."""
+    """Simulate with a progress bar and, where asked to ``warn``, warnings; what is to be told of the run afterwards."""
     began = perf_counter()
     with progress(quiet) as bar:
-        monitor = Monitor(bar, scenario, quiet)
+        monitor = Monitor(bar, scenario, quiet or not warn)
         try:
             result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
@@ -214,7 +215,7 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
         "run": result.run,
         "name": result.name,
         "state": "done",
-        "verdict": str(verdict(Series.of(result.records))),
+        "verdict": verdict(Series.of(result.records)).sentences,
         **result.summary,
         "attackers": list(found.attackers),
         "caught": list(found.caught),
@@ -258,7 +259,8 @@ def _quality(metrics: Mapping[str, float]) -> str:
 
 def _report(report: dict[str, Any], home: Path | None) -> None:
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
-    out.print(safe(report["verdict"]))
+    for sentence in report["verdict"]:
+        out.print(safe(sentence))
     if report["accuracy"] is None and report["loss"] is not None:  # a task without an accuracy
         out.print(f"  test loss          {number(report['loss'])} after {report['rounds']} rounds")
     else:

@@ -20,7 +20,7 @@ from ..store.ledger import Run
 from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
-from ..store.verdict import STATES, Standing, verdict
+from ..store.verdict import STATES, TOLD, Standing, verdict
 from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMN = 7  # characters that an accuracy takes in its row
@@ -61,7 +61,8 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     truth = truth_of(run)
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
     if len(series):
-        out.print(safe(str(verdict(series))))
+        for sentence in verdict(series).sentences:
+            out.print(safe(sentence))
     for key, value in _config(run, truth).items():
         out.print(f"  [dim]{key:<9}[/]{safe(value)}")
     out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
@@ -72,7 +73,8 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
         _accuracies(series)
         _clients(list(series.watches), client_rows(series, told.reasons), truth, every)
         _contributions(series)
-        for note, rounds in distinct_notes(series.notes).items():
+        notes = [(t, note) for t, note in series.notes if every or note.kind not in TOLD]
+        for note, rounds in distinct_notes(notes).items():
             out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
     if series.watches:
@@ -241,7 +243,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "config": run.config,
         "versions": run.versions,
         "summary": run.summary,
-        "verdict": str(verdict(series)),
+        "verdict": verdict(series).sentences,
         "attackers": None if truth is None else client_order(list(truth)),
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},
         "clients": [

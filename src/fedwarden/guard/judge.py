@@ -368,6 +368,7 @@ def judgement_notes(
     notes += [Note.of(kind, client) for kind, clients in changes.items() for client in clients]
     for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
         by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.until == "round" and r.flagged[i]]
+        by = by or [r for r in judgement.watches if r.flagged[i]]
         words = " and ".join(dict.fromkeys(r.words for r in by))
         notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
     if judgement.spared.any():

@@ -15,7 +15,7 @@ from ..sim.recorded import truth_of
 from ..store.contribution import contributions
 from ..store.overview import distinct_notes
 from ..store.record import RunRecord
-from ..store.verdict import verdict
+from ..store.verdict import TOLD, verdict
 
 NAMED = 5  # reasons and warnings that are told one by one
 
@@ -127,7 +127,7 @@ def _rejections(record: RunRecord) -> list[str]:
 
 
 def _warnings(record: RunRecord) -> list[str]:
-    notes = distinct_notes(record.series.notes)
+    notes = distinct_notes([(t, note) for t, note in record.series.notes if note.kind not in TOLD])
     first = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in notes.items()]
     more = (
         [f"{count(len(first) - NAMED, 'more warning')} stand in the table of warnings."] if len(first) > NAMED else []

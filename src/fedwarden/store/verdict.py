@@ -19,6 +19,7 @@ State = Literal["excluded", "suspended", "left out", "stood out"]
 
 STATES: tuple[State, ...] = get_args(State)
 DOUBTS = ("left_out", "spared")  # notes that a client was left out of one round
+TOLD = (*DOUBTS, "suspended", "for_good")  # notes that say no more than the verdict does
 NOT_JUDGED = "No watch was set, so no client was judged."
 
 
@@ -85,8 +86,13 @@ class Verdict:
         return "; ".join(words) or ("nobody" if self.judged else "not judged")
 
     def __str__(self) -> str:
+        return " ".join(self.sentences)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is said, in the order of gravity."""
         if not self.judged and not self.standings:
-            return NOT_JUDGED
+            return [NOT_JUDGED]
         told: list[str] = []
         for state in ("excluded", "suspended"):
             if found := [s for s in self.standings if s.state == state]:
@@ -99,7 +105,7 @@ class Verdict:
             told.append(f"{more} {_was(left)} left out of single rounds: {self._by_count(left)}.")
         if stood:
             told.append(f"{self._of_all(len(stood), told if self.gone else [])} stood out: {self._by_count(stood)}.")
-        return " ".join(told)
+        return told
 
     def _of_all(self, n: int, before: Sequence[str]) -> str:
         return f"{n} more" if before else f"{n} of {count(self.clients, 'client')}"
