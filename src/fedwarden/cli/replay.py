@@ -12,6 +12,7 @@ from ..sim.recorded import truth_of
 from ..sim.scenario import ASKED, load_modules
 from ..sim.whatif import Change, compare, decide_again
 from ..store.overview import distinct_notes, rounds_by_note
+from ..store.verdict import TOLD
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, notes_as_tables, out, reader, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -72,7 +73,7 @@ def _show(changes: list[Change], truth: set[str] | None, notes: dict[Note, list[
     out.print(shown)
     differ = sum(c.recorded != c.replayed for c in changes)
     out.print(f"\n{differ} of {len(changes)} clients are treated differently." if differ else "\nThe same decisions.")
-    for note, rounds in notes.items():
+    for note, rounds in ((note, rounds) for note, rounds in notes.items() if note.kind not in TOLD):
         out.print(f"[yellow]warning[/] from round {rounds[0]}: {safe(str(note))}")
     out.print(
         "A what-if on recorded signals: nothing was trained, the model stays that of the recorded run.", style="dim"
