@@ -121,3 +121,11 @@ def test_a_replay_suspends_and_excludes_as_the_live_guard_did():
 def test_a_duration_that_does_not_exist():
     with pytest.raises(ConfigError, match="'round', 'clean' or 'good'"):
         Watch("direction", until="ever")
+
+
+@pytest.mark.parametrize(("rounds", "stays"), [(4, False), (9, False), (11, True)])
+def test_evidence_far_beyond_the_limit_does_not_lapse_when_training_settles(rounds, stays):
+    """One point of evidence a round, and a limit of 2.5: four times that is 10."""
+    found = play([watch("clean")], [FAR] * rounds + [NEAR], length=[1.0] * rounds + [0.1])
+    assert found[-2][1] == {"a"}
+    assert (found[-1][1] == {"a"}) == stays

@@ -27,6 +27,7 @@ Until = Literal["round", "clean", "good"]
 """How long a client that a watch flags is left out: for the round, until it is clean again, or for good."""
 # a round in which the clients agree more than this, beyond what chance gives so few, can prove something
 AGREED = 0.6
+DEEP = 4.0  # times its limit: evidence that does not lapse once training has settled
 
 
 @dataclass(frozen=True)
@@ -268,15 +269,15 @@ def conclude(
     A slim majority may be a minority that gathers around one honest client and so makes the others look odd: these are
     left out of the round, and nothing of it is held against them later. In question are those flagged or doubted, and
     who is half way to being flagged. Who is suspended stays so while it is half way to being flagged again, or too few
-    take part to tell; once training has settled, suspended clients are let in again.
+    take part to tell; once training has settled, who is not far beyond a limit is let in again.
     """
-    question, again = found.flagged | found.doubted, np.zeros(len(client_ids), bool)
+    question = found.flagged | found.doubted
+    again = np.full(len(client_ids), not settled and int(voters.sum()) < guard.quorum)
     for watch, record in zip(guard.watches, found.watches, strict=True):
         half = record.scores > max(record.threshold / 2, 0.0)
         question = question | (half & (watch.until != "round"))
-        again = again | (half & (watch.until == "clean"))
-    if settled or int(voters.sum()) < guard.quorum:
-        again = np.full(len(client_ids), not settled)
+        held = record.scores > DEEP * record.threshold if settled else half
+        again = again | (held & (watch.until == "clean"))
     good = np.array([c not in before.excluded for c in client_ids], dtype=bool)
     known = before.known | set(client_ids)
     gone = len(before.excluded) + int((found.flagged & good).sum())

@@ -36,8 +36,9 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     size and beyond the cohort's own heterogeneity: of the distance to the core of the cohort, of the disagreement in
     direction, of opposition to what the cohort agrees on, and of weights that a client moves and the others do not, as
     a backdoor's are (``alone`` turns this off). Who they flag is suspended: out of the model, still asked, and let in
-    again once the evidence is gone or training has settled. Two gather the same evidence of distance and lone weights
-    in those rounds alone in which the clients agree; these exclude for good. Five keep a client out of the round alone:
+    again once the evidence is gone, or training has settled before there was much of it. Two gather the same evidence
+    of distance and lone weights in those rounds alone in which the clients agree; these exclude for good. Five keep a
+    client out of the round alone:
     one that lies ten times farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, is
     opposed, or has more than .15 of its update in lone weights. No single round suspends anybody, and no round does
     once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved representations
