@@ -20,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
         min_evaluate_nodes=nodes,
         min_available_nodes=nodes,
     )
-    strategy = Guarded(strategy, name="quickstart", resume=config["resume"])
+    strategy = Guarded(strategy, name="quickstart", home=config["home"] or None, resume=config["resume"])
     arrays = ArrayRecord(build_model().state_dict())
     strategy.start(grid, arrays, num_rounds=config["num-server-rounds"], evaluate_fn=evaluate)
 
