@@ -60,6 +60,15 @@ def short(text: str, most: int = 200) -> str:
     return printable(" ".join(str(text)[: 4 * most].split()))[:most]
 
 
+def reason(error: Exception) -> str:
+    """What an error says, in one line; its name where it says nothing.
+
+    >>> reason(ValueError("two\\nlines")), reason(KeyError())
+    ('two lines', 'KeyError')
+    """
+    return short(str(error)) or type(error).__name__
+
+
 def _written(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +18,12 @@ from ..core.stats import Counts
 from ..core.types import Cohort, Rejection
 from ..core.words import short
 from ..guard.admission import count_fault
-from ..guard.arrays import Unfit, attempt, cast
+from ..guard.arrays import Converted, Unfit, attempt, cast, row
 from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import largest_metric, number
 from ..updates.updates import Updates
-from .records import Converted, Form, Template, answered, arrays_of, form, metrics_of, odd_ones
+from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
 
 Name = Callable[[int], str]
 LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
@@ -120,22 +119,9 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     return Letter(client, message, template.layers(settled), count, form(message), converted)
 
 
-def conversion_notes(letters: Sequence[Letter]) -> list[Note]:
-    """One note of all clients that sent the same other dtypes than the model's."""
-    groups: dict[tuple[str, str, int], list[str]] = {}
-    for letter in letters:
-        for (sent, model), many in letter.converted.items():
-            groups.setdefault((sent, model, many), []).append(letter.client_id)
-    return [
-        Note.of("converted", *who, sent=sent, model=model, many=many) for (sent, model, many), who in groups.items()
-    ]
-
-
 def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, round: int) -> Cohort:
     """The cohort of a round; its rows are the bytes that arrived."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
-        rows = [[torch.from_numpy(a) if a.dtype.isnative else a for a in letter.layers] for letter in letters]
+    rows = [row(letter.layers) for letter in letters]
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
     return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.words import printable, short
-from ..guard.arrays import BUFFERS, VARIANCE, Unfit, cast, check_names, first, measured_ranges, spelt
+from ..guard.arrays import BUFFERS, VARIANCE, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
 from ..guard.metrics import number
 from .arrays import Slot, view
 
-Converted = Counter[tuple[str, str]]  # how many arrays came as the first dtype where the model has the second
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]
 
 

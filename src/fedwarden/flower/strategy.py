@@ -18,17 +18,18 @@ from flwr.superlink.grid import HttpGrid
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import RoundRecord
-from ..guard.arrays import BUFFERS, Unfit
+from ..core.words import reason
+from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from .arrays import view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
-from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, hand_over, match, open_letters, weigh
+from .inbox import Name, bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, weigh
 from .journal import Journal, warn
 from .records import Template, finite, scalars
-from .wrapped import METRICS, chain, innermost, metrics_apart, reason
+from .wrapped import METRICS, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -137,7 +138,10 @@ class Guarded(Strategy):
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
         decision = self.warden.decide(cohort_of(letters, self.template, params, t), [*lost, *refused])
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
-        messages, notes = [letter.message for letter in combined], conversion_notes(letters)
+        messages, notes = (
+            [letter.message for letter in combined],
+            conversion_notes((letter.client_id, letter.converted) for letter in letters),
+        )
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
         if self.combines:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..core.notes import Note, Value
@@ -16,6 +19,7 @@ from ..core.words import short
 
 T = TypeVar("T")
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
+Converted = Counter[tuple[str, str]]  # how many arrays came as the first dtype where the model has the second
 VARIANCE = "running_var"  # arrays whose names end so are never below zero
 
 
@@ -75,6 +79,24 @@ def check_names(names: Sequence[str], sent: Collection[str]) -> None:
     known = set(names)
     if extra := [name for name in sent if name not in known]:
         raise Unfit.of("arrays_unknown", names=first(extra), many=len(extra))
+
+
+def row(layers: Sequence[NDArray[Any]]) -> list[Any]:
+    """A client's layers as a row of updates, over the same memory; nothing writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return [torch.from_numpy(layer) if layer.dtype.isnative else layer for layer in layers]
+
+
+def conversion_notes(sent: Iterable[tuple[str, Converted]]) -> list[Note]:
+    """One note of all clients that sent the same other dtypes than the model's."""
+    groups: dict[tuple[str, str, int], list[str]] = {}
+    for client, converted in sent:
+        for (dtype, model), many in converted.items():
+            groups.setdefault((dtype, model, many), []).append(client)
+    return [
+        Note.of("converted", *who, sent=dtype, model=model, many=many) for (dtype, model, many), who in groups.items()
+    ]
 
 
 def first(names: Iterable[str]) -> tuple[str, ...]:
