@@ -182,7 +182,7 @@ def test_another_entry_of_meta_can_be_the_weight():
     answers = crowd(ParamsType.DIFF)
     for i, reply in enumerate(answers):
         reply.meta["examples"] = 10.0 + i
-    aggregator = guarded(warden="none", weight_key="examples")
+    aggregator = guarded(warden="none", weigh_by="examples")
     combine(aggregator, answers)
     assert aggregator.record.num_examples.tolist() == [10.0 + i for i in range(N)]
 
@@ -428,9 +428,7 @@ def test_in_nvflares_own_fedavg_an_attacker_is_out_by_name(kind):
 def test_in_a_workflow_of_shareables_the_name_is_the_servers():
     """ScatterAndGather passes what a site sent as it is; there a site could write another name into the meta."""
     fl_ctx = context()
-    fl_ctx.set_prop(
-        AppConstants.GLOBAL_MODEL, {"weights": model(), "meta": {}}, private=True, sticky=True
-    )
+    fl_ctx.set_prop(AppConstants.GLOBAL_MODEL, {"weights": model(), "meta": {}}, private=True, sticky=True)
     aggregator = GuardedAggregator()
     for site in SITES:
         dxo = DXO(DataKind.WEIGHT_DIFF, sent(site, model(), ParamsType.DIFF), meta={STEPS: 10, "client_name": SITES[0]})

@@ -57,7 +57,7 @@ class GuardedAggregator(ModelAggregator):
         options: Mapping[str, Any] | None = None,
         aggregator: str | Mapping[str, Any] | None = None,
         shares: Mapping[str, float] | None = None,
-        weight_key: str = STEPS,
+        weigh_by: str = STEPS,
         run_name: str = "",
         home: str | None = None,
         resume: bool = False,
@@ -68,7 +68,7 @@ class GuardedAggregator(ModelAggregator):
 
         ``warden`` is a preset's name and ``options`` are its own; ``aggregator`` combines in place of the preset's.
         ``shares`` names sites that may hold more of the weight than others, such as one that truly has half of the
-        data. ``weight_key`` is the entry of a model's ``meta`` that it is weighed by. ``run_name`` (by default the
+        data. ``weigh_by`` is the entry of a model's ``meta`` that it is weighed by. ``run_name`` (by default the
         job's) and ``home`` say where the run is recorded; ``resume`` continues the latest unfinished run of that name
         and experiment, if there is one. Parameters whose names end in one of ``buffers`` never enter a distance.
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
@@ -81,7 +81,7 @@ class GuardedAggregator(ModelAggregator):
         self.options = None if options is None else dict(options)
         self.aggregator = dict(aggregator) if isinstance(aggregator, Mapping) else aggregator
         self.shares = None if shares is None else dict(shares)
-        self.weight_key, self.run_name, self.home, self.resume = weight_key, run_name, home, resume
+        self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
         self.buffers, self.sinks = tuple(buffers), tuple(sinks)
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
@@ -169,7 +169,7 @@ class GuardedAggregator(ModelAggregator):
         site = attempt(UNKNOWN, lambda: site_of(model))
         if isinstance(site, Rejection):
             return self._refuse(site)
-        found = attempt(site, lambda: contribution(site, model, self.weight_key))
+        found = attempt(site, lambda: contribution(site, model, self.weigh_by))
         if isinstance(found, Rejection):
             return self._refuse(found)
         with self.lock:
@@ -244,7 +244,7 @@ class GuardedAggregator(ModelAggregator):
                 self._warn(f"{what}: {reason(error)}")
 
     def _journal(self, form: Form, resume: bool) -> Journal:
-        config = {"strategy": type(self).__name__, "warden": repr(self.guard), "weight_key": self.weight_key}
+        config = {"strategy": type(self).__name__, "warden": repr(self.guard), "weigh_by": self.weigh_by}
         same = experiment([type(self).__name__], self.guard, form.slots, form.buffers)
         more = {"rounds": self.planned} if self.planned else {}
         guard = {"guard": {"preset": self.warden}} if self.warden else {}
