@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("nvflare", reason="the extra 'nvflare' is not installed")
 
@@ -125,6 +128,36 @@ def test_of_two_models_of_one_site_the_first_counts():
     made = combine(aggregator, [*crowd(), again])
     close(made.params, combine(guarded(), crowd()).params)
     assert [(r.client_id, r.reason.kind) for r in aggregator.record.rejected] == [(BAD, "answered_twice")]
+
+
+dtypes = st.sampled_from(["float16", "float32", "float64", "int8", "int64", "uint16", "bool", "complex64", ">f4"])
+shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+numbers = st.floats(width=32) | st.integers(-(2**70), 2**70) | st.booleans()
+scalars = numbers | st.none() | st.text(max_size=5) | st.binary(max_size=5)
+arrays = st.builds(lambda value, shape, dtype: cast(value, shape, dtype), st.floats(width=16), shapes, dtypes)
+anything = st.recursive(scalars | arrays, lambda inner: st.lists(inner, max_size=3), max_leaves=4)
+names = st.sampled_from(["fc.weight", "fc.bias", "scale", "more"]) | st.text(max_size=4) | st.integers()
+
+
+def cast(value, shape, dtype):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.full(shape, value).astype(dtype)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(names, anything, max_size=4), st.booleans(), anything, st.sampled_from(KINDS))
+def test_no_contribution_whatever_harms_the_others(odd, whole, steps, kind):
+    """Rubbish in place of some parameters or of all; what is let in after all moves no parameter far."""
+    params = odd if not whole else {**sent(BAD, model(), kind), **odd}
+    reply = FLModel(params_type=kind, params=params, meta={"client_name": BAD, STEPS: steps})
+    aggregator = guarded(home="/dev/null/nowhere")
+    made = combine(aggregator, [reply, *crowd(kind, but=[BAD])])
+    new = FLModelUtils.update_model(FLModel(params=model()), made).params
+    assert list(new) == list(model())
+    for name, old in model().items():
+        assert np.abs(new[name] - old + 0.1).max() < 0.1
+    assert rejected(aggregator) <= {BAD}
 
 
 NO_MODELS = {
@@ -450,7 +483,10 @@ def test_what_cannot_be_used_is_told_when_the_job_is_made():
         GuardedAggregator("atuo")
     with pytest.raises(ConfigError, match="carries the name of a preset"):
         GuardedAggregator("")
+    with pytest.raises(ConfigError, match="options are those of a preset"):
+        GuardedAggregator(fw.Warden.preset("pid_made"), {"k": 3.0})
+    with pytest.raises(ValueError, match="site-1: a share lies in"):
+        GuardedAggregator(shares={"site-1": 2.0})
     assert GuardedAggregator(fw.Warden.preset("pid_made")).warden == ""
     assert GuardedAggregator("pid_made", {"k": 3.0}).guard.watches[0].rule.k == 3.0
-    assert fw.names("aggregator")
     assert repr(GuardedAggregator(aggregator={"name": "trimmed_mean", "b": 1}).guard).endswith("'trimmed_mean')")

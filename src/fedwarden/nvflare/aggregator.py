@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import nvflare
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
@@ -76,6 +76,8 @@ class GuardedAggregator(ModelAggregator):
         super().__init__()
         if warden == "":
             raise ConfigError("a job carries the name of a preset, such as warden='auto', and no warden object")
+        if options and not isinstance(warden, str):
+            raise ConfigError("options are those of a preset; a warden object has its own already")
         # NVIDIA FLARE makes a job of these attributes: they are the arguments, under the same names
         self.warden = warden if isinstance(warden, str) else ""
         self.options = None if options is None else dict(options)
@@ -249,7 +251,7 @@ class GuardedAggregator(ModelAggregator):
         more = {"rounds": self.planned} if self.planned else {}
         guard = {"guard": {"preset": self.warden}} if self.warden else {}
         recorded = {**config, **more, **guard, "experiment": same}
-        home, software = None if self.home is None else Path(self.home), {"nvflare": version("nvflare")}
+        home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
         name = self.run_name or self._job_name()
         return Journal(home, name, ENGINE, recorded, PARTS, self._warn, resume, self.sinks, software)
 
