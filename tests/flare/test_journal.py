@@ -11,6 +11,9 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.signal import Signal
 
+from fedwarden.dashboard.pages.client import sheet
+from fedwarden.dashboard.pages.run import ranking
+from fedwarden.dashboard.state import Workspace
 from fedwarden.nvflare import GuardedAggregator
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
@@ -154,3 +157,13 @@ def test_rounds_are_sent_to_sinks(tmp_path):
     _, aggregator = job(2, sinks=[{"name": "tensorboard", "folder": str(tmp_path / "board")}])
     aggregator.close()
     assert list((tmp_path / "board").rglob("events.out.*"))
+
+
+def test_the_dashboard_shows_a_job_and_its_sites(workspace):
+    _, aggregator = job(8)
+    aggregator.close()
+    view = Workspace(workspace).view(1)
+    first = next(iter(view.series.watches))
+    assert "client=site-5" in str(ranking(view, first, {}))
+    shown = str(sheet(view, BAD, "", dark=False))
+    assert "uspended in round" in shown or "xcluded in round" in shown
