@@ -12,6 +12,9 @@ import pytest
 
 NUMBERS = "import numpy, torch, scipy.special, scipy.spatial.distance"
 FLOWER = "import flwr.app, flwr.clientapp, flwr.serverapp.strategy, flwr.superlink.grid, safetensors.torch"
+FLARE = (
+    "import nvflare.app_common.aggregators.model_aggregator, nvflare.app_common.utils.fl_model_utils, safetensors.torch"
+)
 SIMULATOR = {"sim", "attacks", "papers", "studies", "conformance", "cli", "dashboard", "report", "figures"}
 HEAVY = {"sklearn", "pandas", "pyarrow", "joblib", "plotly", "dash", "matplotlib", "optuna", "numba"}
 COMMANDS = {"pydantic", "typer", "rich"}
@@ -54,7 +57,7 @@ def test_every_public_name_loads_torch_numpy_and_scipy():
     everything = "from fedwarden import *"
     assert {"torch", "numpy", "scipy"} <= packages(everything)
     assert beyond(everything, NUMBERS) == set()
-    assert not rooms(everything) & (SIMULATOR | {"flower", "sinks"})
+    assert not rooms(everything) & (SIMULATOR | {"flower", "nvflare", "sinks"})
 
 
 @pytest.mark.parametrize("name", ["Guarded", "audit_mod"])
@@ -66,6 +69,16 @@ def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):
     assert beyond(statement, f"{NUMBERS}; {FLOWER}") == set()  # Flower itself loads pydantic, typer and rich
     assert not packages(statement) & HEAVY
     assert not rooms(statement) & SIMULATOR
+
+
+def test_the_nvflare_integration_loads_nvflare_and_nothing_of_the_simulator():
+    if find_spec("nvflare") is None:
+        pytest.skip("the extra 'nvflare' is not installed")
+    statement = "from fedwarden.nvflare import GuardedAggregator"
+    assert {"torch", "nvflare"} <= packages(statement)
+    assert beyond(statement, f"{NUMBERS}; {FLARE}") == set()
+    assert not packages(statement) & HEAVY
+    assert not rooms(statement) & (SIMULATOR | {"flower"})
 
 
 def test_the_command_line_loads_typer_until_a_command_runs():

@@ -9,7 +9,7 @@ from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
 from fedwarden.flower import Guarded
-from fedwarden.flower.inbox import largest_metric
+from fedwarden.guard.metrics import largest_metric
 from flower.conftest import quiet  # noqa: F401
 from flower.nodes import BAD, LocalGrid, content, model, one_round, trained
 

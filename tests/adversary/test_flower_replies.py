@@ -13,7 +13,8 @@ from flwr.app import Array, ConfigRecord, Message
 from flwr.serverapp import strategy as flower
 
 from fedwarden.flower import Guarded
-from fedwarden.flower.arrays import Unfit, view
+from fedwarden.flower.arrays import view
+from fedwarden.guard.arrays import Unfit
 from flower.conftest import quiet  # noqa: F401
 from flower.nodes import (
     BAD,

@@ -162,6 +162,9 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "sent_nothing": "sent nothing",
     "unpacked": "cannot be unpacked ({error}: {words})",
     "unreadable": "cannot be read ({error}: {words})",
+    # why a site's model is rejected by an aggregator of NVIDIA FLARE
+    "not_a_model": "sent {sent}; expected arrays by name",
+    "params_type": "sent its parameters as {sent}; most sites sent {expected}",
     # what a guard notices in a round
     "aggregator_failed": f"the aggregator could not combine {{updates}} updates ({{error}}); {KEPT}",
     "all_excluded": f"all {{many}} clients are excluded; {KEPT}",
@@ -191,15 +194,21 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "attack_failed": "attack {attack!r} was not carried out: {error}",
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
     "converted": "{clients}: sent {sent} for {many} array{s}; the model has {model}: converted",
+    "base_unknown": (
+        "the model that the sites trained is not known to the guard: their median counts, and nobody is judged"
+    ),
     "evaluation": "evaluation of {cause}",
     "evaluation_left_out": "evaluation of {clients} left out: {cause}",
     "evaluations_failed": "the evaluations could not be combined: {error}",
+    "guard_failed": f"the guard could not combine {{replies}} replies ({{error}}); {KEPT}",
     "metric_bounded": (
         "{clients}: its metric '{metric}' is {value:g}, far from the others', and counts as {counted:g}"
     ),
     "metrics_failed": "the metrics could not be combined: {error}",
     "model_not_finite": f"the strategy's model was not finite; {KEPT}",
+    "new_not_finite": f"the new model was not finite; {KEPT}",
     "no_model": f"the strategy made no model of {{replies}} replies; {KEPT}",
+    "nothing_to_measure": f"the model has no floating-point arrays, and nothing can be judged; {KEPT}",
     "state_changed": lambda names: (
         f"the strategy's {_attributes(names)} changed, and a resumed server starts with a fresh one; {CARRIED}"
     ),

@@ -73,6 +73,15 @@ def abbreviated(names: Sequence[str], most: int = 12) -> dict[str, str]:
     return {name: name if b in alike else b for name, b in brief.items()}
 
 
+def reason(error: Exception) -> str:
+    """What an error says, in one line; its name where it says nothing.
+
+    >>> reason(ValueError("two\\nlines")), reason(KeyError())
+    ('two lines', 'KeyError')
+    """
+    return short(str(error)) or type(error).__name__
+
+
 def _written(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

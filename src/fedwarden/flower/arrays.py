@@ -14,8 +14,8 @@ from flwr.app import Array
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from ..core.notes import Note, Value
 from ..core.words import short
+from ..guard.arrays import Unfit, fitted
 
 SERIALISED = "numpy.ndarray"
 LARGEST_HEADER = 4096  # bytes; one of 64 dimensions takes a third of them
@@ -26,18 +26,6 @@ HEADER = re.compile(
     r"\{'descr': '(\|[iub]1|[<>](?:f[248]|[iu][248]))', 'fortran_order': (True|False), "
     rf"'shape': \((|{SIZE},|{SIZE}(?:, {SIZE})+)\),? ?\}} *\n".encode()
 )
-
-
-class Unfit(ValueError):
-    """A reply, or a part of one, that cannot be let in; ``note`` is the reason."""
-
-    def __init__(self, note: Note) -> None:
-        super().__init__(str(note))
-        self.note = note
-
-    @classmethod
-    def of(cls, kind: str, **values: Value) -> Unfit:
-        return cls(Note(kind, values=values))
 
 
 def view(array: Array) -> NDArray[Any]:
@@ -88,32 +76,6 @@ def header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, found[2] == b"True", dtype
 
 
-def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The same numbers in another dtype, or :class:`Unfit` where they are of another kind or too large for it.
-
-    >>> fitted(np.array([1.0, 2.5]), np.dtype(np.float32))
-    array([1. , 2.5], dtype=float32)
-    """
-    if array.dtype == dtype or not array.size:
-        return array.astype(dtype, copy=False)
-    if dtype.kind == "f":
-        if array.dtype.kind != "f":  # an integer array would not be measured
-            raise Unfit.of("array_dtype", dtype=str(array.dtype), expected="a floating")
-        with np.errstate(over="ignore"):
-            new = array.astype(dtype)
-        lost = np.isinf(new) & np.isfinite(array)
-        if lost.any():
-            raise Unfit.of("array_too_large", value=float(array[lost][0]), dtype=str(dtype))
-        return new
-    if array.dtype.kind == "f" and not (np.isfinite(array) & (np.rint(array) == array)).all():
-        raise Unfit.of("array_dtype", dtype=str(array.dtype), expected="an integer")
-    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    for value in (int(array.min()), int(array.max())):
-        if not low <= value <= high:
-            raise Unfit.of("array_out_of_range", value=value, dtype=str(dtype), least=low, most=high)
-    return array.astype(dtype)
-
-
 @dataclass(frozen=True)
 class Slot:
     """One array of the model: what every client's must be like, down to the bytes that NumPy writes before it."""
@@ -146,17 +108,3 @@ class Slot:
         if sent.shape != self.shape:
             raise Unfit.of("array_shape", shape=sent.shape, expected=self.shape)
         return Array(np.asarray(fitted(sent, self.dtype))), sent.dtype
-
-
-def cast(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values of another dtype, rounded where it is an integer one."""
-    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
-
-
-def spelt(dtype: np.dtype[Any]) -> str:
-    """A dtype's name.
-
-    >>> spelt(np.dtype("<f4")), spelt(np.dtype(">f4"))
-    ('float32', 'big-endian float32')
-    """
-    return dtype.name if dtype.str[0] in "<|" else f"big-endian {dtype.name}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,20 +14,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Counts, Scores
+from ..core.stats import Counts
 from ..core.types import Cohort, Rejection
 from ..core.words import short
 from ..guard.admission import count_fault
+from ..guard.arrays import Converted, Unfit, attempt, cast, row
 from ..guard.decide import Decision
 from ..guard.limits import Admission
+from ..guard.metrics import largest_metric, number
 from ..updates.updates import Updates
-from .arrays import Unfit, cast
-from .records import Converted, Form, Template, answered, arrays_of, form, metrics_of, number, odd_ones
+from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
 
 Name = Callable[[int], str]
-T = TypeVar("T")
 LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
-FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +39,6 @@ class Letter:
     count: float
     form: Form
     converted: Converted
-
-
-def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
-    """What reading a reply gives, or why it is rejected: no exception that a client's bytes can cause passes this."""
-    try:
-        return read()
-    except Unfit as error:
-        return Rejection(client, error.note)
-    except Exception as error:  # also where memory or the stack would not do
-        return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=short(str(error))))
 
 
 def match(
@@ -131,22 +119,9 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     return Letter(client, message, template.layers(settled), count, form(message), converted)
 
 
-def conversion_notes(letters: Sequence[Letter]) -> list[Note]:
-    """One note of all clients that sent the same other dtypes than the model's."""
-    groups: dict[tuple[str, str, int], list[str]] = {}
-    for letter in letters:
-        for (sent, model), many in letter.converted.items():
-            groups.setdefault((sent, model, many), []).append(letter.client_id)
-    return [
-        Note.of("converted", *who, sent=sent, model=model, many=many) for (sent, model, many), who in groups.items()
-    ]
-
-
 def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, round: int) -> Cohort:
     """The cohort of a round; its rows are the bytes that arrived."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # no row is written to
-        rows = [[torch.from_numpy(a) if a.dtype.isnative else a for a in letter.layers] for letter in letters]
+    rows = [row(letter.layers) for letter in letters]
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
     return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
@@ -191,28 +166,6 @@ def weigh(messages: Sequence[Message], counts: Counts, key: str, loss_key: str |
         middle = max(float(np.quantile(losses, 0.5, method="lower")), 0.0)
         for record, loss in zip(metrics, np.clip(losses, middle / LOSSES, middle * LOSSES).tolist(), strict=True):
             record[loss_key] = loss
-
-
-def largest_metric(values: NDArray[np.float64]) -> Scores:
-    """The largest size of a metric that counts, by column of (n, k): no client far beyond the others owns an average.
-
-        |x|_(1) <= ... <= |x|_(n);   L_i = max(1, 10 |x|_(i));   the first L_i < |x|_(i+1) with i >= n / 2, else inf
-
-    A metric between -1 and 1, such as an accuracy, is never cut, nor is one at most ten times as large as another
-    client's. One client of n that lies adds at most its own weight times max(1, 10 M), M the others' largest.
-
-    >>> largest_metric(np.array([[0.5], [0.7], [0.6], [1e300]])).tolist()
-    [7.0]
-    """
-    n = len(values)
-    sizes = np.sort(np.abs(values), axis=0)[(n - 1) // 2 :]
-    if n < 2:
-        return np.full(values.shape[1], np.inf)
-    with np.errstate(over="ignore"):
-        limits = np.maximum(1.0, FARTHEST * sizes[:-1])
-    beyond = sizes[1:] > limits
-    first = np.take_along_axis(limits, beyond.argmax(axis=0)[None], axis=0)[0]
-    return np.asarray(np.where(beyond.any(axis=0), first, np.inf), dtype=np.float64)
 
 
 def bound_metrics(letters: Sequence[Letter], key: str) -> list[Note]:

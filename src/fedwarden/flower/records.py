@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,10 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.words import printable, short
-from .arrays import Slot, Unfit, cast, spelt, view
+from ..guard.arrays import BUFFERS, VARIANCE, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
+from ..guard.metrics import number
+from .arrays import Slot, view
 
-BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
-VARIANCE = "running_var"  # arrays whose names end so are never below zero
-Converted = Counter[tuple[str, str]]  # how many arrays came as the first dtype where the model has the second
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]
 
 
@@ -47,25 +45,14 @@ class Template:
     @property
     def measured(self) -> list[tuple[int, int]]:
         """The column ranges that enter distances: floating arrays that are no buffers."""
-        ranges, start = [], 0
-        for slot in self.slots:
-            size = math.prod(slot.shape)
-            if slot.dtype.kind == "f" and size and not slot.name.endswith(self.buffers):
-                ranges.append((start, start + size))
-            start += size
-        return ranges
+        return measured_ranges(self.slots, self.buffers)
 
     def settle(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted]:
         """The arrays in the order and the dtypes of the model, as NumPy writes them, and what was converted for it.
 
         :class:`Unfit` where they are not those of the model. Arrays that need no change share their bytes.
         """
-        names = self.names
-        if missing := [name for name in names if name not in record]:
-            raise Unfit.of("arrays_missing", names=first(missing), many=len(missing), arrays=len(names))
-        known = set(names)
-        if extra := [name for name in record if name not in known]:
-            raise Unfit.of("arrays_unknown", names=first(extra), many=len(extra))
+        check_names(self.names, record)
         made, converted = ArrayRecord(), Converted()
         for slot in self.slots:
             try:
@@ -155,19 +142,6 @@ def odd_ones(forms: Sequence[Form]) -> dict[int, Note]:
     return {i: reason for i, f in enumerate(forms) if f != usual}
 
 
-def number(value: Any) -> float:
-    """A metric as a float; NaN where it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-
-
 def scalars(record: Mapping[str, Any] | None, prefix: str = "") -> dict[str, float]:
     """The metrics that are one number each."""
     return {prefix + printable(key): number(v) for key, v in (record or {}).items() if not isinstance(v, list)}
-
-
-def first(names: Iterable[str]) -> tuple[str, ...]:
-    """The first three names; they come from clients, so they are cut."""
-    return tuple(short(name) for name in islice(names, 3))

@@ -18,15 +18,18 @@ from flwr.superlink.grid import HttpGrid
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import RoundRecord
-from ..core.words import printable
+from ..core.words import reason
+from ..guard.arrays import BUFFERS, Unfit, conversion_notes
+from ..guard.journal import experiment
+from ..guard.telling import lines, tally
 from ..guard.warden import Warden
-from .arrays import Unfit, view
+from .arrays import view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
-from .inbox import Name, bound_metrics, cohort_of, conversion_notes, evaluations, hand_over, match, open_letters, weigh
-from .journal import Journal, experiment
-from .records import BUFFERS, Template, finite, scalars
-from .wrapped import METRICS, chain, innermost, metrics_apart, reason
+from .inbox import Name, bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, weigh
+from .journal import Journal, warn
+from .records import Template, finite, scalars
+from .wrapped import METRICS, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -94,7 +97,7 @@ class Guarded(Strategy):
         """Run all rounds, or those that are left of a run that was cut off; as in every Flower strategy."""
         self._meet(initial_arrays)
         if self.template is None:
-            _warn("the model has no floating-point arrays; its rounds are not guarded")
+            warn("the model has no floating-point arrays; its rounds are not guarded")
             return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
         self.journal = self._journal(num_rounds)
         try:
@@ -107,7 +110,8 @@ class Guarded(Strategy):
         except BaseException as error:
             self.journal.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
-        self.journal.close("done", self._told())
+        for line in self.journal.close("done", self._told()):
+            LOG.info("fedwarden: %s", line)
         return self._shifted(result, arrays)
 
     def configure_train(
@@ -135,7 +139,10 @@ class Guarded(Strategy):
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
         decision = self.warden.decide(cohort_of(letters, self.template, params, t), [*lost, *refused])
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
-        messages, notes = [letter.message for letter in combined], conversion_notes(letters)
+        messages, notes = (
+            [letter.message for letter in combined],
+            conversion_notes((letter.client_id, letter.converted) for letter in letters),
+        )
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
         if self.combines:
@@ -151,8 +158,9 @@ class Guarded(Strategy):
             record = decision.record(counts / (counts.sum() or 1.0))
         weights = np.zeros(len(record.weights)) if arrays is None else record.weights
         record = self.warden.remember(replace(record, weights=weights, notes=(*record.notes, *notes)))
-        self._tell(record, known)
-        own = _counts(record)
+        for line in lines(record, known):
+            warn(line)
+        own = tally(record)
         record = replace(record, metrics={**record.metrics, **scalars(metrics, "train/"), **own})
         self._commit(record, self.arrays if arrays is None else arrays)
         return arrays, MetricRecord({**(metrics or {}), **own})
@@ -280,11 +288,12 @@ class Guarded(Strategy):
         assert self.template is not None
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
-        same = experiment([type(s).__name__ for s in chain(self.strategy)], self.warden, self.template)
+        names, template = [type(s).__name__ for s in chain(self.strategy)], self.template
+        same = experiment(names, self.warden, template.slots, template.buffers)
         recorded = {**config, **guard, "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:
-            _warn(journal.passed_over)
+            warn(journal.passed_over)
         return journal
 
     def _continue(self, initial: ArrayRecord) -> ArrayRecord:
@@ -302,12 +311,12 @@ class Guarded(Strategy):
     def _commit(self, record: RoundRecord, arrays: ArrayRecord) -> None:
         self.record = record
         if self.journal is not None:
-            self.record = self.journal.commit(record, pack_arrays(arrays), self.warden.state_dict())
+            self.record = self.journal.keep(record, pack_arrays(arrays), self.warden.state_dict())
 
     def _amend(self, metrics: Mapping[str, float], notes: Sequence[Note]) -> None:
         """Add what evaluation says to the round's record."""
         for note in notes:
-            _warn(str(note))
+            warn(str(note))
         if self.record is not None and (metrics or notes):
             new = {**self.record.metrics, **metrics}
             self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
@@ -338,36 +347,9 @@ class Guarded(Strategy):
             result.arrays = arrays
         return result
 
-    def _tell(self, record: RoundRecord, known: set[str]) -> None:
-        """Log who is left out and why."""
-        for rejection in record.rejected:
-            _warn(f"reply of client {rejection.client_id} rejected: {rejection.reason}")
-        for client in sorted(set(record.excluded) - known):
-            names = [w.name for w in record.watches if w.flagged[record.client_ids.index(client)]]
-            what = "suspended" if client in record.suspended else "excluded"
-            _warn(f"client {client} is {what}, flagged by {', '.join(names) or 'no watch'}")
-        for note in record.notes:
-            _warn(str(note))
-
     def _told(self) -> dict[str, Any]:
         """The run in a few numbers."""
         if self.record is None:
             return {}
         accuracy = self.record.metrics.get("accuracy")
         return {"rounds": self.record.round, "accuracy": accuracy, "excluded": list(self.record.excluded)}
-
-
-def _warn(text: str) -> None:
-    """One line beside Flower's own; names and words of clients cannot steer the terminal that shows it."""
-    LOG.warning("fedwarden: %s", printable(text))
-
-
-def _counts(record: RoundRecord) -> dict[str, float]:
-    """What the metrics of a round gain."""
-    return {
-        "fedwarden/replies": len(record.client_ids),
-        "fedwarden/rejected": len(record.rejected),
-        "fedwarden/flagged": int(record.flagged.sum()),
-        "fedwarden/excluded": len(record.excluded),
-        "fedwarden/combined": int((record.weights > 0).sum()),
-    }

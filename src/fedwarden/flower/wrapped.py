@@ -10,7 +10,7 @@ from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
 
 from ..core.notes import Note
-from ..core.words import short
+from ..core.words import reason
 
 METRICS = "train_metrics_aggr_fn"
 
@@ -46,8 +46,3 @@ def metrics_apart(strategy: Strategy, notes: list[Note]) -> Iterator[None]:
         yield
     finally:
         setattr(strategy, METRICS, average)
-
-
-def reason(error: Exception) -> str:
-    """What an error says, in one line; its name where it says nothing."""
-    return short(str(error)) or type(error).__name__

@@ -1,0 +1,167 @@
+"""A guarded server's run on disk: every round in the ledger, and a checkpoint from which a killed server continues."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..core.notes import Note
+from ..core.registry import describe
+from ..core.types import RoundRecord
+from ..core.words import listed, printable
+from ..sinks.feed import Feed, Live
+from ..store.checkpoint import CheckpointError
+from ..store.recorder import Recorder
+from ..store.series import Series
+from ..store.verdict import verdict
+from .arrays import Place
+from .warden import Warden
+
+State = Mapping[str, Any]
+Say = Callable[[str], None]
+
+
+class Journal:
+    """A server's run on disk; ``state`` is that of the last committed round, if a run is continued.
+
+    Only a run of the same experiment is continued. ``passed_over`` tells of the latest one that was not, and why.
+    """
+
+    def __init__(
+        self,
+        home: Path | None,
+        name: str,
+        engine: str,
+        config: Mapping[str, Any],
+        parts: Collection[str],
+        say: Say,
+        resume: bool = False,
+        sinks: Sequence[Any] = (),
+        software: Mapping[str, str] | None = None,
+    ) -> None:
+        """``parts`` are those that every checkpoint of this engine has; ``say`` puts a line into the server's log."""
+        self.parts, self.say = frozenset(parts), say
+        self.state: dict[str, Any] | None = None
+        self.passed_over = ""
+        self.recorder = Recorder(home, Live(Feed.of(sink) for sink in sinks))
+        try:
+            self._begin(name, engine, config, resume, software)
+        except BaseException:
+            self.recorder.close()
+            raise
+
+    @property
+    def run(self) -> int:
+        return self.recorder.run
+
+    def commit(self, record: RoundRecord, state: State) -> None:
+        """Write a round with all that continues it."""
+        self.recorder.commit(record, lambda: state)
+
+    def amend(self, record: RoundRecord) -> None:
+        """Write the record of a committed round again, with what was learned of it since."""
+        self.recorder.amend(record)
+
+    def send(self) -> Sequence[Note]:
+        """Send committed rounds that will not be amended any more to the sinks; what is to be noted of it."""
+        return self.recorder.send()
+
+    def close(self, state: str, summary: Mapping[str, Any] | None = None) -> list[str]:
+        """The run is done, failed or interrupted; for the log of one that is done, the verdict and how to look at it."""
+        try:
+            if state == "done":
+                self.recorder.finish(summary)
+                return self._look()
+            self.recorder.stop(state)
+            return []
+        finally:
+            self.recorder.close()
+
+    def _look(self) -> list[str]:
+        ledger = self.recorder.ledger
+        where = shlex.quote(str(ledger.folder))
+        return [
+            printable(str(verdict(Series.of(ledger.records(self.run))))),
+            f"run {self.run} is recorded in {ledger.folder}; look at it with:",
+            f"    fedwarden show {self.run} --home {where}",
+            f"    fedwarden dashboard --home {where}",
+        ]
+
+    def tell(self, notes: Sequence[Note]) -> None:
+        """Note in the round that a run goes on from what is to be said of it."""
+        if self.state is None or not notes:
+            return
+        self.recorder.amend(self.recorder.ledger.record(self.run, self.state["round"]), notes)
+        for note in notes:
+            self.say(printable(str(note)))
+
+    def continued(self, state: State) -> Sequence[Note]:
+        """What an engine notes of the checkpoint that a run goes on from."""
+        return ()
+
+    def _begin(
+        self, name: str, engine: str, config: Mapping[str, Any], resume: bool, software: Mapping[str, str] | None
+    ) -> None:
+        recorder = self.recorder
+        mine = [r for r in recorder.ledger.runs() if r.engine == engine and r.name == name] if resume else []
+        unfinished = [r for r in mine if r.state != "done"]
+        same = next((r for r in unfinished if not differences(r.config, config)), None)
+        if same is not None:
+            self.state, notes = recorder.resume(same, config, self._checked)
+            if self.state is not None:
+                self.tell([*notes, *self.continued(self.state)])
+            return
+        recorder.start(name, engine, config, software)
+        if unfinished:
+            what = listed(differences(unfinished[0].config, config))
+            self.passed_over = (
+                f"run {unfinished[0].id} ({name}) is not continued, since it differs in {what}; "
+                f"run {self.run} starts at round 1: give another experiment another name"
+            )
+
+    def _checked(self, state: Any, round: int) -> dict[str, Any]:
+        """A checkpoint, if it is one of that round."""
+        if state["round"] != round or not self.parts <= set(state):
+            raise CheckpointError(f"it is of round {state['round']!a}, not of round {round} of a server")
+        found: dict[str, Any] = state
+        return found
+
+
+def experiment(
+    strategies: Sequence[str], warden: Warden, places: Iterable[Place], buffers: Sequence[str]
+) -> dict[str, str]:
+    """What must be the same for a run to be continued, each part in one word; the number of rounds may grow."""
+    form = [(place.name, place.shape, place.dtype.str) for place in places]
+    guard = {k: v for k, v in options(warden.guard).items() if k not in ("watches", "policy", "admission")}
+    return {
+        "strategy": " of ".join(strategies),
+        "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),
+        "policy": digest([warden.policy, guard]),
+        "aggregator": digest(warden.aggregator),
+        "admission": digest(options(warden.admission)),
+        "model": digest([form, buffers]),
+    }
+
+
+def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The parts of the experiment in which a recorded run differs from the one that starts."""
+    then = recorded.get("experiment", {})
+    return [part for part, value in now.get("experiment", {}).items() if then.get(part) != value]
+
+
+def digest(value: Any) -> str:
+    """A short text that differs where names, options or numbers do; what a server lent a component does not count."""
+
+    def plain(part: Any) -> Any:
+        return sorted(part) if isinstance(part, set | frozenset) else describe(part)
+
+    return sha256(json.dumps(value, default=plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def options(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}

@@ -1,0 +1,43 @@
+"""Metrics that clients claim: numbers, or not, and none so far from the others' that it owns an average."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.stats import Scores
+
+FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
+
+
+def number(value: Any) -> float:
+    """A metric as a float; NaN where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def largest_metric(values: NDArray[np.float64]) -> Scores:
+    """The largest size of a metric that counts, by column of (n, k): no client far beyond the others owns an average.
+
+        |x|_(1) <= ... <= |x|_(n);   L_i = max(1, 10 |x|_(i));   the first L_i < |x|_(i+1) with i >= n / 2, else inf
+
+    A metric between -1 and 1, such as an accuracy, is never cut, nor is one at most ten times as large as another
+    client's. One client of n that lies adds at most its own weight times max(1, 10 M), M the others' largest.
+
+    >>> largest_metric(np.array([[0.5], [0.7], [0.6], [1e300]])).tolist()
+    [7.0]
+    """
+    n = len(values)
+    sizes = np.sort(np.abs(values), axis=0)[(n - 1) // 2 :]
+    if n < 2:
+        return np.full(values.shape[1], np.inf)
+    with np.errstate(over="ignore"):
+        limits = np.maximum(1.0, FARTHEST * sizes[:-1])
+    beyond = sizes[1:] > limits
+    first = np.take_along_axis(limits, beyond.argmax(axis=0)[None], axis=0)[0]
+    return np.asarray(np.where(beyond.any(axis=0), first, np.inf), dtype=np.float64)

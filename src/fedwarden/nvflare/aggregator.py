@@ -1,0 +1,293 @@
+"""The guard as an aggregator of NVIDIA FLARE: sites' models are judged before any of them enters the model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import nvflare
+from nvflare.apis.dxo import DataKind, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from ..core.errors import ConfigError
+from ..core.notes import Note
+from ..core.registry import component
+from ..core.types import Rejection, RoundRecord
+from ..core.words import printable, reason
+from ..guard.arrays import BUFFERS, Unfit, attempt
+from ..guard.journal import Journal, experiment
+from ..guard.telling import lines, tally
+from ..guard.warden import Warden
+from .inbox import UNKNOWN, Contribution, contribution, form_of, site_of, usual_kind
+from .params import Form
+from .rounds import Made, Sent, idle_round, play
+
+LOG = logging.getLogger("fedwarden.nvflare")  # NVIDIA FLARE shows it beside its own lines
+ENGINE = "nvflare"
+PARTS = ("warden",)  # of a checkpoint
+STEPS = "NUM_STEPS_CURRENT_ROUND"  # what NVIDIA FLARE's FedAvg weighs by
+
+
+class GuardedAggregator(ModelAggregator):
+    """Guards FedAvg in NVIDIA FLARE: ``FedAvgRecipe(..., aggregator=GuardedAggregator())``.
+
+    Each round the warden admits, scores and decides by site name, and combines what remains. No error of a site or of
+    the guard itself ends the job: it is noted, and the model stays as it is. Rounds go to the ledger, and a job that
+    is started again can go on with the guard's state.
+    """
+
+    def __init__(
+        self,
+        warden: str | Warden = "auto",
+        options: Mapping[str, Any] | None = None,
+        aggregator: str | Mapping[str, Any] | None = None,
+        shares: Mapping[str, float] | None = None,
+        weigh_by: str = STEPS,
+        run_name: str = "",
+        home: str | None = None,
+        resume: bool = False,
+        buffers: Sequence[str] = BUFFERS,
+        sinks: Sequence[Any] = (),
+    ) -> None:
+        """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
+
+        ``warden`` is a preset's name and ``options`` are its own; ``aggregator`` combines in place of the preset's.
+        ``shares`` names sites that may hold more of the weight than others, such as one that truly has half of the
+        data. ``weigh_by`` is the entry of a model's ``meta`` that it is weighed by. ``run_name`` (by default the
+        job's) and ``home`` say where the run is recorded; ``resume`` continues the latest unfinished run of that name
+        and experiment, if there is one. Parameters whose names end in one of ``buffers`` never enter a distance.
+        ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
+        """
+        super().__init__()
+        if warden == "":
+            raise ConfigError("a job carries the name of a preset, such as warden='auto', and no warden object")
+        if options and not isinstance(warden, str):
+            raise ConfigError("options are those of a preset; a warden object has its own already")
+        # NVIDIA FLARE makes a job of these attributes: they are the arguments, under the same names
+        self.warden = warden if isinstance(warden, str) else ""
+        self.options = None if options is None else dict(options)
+        self.aggregator = dict(aggregator) if isinstance(aggregator, Mapping) else aggregator
+        self.shares = None if shares is None else dict(shares)
+        self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
+        self.buffers, self.sinks = tuple(buffers), tuple(sinks)
+
+        self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
+        if shares:
+            self.guard.admission = replace(self.guard.admission, shares={**self.guard.admission.shares, **shares})
+        if aggregator is not None:
+            self.guard.aggregator = component("aggregator", aggregator)
+            self.guard.carried = self.guard.aggregator.init()
+        self.lock = Lock()  # models may come in several threads
+        self.came: dict[str, Contribution] = {}
+        self.refused: list[Rejection] = []
+        self.sent: Mapping[str, Any] | None = None  # the model of this round, as an event shows it
+        self.last: Mapping[str, Any] | None = None  # the last one that was made here
+        self.kind: ParamsType | None = None
+        self.planned = 0  # rounds, as far as the server tells
+        self.journal: Journal | None = None
+        self.record: RoundRecord | None = None
+        self.done = 0
+        self.begun = self.broken = False
+
+    def accept_model(self, model: FLModel) -> None:
+        """Take one site's model; what cannot be read is noted, and never an error."""
+        self._take(model)
+
+    def aggregate_model(self) -> FLModel:
+        """The new model, of the type that the sites sent: made by the guard, or the last one."""
+        with self.lock:
+            came, refused = list(self.came.values()), list(self.refused)
+        kind, sent = usual_kind([c.kind for c in came], self.kind), None
+        try:
+            sent = self._sent()
+            made = self._play(came, refused, kind, sent)
+        except Exception as error:  # it would abort the job
+            self._failed(came, refused, error)
+            return _unchanged(kind, sent)
+        if made.params is None:
+            return _unchanged(kind, sent)
+        if kind is ParamsType.FULL:
+            self.last = made.params
+        # no word of the guard's goes into the model's meta or metrics: the server sends these on to all sites
+        return FLModel(params_type=kind, params=made.params, metrics=None if made.metrics is None else {**made.metrics})
+
+    def reset_stats(self) -> None:
+        """Forget the models of a round; what the guard remembers of the sites stays."""
+        with self.lock:
+            self.came, self.refused, self.sent = {}, [], None
+
+    def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
+        """Take one site's model in a workflow that passes shareables; whether it can be read."""
+        self.fl_ctx = fl_ctx
+        site = UNKNOWN
+        try:
+            site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, default=UNKNOWN))
+            model = FLModelUtils.from_shareable(shareable, fl_ctx)
+            model.meta["client_name"] = site  # the site itself may have written another one
+        except Exception as error:
+            return self._refuse(Rejection(site, Note.of("unreadable", error=type(error).__name__, words=reason(error))))
+        return self._take(model)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Follow the job: the model that is sent to the sites, and how the job ends."""
+        super().handle_event(event_type, fl_ctx)
+        try:
+            if event_type == AppEventType.BEFORE_TRAIN_TASK:
+                self._see(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
+            elif event_type == EventType.FATAL_SYSTEM_ERROR:
+                self.broken = True
+            elif event_type == EventType.END_RUN:
+                signal = fl_ctx.get_run_abort_signal()
+                stopped = signal is not None and signal.triggered
+                self.close("failed" if self.broken else "interrupted" if stopped else "done")
+        except Exception as error:
+            self._warn(f"{event_type} could not be followed: {reason(error)}")
+
+    def close(self, state: str = "done") -> None:
+        """End the run's record; the end of a job does it."""
+        journal, self.journal = self.journal, None
+        if journal is None:
+            return
+        record = self.record
+        told = {} if record is None else {"rounds": record.round, "excluded": list(record.excluded)}
+        for line in journal.close(state, told):
+            LOG.info("fedwarden: %s", line)
+
+    def _take(self, model: Any) -> bool:
+        site = attempt(UNKNOWN, lambda: site_of(model))
+        if isinstance(site, Rejection):
+            return self._refuse(site)
+        found = attempt(site, lambda: contribution(site, model, self.weigh_by))
+        if isinstance(found, Rejection):
+            return self._refuse(found)
+        with self.lock:
+            if site not in self.came:
+                self.came[site] = found
+                return True
+        return self._refuse(Rejection(site, Note.of("answered_twice")))
+
+    def _refuse(self, rejection: Rejection) -> bool:
+        with self.lock:
+            self.refused.append(rejection)
+        return False
+
+    def _see(self, shareable: Any) -> None:
+        """Keep hold of the model that the sites are sent."""
+        if not isinstance(shareable, Shareable):
+            return
+        dxo, rounds = from_shareable(shareable), shareable.get_header(AppConstants.NUM_ROUNDS)
+        self.planned = rounds if isinstance(rounds, int) else self.planned
+        if dxo.data_kind == DataKind.WEIGHTS and dxo.data:
+            self.sent = dict(dxo.data)
+
+    def _sent(self) -> Sent | None:
+        """The model that the sites were sent, wherever it is known from."""
+        held = None if self.fl_ctx is None else self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
+        weights = held.get(ModelLearnableKey.WEIGHTS) if isinstance(held, Mapping) else None
+        for params in (self.sent, weights, self.last):
+            if params:
+                with suppress(Unfit):  # a model that is no table of arrays is not known
+                    return Sent.of(params)
+        return None
+
+    def _play(
+        self, came: Sequence[Contribution], refused: Sequence[Rejection], kind: ParamsType, sent: Sent | None
+    ) -> Made:
+        self.kind = kind
+        if not came and sent is None:
+            note = Note.of("no_usable_reply", rejected=len(refused))
+            return Made(self._keep(idle_round(self.done + 1, came, refused, note)))
+        form = form_of(came, None if sent is None else sent.params, self.buffers)
+        self._begin(form)
+        known = self.guard.excluded
+        made = play(self.guard, came, refused, form, kind, sent, self.done + 1)
+        self._keep(made.record, known)
+        return made
+
+    def _failed(self, came: Sequence[Contribution], refused: Sequence[Rejection], error: Exception) -> None:
+        """Note an error of the guard's own; nothing that goes wrong here matters more than the job."""
+        note = Note.of("guard_failed", replies=len(came), error=reason(error))
+        LOG.error("fedwarden: %s", note, exc_info=error)
+        with suppress(Exception):
+            self._keep(idle_round(self.done + 1, came, refused, note))
+
+    def _begin(self, form: Form) -> None:
+        """Start the run's record, or continue it; a run that cannot be recorded is guarded all the same."""
+        if self.begun:
+            return
+        self.begun = True
+        for resume in (True, False) if self.resume else (False,):
+            try:
+                self.journal = journal = self._journal(form, resume)
+                if journal.passed_over:
+                    self._warn(journal.passed_over)
+                if journal.state is not None:
+                    self.guard.load_state_dict(journal.state["warden"])
+                    self.done = int(journal.state["round"])
+                    LOG.info("fedwarden: run %d continues after round %d", journal.run, self.done)
+                return
+            except Exception as error:
+                self.close("failed")
+                what = "the last run cannot be continued" if resume else "this run is not recorded"
+                self._warn(f"{what}: {reason(error)}")
+
+    def _journal(self, form: Form, resume: bool) -> Journal:
+        config = {"strategy": type(self).__name__, "warden": repr(self.guard), "weigh_by": self.weigh_by}
+        same = experiment([type(self).__name__], self.guard, form.slots, form.buffers)
+        more = {"rounds": self.planned} if self.planned else {}
+        guard = {"guard": {"preset": self.warden}} if self.warden else {}
+        recorded = {**config, **more, **guard, "experiment": same}
+        home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
+        name = self.run_name or self._job_name()
+        return Journal(home, name, ENGINE, recorded, PARTS, self._warn, resume, self.sinks, software)
+
+    def _job_name(self) -> str:
+        meta = None if self.fl_ctx is None else self.fl_ctx.get_prop(FLContextKey.JOB_META)
+        name = meta.get("name") if isinstance(meta, Mapping) else None
+        return name if isinstance(name, str) and name else ENGINE
+
+    def _keep(self, record: RoundRecord, known: Sequence[str] = ()) -> RoundRecord:
+        """Log a round, remember it, and write it to the ledger; a ledger that cannot be written ends nothing."""
+        if not record.watches:  # nobody was judged: who was out stays out
+            record = replace(record, excluded=self.guard.excluded, suspended=self.guard.memory.suspended)
+            known = self.guard.excluded
+        for line in lines(record, known):
+            self._warn(line)
+        self.done = record.round
+        self.record = record = replace(record, metrics={**record.metrics, **tally(record)})
+        if self.journal is not None:
+            try:
+                self.journal.commit(record, {"round": record.round, "warden": self.guard.state_dict()})
+                if notes := self.journal.send():
+                    self.record = self.journal.recorder.amend(record, notes)
+            except Exception as error:
+                self._warn(f"round {record.round} is not recorded: {reason(error)}")
+        return self.record
+
+    def _warn(self, text: str) -> None:
+        """One line in the server's log; names and words of sites cannot steer the terminal that shows it."""
+        LOG.warning("fedwarden: %s", printable(text))
+
+
+def _unchanged(kind: ParamsType, sent: Sent | None) -> FLModel:
+    """The model as it is; where it is not known, an empty difference, which changes no model."""
+    if sent is None:
+        return FLModel(params_type=ParamsType.DIFF, params={})
+    if kind is ParamsType.FULL:
+        return FLModel(params_type=kind, params=dict(sent.params))
+    return FLModel(params_type=kind, params=Form.of(sent.params).nothing())

@@ -1,0 +1,156 @@
+"""The models that the sites of a round send: which can be used, and the numbers that they are weighed by."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from torch import Tensor
+
+from ..core.notes import Note
+from ..core.stats import Weights
+from ..core.types import Cohort, Rejection
+from ..core.words import short
+from ..guard.admission import count_fault
+from ..guard.arrays import Converted, Unfit, attempt, row
+from ..guard.metrics import largest_metric, number
+from ..updates.updates import Updates
+from .params import Arrays, Form, negative_variance, read_all
+
+UNKNOWN = "unknown"
+SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
+TYPES = {ParamsType.FULL: "whole models (FULL)", ParamsType.DIFF: "differences (DIFF)"}
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """What one site sent, as far as it can be read by itself; ``params`` are its values as they came."""
+
+    site: str
+    kind: ParamsType
+    params: Mapping[str, Any]
+    arrays: Arrays
+    count: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A contribution in the form of the model."""
+
+    site: str
+    layers: list[NDArray[Any]]
+    count: float
+    metrics: Mapping[str, float]
+    converted: Converted
+
+
+def site_of(model: Any) -> str:
+    """The name that the server gives a site; it is the server that writes it, not the site.
+
+    >>> site_of(FLModel(params={"w": 1.0}, meta={"client_name": "site-1"}))
+    'site-1'
+    """
+    meta = getattr(model, "meta", None)
+    name = meta.get("client_name") if isinstance(meta, Mapping) else None
+    if not isinstance(name, str) or not name:
+        return UNKNOWN
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
+
+
+def contribution(site: str, model: Any, key: str) -> Contribution:
+    """What a site sent, or :class:`Unfit`; where it gives no count it counts 1, as in NVIDIA FLARE's FedAvg."""
+    if not isinstance(model, FLModel):
+        raise Unfit.of("not_a_model", sent=type(model).__name__)
+    if model.params is None:
+        raise Unfit.of("sent_nothing")
+    arrays = read_all(model.params)
+    sent = model.meta.get(key) if isinstance(model.meta, Mapping) else None
+    count = 1.0 if sent is None else number(sent)
+    if fault := count_fault(count):
+        raise Unfit(fault)
+    claimed = model.metrics if isinstance(model.metrics, Mapping) else {}
+    values = {k: number(v) for k, v in claimed.items() if isinstance(k, str) and isinstance(v, SCALARS)}
+    metrics = {name: value for name, value in values.items() if math.isfinite(value)}
+    return Contribution(site, ParamsType(model.params_type), model.params, arrays, count, metrics)
+
+
+def usual_kind(kinds: Sequence[ParamsType], last: ParamsType | None) -> ParamsType:
+    """Whole models or differences, whichever most sites send; of as many, that of the last round, else whole models."""
+    votes = Counter(kinds)
+    whole, differences = votes[ParamsType.FULL], votes[ParamsType.DIFF]
+    if whole == differences:
+        return last or ParamsType.FULL
+    return ParamsType.FULL if whole > differences else ParamsType.DIFF
+
+
+def form_of(came: Sequence[Contribution], base: Mapping[str, Any] | None, buffers: Sequence[str]) -> Form:
+    """The parameters that a round is about.
+
+    They are those of the model, unless more than half of the sites send the same part of it, as where a filter keeps
+    some back. Where the model is not known they are what most sites send.
+    """
+    if base is None:
+        forms = [tuple((name, a.shape, a.dtype.str) for name, a in c.arrays.items()) for c in came]
+        usual = Counter(frozenset(form) for form in forms).most_common(1)[0][0]
+        return Form.of(next(c.params for c, form in zip(came, forms, strict=True) if frozenset(form) == usual), buffers)
+    sent = Counter(frozenset(c.arrays) for c in came)
+    names, votes = sent.most_common(1)[0] if sent else (frozenset(base), 0)
+    part = 2 * votes > len(came) and names < set(base)
+    return Form.of({name: value for name, value in base.items() if name in names or not part}, buffers)
+
+
+def open_letters(
+    came: Sequence[Contribution], form: Form, kind: ParamsType, base: Arrays | None
+) -> tuple[list[Letter], list[Rejection]]:
+    """The contributions that fit the model, and the others with the reason."""
+    read = [attempt(sent.site, partial(open_letter, sent, form, kind, base)) for sent in came]
+    return [r for r in read if isinstance(r, Letter)], [r for r in read if isinstance(r, Rejection)]
+
+
+def open_letter(sent: Contribution, form: Form, kind: ParamsType, base: Arrays | None) -> Letter:
+    """A contribution in the form of the model, or :class:`Unfit`."""
+    if sent.kind != kind:
+        raise Unfit.of("params_type", sent=TYPES[sent.kind], expected=TYPES[kind])
+    layers, converted = form.settle(sent.arrays)
+    if (kind is ParamsType.FULL or base is not None) and (
+        fault := negative_variance(layers, form, None if kind is ParamsType.FULL else base)
+    ):
+        raise Unfit(fault)
+    return Letter(sent.site, layers, sent.count, sent.metrics, converted)
+
+
+def cohort_of(letters: Sequence[Letter], form: Form, kind: ParamsType, params: Tensor | None, round: int) -> Cohort:
+    """The cohort of a round; its rows are the arrays that arrived, and whole models have ``params`` subtracted."""
+    rows = [row(letter.layers) for letter in letters]
+    base = params if kind is ParamsType.FULL else None
+    updates = Updates.of(rows, base, form.measured) if rows else Updates.empty(form.size)
+    ids = tuple(letter.site for letter in letters)
+    return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
+
+
+def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[str, float], list[Note]]:
+    """The mean of each metric over the sites that sent it, and a note of every value that was cut."""
+    means: dict[str, float] = {}
+    notes = []
+    for name in sorted({name for letter in letters for name in letter.metrics}):
+        index = [i for i, letter in enumerate(letters) if name in letter.metrics]
+        values = np.array([letters[i].metrics[name] for i in index])
+        most = float(largest_metric(values[:, None])[0])
+        cut = np.clip(values, -most, most)
+        for i, value, counted in zip(index, values.tolist(), cut.tolist(), strict=True):
+            if value != counted:
+                told = {"metric": short(name), "value": value, "counted": counted}
+                notes.append(Note("metric_bounded", (letters[i].site,), told))
+        shares = weights[index]
+        if shares.sum() > 0:
+            with np.errstate(over="ignore"):
+                means[name] = float(cut @ (shares / shares.sum()))
+    return {name: mean for name, mean in means.items() if math.isfinite(mean)}, notes

@@ -1,0 +1,94 @@
+"""One round of an aggregator: from the sites' models to the new one, and to the record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from nvflare.app_common.abstract.fl_model import ParamsType
+
+from ..core.notes import Note
+from ..core.types import Cohort, Outcome, Rejection, RoundRecord
+from ..core.words import printable
+from ..guard.arrays import conversion_notes
+from ..guard.warden import Warden
+from .inbox import Contribution, average_metrics, cohort_of, open_letters
+from .params import Arrays, Form, read_all
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """The model that the sites of a round were sent: as NVIDIA FLARE holds it, and as arrays."""
+
+    params: Mapping[str, Any]
+    arrays: Arrays
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> Sent:
+        return cls(dict(params), read_all(params))
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What became of a round; ``params`` is None where the model stays as it is."""
+
+    record: RoundRecord
+    params: dict[str, Any] | None = None
+    metrics: Mapping[str, float] | None = None
+
+
+def play(
+    warden: Warden,
+    came: Sequence[Contribution],
+    refused: Sequence[Rejection],
+    form: Form,
+    kind: ParamsType,
+    sent: Sent | None,
+    round: int,
+) -> Made:
+    """Judge the sites' models and combine what remains; the warden remembers it."""
+    if not form.measured:
+        return Made(idle_round(round, came, refused, Note.of("nothing_to_measure")))
+    base = None if sent is None else sent.arrays
+    letters, unfit = open_letters(came, form, kind, base)
+    params = None if base is None else form.flatten(base)
+    cohort = cohort_of(letters, form, kind, params, round)
+    outcome, notes = judged(warden, cohort, [*refused, *unfit], kind)
+    notes += conversion_notes((letter.site, letter.converted) for letter in letters)
+    metrics, bounded = average_metrics(letters, outcome.weights)
+    record = replace(outcome.record, notes=(*outcome.record.notes, *notes, *bounded))
+    if not outcome.weights.any():
+        return Made(record)
+    make = form.whole if kind is ParamsType.FULL else form.difference
+    with np.errstate(over="ignore"):
+        made = make(outcome.update, base)
+    if not all(np.isfinite(array).all() for array in read_all(made).values()):
+        notes = [*record.notes, Note.of("new_not_finite")]
+        return Made(replace(record, weights=np.zeros(len(cohort)), notes=tuple(notes)))
+    if kind is ParamsType.FULL and sent is not None:
+        made = {**sent.params, **made}  # what no site sends stays
+    told = {f"train/{printable(name)}": value for name, value in metrics.items()}
+    return Made(replace(record, metrics={**record.metrics, **told}), made, metrics or None)
+
+
+def judged(
+    warden: Warden, cohort: Cohort, refused: Sequence[Rejection], kind: ParamsType
+) -> tuple[Outcome, list[Note]]:
+    """The warden's outcome; the median of whole models where nobody knows the model that they began with."""
+    if kind is ParamsType.FULL and cohort.params is None:
+        plain = Warden(aggregator="median", admission=warden.admission)
+        return plain.step(cohort, refused), [Note.of("base_unknown")]
+    return warden.step(cohort, refused), []
+
+
+def idle_round(
+    round: int, came: Sequence[Contribution], refused: Sequence[Rejection] = (), note: Note | None = None
+) -> RoundRecord:
+    """The record of a round in which nothing was combined."""
+    n = len(came)
+    sites, counts = tuple(sent.site for sent in came), np.array([sent.count for sent in came])
+    notes = () if note is None else (note,)
+    flagged = np.zeros(n, bool)
+    return RoundRecord(round, sites, counts, np.zeros(n), flagged=flagged, rejected=tuple(refused), notes=notes)

@@ -1,0 +1,163 @@
+"""A job carries the aggregator as JSON, and in the simulator of NVIDIA FLARE a poisoned site is out by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra 'nvflare' is not installed")
+
+from nvflare.apis.fl_exception import UnsafeComponentError
+from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
+from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+from nvflare.fuel.utils.class_utils import ModuleScanner
+from nvflare.fuel.utils.component_builder import ComponentBuilder
+
+from fedwarden.nvflare import GuardedAggregator
+from fedwarden.store.ledger import Ledger
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "nvflare"
+CLASS = "fedwarden.nvflare.aggregator.GuardedAggregator"
+OPTIONS = {
+    "warden": "pid_made",
+    "options": {"k": 3.0},
+    "aggregator": {"name": "trimmed_mean", "b": 1},
+    "shares": {"site-1": 0.5},
+    "weigh_by": "EXAMPLES",
+    "run_name": "hospitals",
+    "home": "/somewhere",
+    "resume": True,
+    "buffers": ("running_mean",),
+    "sinks": ("tensorboard",),
+}
+CLIENT = """
+import numpy as np
+import nvflare.client as flare
+
+flare.init()
+site = flare.get_site_name()
+while flare.is_running():
+    asked = flare.receive()
+    rng = np.random.default_rng([int(site[-1]), asked.current_round])
+    sign = -3 if site == "site-3" else 1
+    made = {k: v + sign * (0.1 + 0.02 * rng.normal(size=v.shape)).astype(v.dtype) for k, v in asked.params.items()}
+    flare.send(flare.FLModel(params=made, metrics={"accuracy": 0.5}, meta={"NUM_STEPS_CURRENT_ROUND": 10}))
+"""
+JOB = """
+import sys
+
+import numpy as np
+from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
+from nvflare.recipe import SimEnv
+
+from fedwarden.nvflare import GuardedAggregator
+
+recipe = NumpyFedAvgRecipe(
+    name="small",
+    model=np.arange(24.0).reshape(4, 6).tolist(),
+    min_clients=5,
+    num_rounds=4,
+    train_script="client.py",
+    aggregator=GuardedAggregator(),
+)
+recipe.execute(SimEnv(num_clients=5, workspace_root=sys.argv[1]))
+"""
+
+
+class Builder(ComponentBuilder):
+    """NVIDIA FLARE's own, over its own classes."""
+
+    def get_module_scanner(self):
+        return ModuleScanner(["nvflare"], ["api", "app_commons", "app_common"], True)
+
+
+def exported(tmp_path, monkeypatch, aggregator):
+    """The aggregator's table in the server's configuration of a job."""
+    monkeypatch.chdir(tmp_path)
+    Path("client.py").write_text(CLIENT)
+    recipe = NumpyFedAvgRecipe(
+        name="small", model=[[1.0]], min_clients=2, num_rounds=1, train_script="client.py", aggregator=aggregator
+    )
+    recipe.export(str(tmp_path / "job"))
+    (path,) = (tmp_path / "job").rglob("config_fed_server.json")
+    return json.loads(path.read_text())["workflows"][0]["args"]["aggregator"]
+
+
+def test_a_job_carries_no_option_that_has_its_default(tmp_path, monkeypatch):
+    assert exported(tmp_path, monkeypatch, GuardedAggregator()) == {"path": CLASS, "args": {}}
+
+
+def test_a_job_carries_every_option(tmp_path, monkeypatch):
+    table = exported(tmp_path, monkeypatch, GuardedAggregator(**OPTIONS))
+    made = Builder().build_component(table)
+    assert isinstance(made, GuardedAggregator)
+    assert {name: getattr(made, name) for name in OPTIONS} == OPTIONS
+    assert made.guard.watches[0].rule.k == 3.0
+    assert made.guard.admission.shares == {"site-1": 0.5}
+
+
+@pytest.mark.parametrize("entry", [CLASS, "fedwarden.nvflare."])
+def test_a_server_without_custom_code_needs_the_class_in_its_list(entry, tmp_path):
+    class Workspace:
+        def get_resources_file_path(self):
+            return str(tmp_path / "resources.json")
+
+        def get_root_dir(self):
+            return str(tmp_path)
+
+    def allowed(names):
+        (tmp_path / "resources.json").write_text(json.dumps({"class_allow_list": names}))
+        ComponentPathAuthorizer().authorize_component_config({"path": CLASS}, workspace=Workspace())
+
+    with pytest.raises(UnsafeComponentError):
+        allowed(["nvflare.app_common."])
+    allowed(["nvflare.app_common.", entry])
+
+
+def run(script, folder, *args):
+    """A script in a process of its own; the simulator's processes find the same Python first on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = [sys.executable, str(script), *args]
+    env = {**os.environ, "PATH": path, "FEDWARDEN_HOME": str(folder / "runs"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, env=env)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_in_the_simulator_a_poisoned_site_is_out_by_name(tmp_path):
+    (tmp_path / "client.py").write_text(CLIENT)
+    (tmp_path / "job.py").write_text(JOB)
+    said = run(tmp_path / "job.py", tmp_path, str(tmp_path / "workspace"))
+    with Ledger(tmp_path / "runs") as ledger:
+        (found,) = ledger.runs()
+        records = ledger.records(found.id)
+    assert (found.name, found.engine, found.state, len(records)) == ("small", "nvflare", "done", 4)
+    assert found.config["rounds"] == 4
+    for record in records:
+        assert set(record.client_ids) == {f"site-{i}" for i in range(1, 6)}
+        assert not record.rejected
+        assert record.weights[record.client_ids.index("site-3")] == 0
+        assert record.metrics["train/accuracy"] == pytest.approx(0.5)
+    assert "fedwarden: client site-3" in said
+    (saved,) = (tmp_path / "workspace").rglob("server.npy")
+    step = np.load(saved) - np.arange(24.0).reshape(4, 6)
+    np.testing.assert_allclose(step, 0.4, atol=0.1)
+
+
+@pytest.mark.slow
+def test_the_example_finds_the_site_with_shifted_labels(tmp_path):
+    for name in ("job.py", "client.py", "model.py"):
+        (tmp_path / name).write_text((EXAMPLE / name).read_text())
+    run("job.py", tmp_path, "--sites", "5", "--rounds", "5")
+    with Ledger(tmp_path / "fedwarden-runs") as ledger:
+        (found,) = ledger.runs()
+        records = ledger.records(found.id)
+    assert (found.state, len(records)) == ("done", 5)
+    assert records[-1].excluded == ("site-3",)
