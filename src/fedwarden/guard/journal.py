@@ -72,7 +72,7 @@ class Journal:
         return self.recorder.send()
 
     def close(self, state: str, summary: Mapping[str, Any] | None = None) -> list[str]:
-        """The run is done, failed or interrupted; for the log of one that is done, the verdict and how to look at it."""
+        """The run is done, failed or interrupted; of one that is done, the verdict and how to look at it, for a log."""
         try:
             if state == "done":
                 self.recorder.finish(summary)
