@@ -424,6 +424,12 @@ def test_metrics_are_averaged_and_a_lie_is_bounded():
     assert aggregator.record.metrics["train/loss"] == pytest.approx(2.0)
 
 
+def test_the_order_of_answers_changes_no_bit():
+    made, other = combine(guarded(), crowd()), combine(guarded(), reversed(crowd()))
+    for name, value in made.params.items():
+        np.testing.assert_array_equal(value, other.params[name])
+
+
 def test_models_may_come_in_many_threads():
     aggregator = guarded()
     with ThreadPoolExecutor(8) as pool:

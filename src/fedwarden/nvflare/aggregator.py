@@ -111,7 +111,8 @@ class GuardedAggregator(ModelAggregator):
     def aggregate_model(self) -> FLModel:
         """The new model, of the type that the sites sent: made by the guard, or the last one."""
         with self.lock:
-            came, refused = list(self.came.values()), list(self.refused)
+            came = [self.came[site] for site in sorted(self.came)]  # who answers first changes no bit of the model
+            refused = list(self.refused)
         kind, sent = usual_kind([c.kind for c in came], self.kind), None
         try:
             sent = self._sent()
@@ -249,7 +250,7 @@ class GuardedAggregator(ModelAggregator):
     def _journal(self, form: Form, resume: bool) -> Journal:
         config = {"strategy": type(self).__name__, "warden": repr(self.guard), "weigh_by": self.weigh_by}
         same = experiment([type(self).__name__], self.guard, form.slots, form.buffers)
-        more = {"rounds": self.planned} if self.planned else {}
+        more = {"rounds": self.planned} if self.planned and not resume else {}  # a job knows its own rounds alone
         guard = {"guard": {"preset": self.warden}} if self.warden else {}
         recorded = {**config, **more, **guard, "experiment": same}
         home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
