@@ -17,11 +17,12 @@ import typer
 from rich.progress import Progress
 from typer.core import TyperCommand
 
+from ..core.config import override, read_toml
 from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.types import RoundRecord
 from ..core.words import number, percent
-from ..sim.federation import Federation, Result, simulate
+from ..sim.federation import Federation, Fruitless, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.ledger import Run
@@ -103,7 +104,7 @@ def run(
     `--resume` without a file imports nothing that it names, only what `--import` asks for.
     """
     load_modules(imports or (), ASKED)
-    scenario = None if file is None else _own(load_scenario(file, settings or ()), imports or ())
+    scenario = None if file is None else _own(_read(file, settings or (), quiet), imports or ())
     chosen = None if resume is None else _find(home, scenario, resume)
     if scenario is None:
         if chosen is None:
@@ -115,6 +116,14 @@ def run(
     with naming_plugins(chosen) if chosen else nullcontext():
         report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower))
     return emit(report) if as_json else _report(report, home)
+
+
+def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
+    """The scenario of a file; a table of it that another command uses is left aside."""
+    table = override(read_toml(file), settings)
+    if table.pop("audit", None) is not None and not quiet:
+        err.print(f"the table \\[audit] is left aside here; fedwarden audit {safe(file)} uses it", soft_wrap=True)
+    return load_scenario(table, folder=file.parent)
 
 
 def _own(scenario: Scenario, imports: Sequence[str]) -> Scenario:
@@ -154,6 +163,8 @@ def follow(
             if monitor.run is None or (reason := told(error)) is None:
                 raise
             raise Stopped(f"{reason}; {monitor.continued(home)}") from error
+    if result.unchanged is not None:
+        raise Fruitless.of(result)
     return {**summary_of(result, perf_counter() - began), "target": scenario.target}
 
 

@@ -55,8 +55,10 @@ class Classification:
 
     def fit(self, data: Dataset) -> Self:
         if data.y_train.is_floating_point():
+            first = int((data.y_train != data.y_train.round()).to(torch.uint8).argmax())
             raise ConfigError(
-                f"classification needs classes as labels (int64); this data set has {data.y_train.dtype}: "
+                f"classification needs classes as labels (int64); this data set has {data.y_train.dtype}, such as "
+                f"{float(data.y_train[first]):g} of {data.holder(first)}: "
                 'set task = "regression", or "masked_lm" for text'
             )
         return self
