@@ -114,8 +114,9 @@ def run(
         return _already(chosen, home, as_json)
     on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
     with naming_plugins(chosen) if chosen else nullcontext():
-        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower))
-    return emit(report) if as_json else _report(report, home)
+        again = [str(file), *(part for s in settings or () for part in ("--set", s))] if file else []
+        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower), again)
+    return emit(report) if as_json else _report(report, home, all_known=not scenario.data.own)
 
 
 def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
@@ -148,11 +149,15 @@ def follow(
     resume: int | None = None,
     quiet: bool = False,
     simulate: Callable[..., Result] = simulate,
+    again: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Simulate with a progress bar and warnings; what is to be told of the run afterwards."""
+    """Simulate with a progress bar and warnings; what is to be told of the run afterwards.
+
+    ``again`` are the arguments that it came from: what the scenario imports is imported only if its file is named.
+    """
     began = perf_counter()
     with progress(quiet) as bar:
-        monitor = Monitor(bar, scenario, quiet)
+        monitor = Monitor(bar, scenario, quiet, again if scenario.imports else ())
         try:
             result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
@@ -171,8 +176,8 @@ def follow(
 class Monitor:
     """Follows a run on standard error: one progress bar, and every distinct warning once."""
 
-    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool) -> None:
-        self.bar, self.quiet = bar, quiet
+    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool, again: Sequence[str] = ()) -> None:
+        self.bar, self.quiet, self.again = bar, quiet, again
         self.name, self.rounds = scenario.name, scenario.rounds
         self.task = bar.add_task(safe(scenario.name), total=scenario.rounds, status="loading")
         self.run: int | None = None
@@ -213,7 +218,8 @@ class Monitor:
     def continued(self, home: Path | None) -> str:
         """The command that continues the run."""
         where = "" if home is None else f" --home {shlex.quote(str(home))}"
-        return f"continue with: fedwarden run --resume {self.run}{where}"
+        named = "".join(f"{shlex.quote(part)} " for part in self.again)
+        return f"continue with: fedwarden run {named}--resume {self.run}{where}"
 
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:
@@ -264,7 +270,8 @@ def _quality(metrics: Mapping[str, float]) -> str:
     return f"accuracy {percent(metrics.get('accuracy'))}"
 
 
-def _report(report: dict[str, Any], home: Path | None) -> None:
+def _report(report: dict[str, Any], home: Path | None, all_known: bool) -> None:
+    """Print a finished run; of data of one's own not all attackers are known, so that nobody is said to be honest."""
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
     if report["accuracy"] is None and report["loss"] is not None:  # a task without an accuracy
         out.print(f"  test loss          {number(report['loss'])} after {report['rounds']} rounds")
@@ -278,7 +285,8 @@ def _report(report: dict[str, Any], home: Path | None) -> None:
     out.print(f"  excluded clients   {safe(excluded) or 'nobody'}")
     if report["attackers"]:
         out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
-    out.print(f"  honest excluded    {len(report['wronged'])}")
+    if all_known:
+        out.print(f"  honest excluded    {len(report['wronged'])}")
     commands = [
         f"fedwarden show {report['run']}  # its clients, who was excluded and why",
         f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",

@@ -47,6 +47,11 @@ class DataConfig(Strict):
     probe: int = Field(128, ge=0)
     probe_from: Part = Component(name="reserve")
 
+    @property
+    def own(self) -> bool:
+        """Whether the data are files or a function of the user's own: nobody knows the truth of them."""
+        return ":" in self.dataset.name or bool({"file", "path"} & set(self.dataset.options))
+
     @model_validator(mode="after")
     def _one_each(self) -> DataConfig:
         if self.names is not None and len(set(self.names)) != len(self.names):
@@ -193,7 +198,7 @@ def load_scenario(
     table = override(read_toml(source) if isinstance(source, Path) else source, settings)
     scenario = parse(Scenario, table)
     own = tuple(dict.fromkeys(part.name.partition(":")[0] for part in _components(scenario) if ":" in part.name))
-    if folder is not None and {"file", "path"} & set(scenario.data.dataset.options) and scenario.data.folder is None:
+    if folder is not None and scenario.data.own and scenario.data.folder is None:
         data = scenario.data.model_copy(update={"folder": str(folder.resolve())})
         scenario = scenario.model_copy(update={"data": data})
     if folder is not None and own and str(folder.resolve()) not in sys.path:

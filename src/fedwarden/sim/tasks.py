@@ -84,7 +84,8 @@ class Regression:
         if not data.y_train.is_floating_point() or data.classes != 1 or data.tokens is not None:
             raise ConfigError(
                 f"regression needs a number as label (float32) and one output; this data set has {data.y_train.dtype} "
-                f'and {data.classes} outputs: set task = "classification", or "masked_lm" for text'
+                f'and {data.classes} outputs: set task = "classification", or "masked_lm" for text; whole numbers in a '
+                "file of your own are taken as numbers with numbers = true"
             )
         return self
 

@@ -168,7 +168,7 @@ def settle(scenario: Scenario, data: Dataset) -> Scenario:
     config = c.model_copy(update=found)
     if config.names is not None and len(config.names) != config.clients:
         raise ConfigError(
-            f"{source(scenario)}: data.clients = {config.clients}; it names {len(config.names)} clients: expected as many"
+            f"{source(scenario)}: expected {len(config.names)} clients, as it names; data.clients = {config.clients}"
         )
     return scenario.model_copy(update={"data": config})
 
@@ -194,15 +194,14 @@ def _partition(scenario: Scenario) -> Partition:
     config = scenario.data.partition
     factory = lookup("partition", config.name)
     wanted = [name for name in required(factory) if name not in config.options]
-    if not wanted:
-        made: Partition = config.make("partition")
-        return made
-    if len(wanted) != 3 or not set(config.options) <= set(parameters(factory)):
+    made = partial(factory, **config.options) if wanted else config.make("partition")
+    if not callable(made) or len(wanted) not in (0, 3) or not set(config.options) <= set(parameters(factory)):
         raise ConfigError(
             f"partition {config.name!r} takes ({', '.join(parameters(factory))}); expected a function of "
             "(data, n, rng), and options with defaults, that gives each of n clients its rows"
         )
-    return partial(factory, **config.options)
+    found: Partition = made
+    return found
 
 
 def _parts(found: object, n: int, rows: int, name: str) -> list[Rows]:
