@@ -88,7 +88,7 @@ def test_a_class_is_told_shape_and_classes():
 
 def test_labels_that_are_floats_are_regressed():
     clients = {name: (x, x[:, 0]) for name, (x, _) in by_name().items()}
-    run = fw.simulate(clients, model=nn.Linear(4, 1), rounds=3, lr=0.05)
+    run = fw.simulate(clients, model=nn.Linear(4, 1), rounds=10, batch_size=8)
     assert run.summary["accuracy"] is None
     assert run.summary["loss"] < 0.5  # of a variance of 1
     whole = {name: (x, y) for name, (x, y) in by_name().items()}
@@ -126,7 +126,7 @@ def test_other_mistakes_in_one_call():
         fw.simulate(by_name(), model=nn.Flatten())
     with pytest.raises(ConfigError, match="did you mean 'auto'"):
         fw.simulate(by_name(), model=net(), guard="autto")
-    with pytest.raises(Fruitless, match=r"none of its 1 round changed the model; .* krum needs"):
+    with pytest.raises(Fruitless, match=r"none of its 1 round changed the model; .*krum needs"):
         fw.simulate(by_name(), model=net(), rounds=1, guard={"preset": "none", "aggregator": {"name": "krum", "f": 7}})
 
 

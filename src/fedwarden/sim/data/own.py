@@ -35,10 +35,15 @@ class Table:
     test: Mask
     places: Array
 
-    def whose(self, row: int) -> str:
-        """A row in words."""
-        owner = "" if self.owners is None else str(self.owners[row])
-        return f"{f'client {owner}, ' if owner else ''}row {self.places[row]}"
+
+def whose(row: int, owners: Array | None, places: Array) -> str:
+    """A row in words.
+
+    >>> whose(1, np.array(["a", "b"]), np.array([1, 2]))
+    'client b, row 2'
+    """
+    owner = "" if owners is None else str(owners[row])
+    return f"{f'client {owner}, ' if owner else ''}row {places[row]}"
 
 
 def held_back(owners: Array | None, n: int, share: float, where: str) -> Mask:
@@ -191,7 +196,7 @@ def _refuse(bad: Array, table: Table, expected: str, values: Array | None, where
     if bad.any():
         row = int(np.argmax(bad))
         got = "another" if values is None else repr(values.reshape(-1)[row].item())
-        raise DataError(f"{where}: {table.whose(row)}: expected {expected}; got {got}")
+        raise DataError(f"{where}: {whose(row, table.owners, table.places)}: expected {expected}; got {got}")
 
 
 def _pair(data: Samples, who: str) -> tuple[Array, Array]:

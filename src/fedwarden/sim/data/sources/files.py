@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core.errors import nearest, require
 from ....core.registry import register
-from ..own import TEST, Table, dataset_of, held_back
+from ..own import TEST, Table, dataset_of, held_back, whose
 from . import Array, DataError, Dataset, column, find, locate
 
 Columns = dict[str, list[str]]
@@ -157,24 +157,25 @@ def _table(
     owners = None if client is None else np.array(columns[client])
     if not size:
         raise DataError(f"{file}: expected rows below the names; got none")
-    share = np.arange(size + more) >= size if isinstance(test, str) else held_back(owners, size, test, file)
     places = np.array([*range(1, size + 1), *range(1, more + 1)])
     used = [name for name in columns if name not in {label, client, *drop}]
     if not used:
         raise DataError(f"{file}: expected columns of features beside {label!r}; got none")
     for name in used:
-        _check_column(name, columns[name], Table(np.empty(0), np.empty(0), owners, share, places), file)
+        _check_column(name, columns[name], owners, places, file)
+    share = np.arange(size + more) >= size if isinstance(test, str) else held_back(owners, size, test, file)
     x = np.concatenate([column(columns[name], ~share, codes=False) for name in used], axis=1)
     return dataset_of(Table(x, _labels(columns[label], numbers), owners, share, places), file, classes, numbers)
 
 
-def _check_column(name: str, values: list[str], table: Table, file: str) -> None:
+def _check_column(name: str, values: list[str], owners: Array | None, places: Array, file: str) -> None:
     """A column is all numbers, or a few words."""
     is_number = np.array([_is_number(value) for value in values])
     if is_number.any() and not is_number.all():
         row = int(np.argmin(is_number))
         raise DataError(
-            f"{file}: {table.whose(row)}: expected a number in column {name!r}, as in other rows; got {values[row]!r}"
+            f"{file}: {whose(row, owners, places)}: expected a number in column {name!r}, as in other rows; "
+            f"got {values[row]!r}"
         )
     if not is_number.any() and len(known := set(values)) > WORDS:
         raise DataError(
