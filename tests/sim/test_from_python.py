@@ -147,6 +147,8 @@ def test_a_data_set_of_ones_own_is_checked():
         (fw.Dataset(x, y, x[:0], y[:0], 3), r"expected test samples with one label each"),
         (fw.Dataset(x, y, x, y, 3, (np.array([7]),)), r"client 0: expected rows from 0 to 5"),
         (fw.Dataset(x, y, x, y, 3, sound.clients, names=("a",)), r"a name for each of 2 clients; got 1"),
+        (fw.Dataset(x, y, x, y, 3, sound.clients, names=(1, 2)), r"a different text as the name of each client"),
+        (fw.Dataset(x, y, x, y, 3, sound.clients, names=("a", "a")), r"a different text as the name of each client"),
         (x, r"expected a Dataset, .* got Tensor"),
     ):  # fmt: skip
         with pytest.raises(FedwardenError, match=said):

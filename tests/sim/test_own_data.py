@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fedwarden.cli import main
+from fedwarden.cli.run import Monitor
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError, MissingExtra
 from fedwarden.sim.change_audit import load_plan
@@ -296,6 +297,23 @@ def test_a_function_and_a_model_beside_the_file_in_a_process_of_its_own(place):
     )  # fmt: skip
     assert again.returncode == 2  # a ledger imports nothing
     assert "--import sites" in again.stderr
+
+
+def test_a_run_that_was_cut_off_says_to_name_its_file_again(call, place, monkeypatch):
+    (place / "sites.py").write_text(MODULE)
+    file, follow = write(place / "sites.toml", '"sites:load"', rounds=3), Monitor.on_round
+
+    def interrupt(self, record):
+        follow(self, record)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Monitor, "on_round", interrupt)
+        code, _, err = call("run", file, "--set", "train.lr=0.05")
+    assert code == 130
+    told = f"continue with: fedwarden run {file} --set train.lr=0.05 --resume 1"
+    assert told in err
+    assert call("run", file, "--set", "train.lr=0.05", "--resume", "1")[0] == 0
 
 
 def test_the_folder_is_searched_only_where_a_module_is_named(place):

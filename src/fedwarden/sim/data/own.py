@@ -166,6 +166,10 @@ def check(data: object, where: str) -> Dataset:
         raise DataError(
             f"{where}: expected a name for each of {len(data.clients or ())} clients; got {len(data.names)}"
         )
+    if data.names is not None and len({name for name in data.names if isinstance(name, str) and name}) < len(
+        data.names
+    ):
+        raise DataError(f"{where}: expected a different text as the name of each client; got {data.names!r:.60}")
     for i, rows in enumerate(data.clients or ()):
         if len(rows) and not 0 <= min(rows) <= max(rows) < len(data.y_train):
             who = f"client {data.names[i] if data.names else i}"
