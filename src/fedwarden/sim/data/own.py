@@ -95,7 +95,7 @@ def dataset_of(table: Table, where: str, classes: int | None = None, numbers: bo
         raise DataError(f"{where}: expected features that are numbers; got {table.x.dtype}")
     y, seen = classes_of(table, numbers, where)
     x = torch.from_numpy(np.ascontiguousarray(table.x, dtype=np.float32))
-    _refuse(~x.flatten(1).isfinite().all(dim=1).numpy(), table, "finite features", None, where)
+    _refuse(~x.flatten(1).isfinite().all(dim=1).numpy(), table, "finite features", "NaN or Inf", where)
     if classes is not None and not y.is_floating_point():
         _refuse(y.numpy() >= classes, table, f"a label from 0 to {classes - 1}", table.labels, where)
     names, owned = _clients(table, where)
@@ -116,9 +116,15 @@ def of_clients(clients: Clients, test: Samples | float | None = None, numbers: b
     share = TEST if test is None else test
     own = [] if isinstance(share, float | int) else [_pair(share, "the test set")]
     shape = parts[0][0].shape[1:]
-    for who, (x, _) in zip([*(f"client {name}" for name in named), "the test set"], [*parts, *own], strict=False):
+    kind = parts[0][1].dtype.kind
+    for who, (x, y) in zip([*(f"client {name}" for name in named), "the test set"], [*parts, *own], strict=False):
         if x.shape[1:] != shape:
             raise DataError(f"{who}: expected samples of shape {shape}, as the first client has; got {x.shape[1:]}")
+        if not numbers and "f" in (kind, y.dtype.kind) and kind != y.dtype.kind:
+            raise DataError(
+                f"{who}: expected labels of {parts[0][1].dtype}, as the first client has; got {y.dtype}: whole numbers "
+                "are classes, others are for regression"
+            )
     sizes = [len(x) for x, _ in [*parts, *own]]
     owners = np.repeat(np.array([*map(str, named), ""]), [*sizes, 0][: len(named) + 1])
     apart = np.arange(len(owners)) >= sum(sizes[: len(named)])
@@ -188,18 +194,18 @@ def _clients(table: Table, where: str) -> tuple[tuple[str, ...] | None, tuple[ND
             f"{owners.shape} of {owners.dtype}"
         )
     owners = owners.astype(str)
-    _refuse((np.char.strip(owners) == "") & ~table.test, table, "the name of a client", None, where)
+    _refuse((np.char.strip(owners) == "") & ~table.test, table, "the name of a client", "none", where)
     kept = owners[~table.test]
     found = [str(name) for name in np.unique(kept)]
     names = sorted(found, key=int) if all(name.isdecimal() for name in found) else found
     return tuple(names), tuple(np.flatnonzero(kept == name) for name in names)
 
 
-def _refuse(bad: Array, table: Table, expected: str, values: Array | None, where: str) -> None:
-    """Raise on the first row that is bad."""
+def _refuse(bad: Array, table: Table, expected: str, values: Array | str, where: str) -> None:
+    """Raise on the first row that is bad; ``values`` are those of all rows, or what to say of any."""
     if bad.any():
         row = int(np.argmax(bad))
-        got = "another" if values is None else repr(values.reshape(-1)[row].item())
+        got = values if isinstance(values, str) else repr(values.reshape(-1)[row].item())
         raise DataError(f"{where}: {whose(row, table.owners, table.places)}: expected {expected}; got {got}")
 
 
@@ -221,11 +227,13 @@ def _pair(data: Samples, who: str) -> tuple[Array, Array]:
         raise DataError(
             f"{who}: expected a pair (features, labels) or a data set of torch with such pairs: {error}"
         ) from error
-    if not len(x):
+    if x.ndim and not len(x):
         raise DataError(f"{who}: expected at least one sample; got none")
-    if len(x) != len(y):
-        raise DataError(f"{who}: expected one label for each of {len(x)} samples; got {len(y)}")
-    return (x / np.float32(255) if x.dtype == np.uint8 else x), y
+    if x.ndim < 2 or y.shape not in ((len(x),), (len(x), 1)):
+        raise DataError(
+            f"{who}: expected features of shape (n, ...) and labels of shape (n,); got the shapes {x.shape} and {y.shape}"
+        )
+    return (x / np.float32(255) if x.dtype == np.uint8 else x), y.reshape(-1)
 
 
 def _array(value: object) -> Array:
