@@ -102,11 +102,11 @@ def test_labels_that_are_floats_are_regressed():
         ((np.zeros((9, 3), np.float32), np.zeros(9, int)), r"client south: expected samples of shape \(4,\)"),
         (
             (np.zeros((9, 4), np.float32), np.zeros(8, int)),
-            r"client south: .* got the shapes \(9, 4\) and \(8,\)",
+            r"client south: .* got shapes \(9, 4\) and \(8,\)",
         ),
         ((np.full((9, 4), np.inf, np.float32), np.zeros(9, int)), "client south, row 0: expected finite features"),
         ((np.zeros((9, 4), np.float32), np.full(9, -2)), "client south, row 0: expected a label of at least 0; got -2"),
-        ((np.zeros(9, np.float32), np.zeros(9, int)), r"client south: .* got the shapes \(9,\) and \(9,\)"),
+        ((np.zeros(9, np.float32), np.zeros(9, int)), r"client south: .* got shapes \(9,\) and \(9,\)"),
         ((np.zeros((9, 4), np.float32), np.zeros(9)), "client south: expected labels of int64, .* got float64"),
         (5, "client south: expected a pair"),
         ([1, 2, 3], "client south: expected a pair"),

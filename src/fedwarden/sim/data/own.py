@@ -231,7 +231,7 @@ def _pair(data: Samples, who: str) -> tuple[Array, Array]:
         raise DataError(f"{who}: expected at least one sample; got none")
     if x.ndim < 2 or y.shape not in ((len(x),), (len(x), 1)):
         raise DataError(
-            f"{who}: expected features of shape (n, ...) and labels of shape (n,); got the shapes {x.shape} and {y.shape}"
+            f"{who}: expected features of shape (n, ...) and labels of shape (n,); got shapes {x.shape} and {y.shape}"
         )
     return (x / np.float32(255) if x.dtype == np.uint8 else x), y.reshape(-1)
 
