@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from .signals.loss import ProbeLoss
     from .signals.opposition import Opposition
     from .signals.relative import RelativeDistance
+    from .sim.data.sources import Dataset as Dataset
+    from .sim.from_python import simulate as simulate
     from .store.record import RunRecord
     from .updates.updates import Updates
 
@@ -138,6 +140,8 @@ _HOMES = {
     "signals.opposition": ("Opposition",),
     "signals.relative": ("RelativeDistance",),
     "store.record": ("RunRecord",),
+    "sim.data.sources": ("Dataset",),  # these two load the simulator, so that a star does not import them
+    "sim.from_python": ("simulate",),
 }  # fmt: skip
 
 
@@ -149,4 +153,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "Dataset", "__version__", "simulate"]

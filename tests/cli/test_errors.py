@@ -106,7 +106,7 @@ def test_nothing_but_one_line_from_a_process(tmp_path):
 
 
 def test_ctrl_c_outside_a_run(call, tiny, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fedwarden.cli.run, "load_scenario", interrupt)

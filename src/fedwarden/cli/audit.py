@@ -70,7 +70,7 @@ def words(found: Answer) -> list[str]:
     options = ", ".join(f"{k} = {v}" for k, v in plan.audit.change.options.items())
     head = (
         f"Planned: {plan.audit.change.name}{f' ({options})' if options else ''} changes {percent(found.exchanged)} of "
-        f"client {plan.audit.client}'s samples from round {plan.audit.start} on; {many} others look on; {seeds} seeds."
+        f"client {plan.client}'s samples from round {plan.audit.start} on; {many} others look on; {seeds} seeds."
     )
     change, new = found.change(), found.new()
     shift, anything = (sum(v == "shows" for v in told.values()) for told in (change, new))

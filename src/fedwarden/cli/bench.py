@@ -180,9 +180,11 @@ def _attacks(
     place: Path,
 ) -> None:
     own = {**override(read_toml(file or SCENARIO), settings), "attacks": []}
-    scenario = load_scenario(own)
+    scenario = load_scenario(own, folder=file.parent if file else None)
+    if scenario.data.own:  # its processes know no folder of a file
+        own["data"] = {**own["data"], "folder": scenario.data.folder}
+    scenario = Federation(scenario).scenario  # what is wrong with it is said now, before anything is run
     cases = attack_cases.choose(attack_cases.suite(scenario.data.clients, scenario.rounds), asked)
-    Federation(scenario)  # what is wrong with it is said now, before anything is run
     name, numbers = attack_suite.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
     found = _run(name, attack_suite.cells(cases, own, scenario.rounds, numbers), place, processes, attack_suite.play)
     told = attack_suite.outcomes(cases, found, numbers)

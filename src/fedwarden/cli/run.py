@@ -17,11 +17,12 @@ import typer
 from rich.progress import Progress
 from typer.core import TyperCommand
 
+from ..core.config import override, read_toml
 from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.types import RoundRecord
 from ..core.words import number, percent
-from ..sim.federation import Federation, Result, simulate
+from ..sim.federation import Federation, Fruitless, Result, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.ledger import Run
@@ -105,7 +106,7 @@ def run(
     `--resume` without a file imports nothing that it names, only what `--import` asks for.
     """
     load_modules(imports or (), ASKED)
-    scenario = None if file is None else _own(load_scenario(file, settings or ()), imports or ())
+    scenario = None if file is None else _own(_read(file, settings or (), quiet), imports or ())
     chosen = None if resume is None else _find(home, scenario, resume)
     if scenario is None:
         if chosen is None:
@@ -115,8 +116,17 @@ def run(
         return _already(chosen, home, as_json)
     on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
     with naming_plugins(chosen) if chosen else nullcontext():
-        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower))
-    return emit(report) if as_json else _report(report, home)
+        again = [str(file), *(part for s in settings or () for part in ("--set", s))] if file else []
+        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower), again)
+    return emit(report) if as_json else _report(report, home, all_known=not scenario.data.own)
+
+
+def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
+    """The scenario of a file; a table of it that another command uses is left aside."""
+    table = override(read_toml(file), settings)
+    if table.pop("audit", None) is not None and not quiet:
+        err.print(f"the table \\[audit] is left aside here; fedwarden audit {safe(file)} uses it", soft_wrap=True)
+    return load_scenario(table, folder=file.parent)
 
 
 def _own(scenario: Scenario, imports: Sequence[str]) -> Scenario:
@@ -142,11 +152,15 @@ def follow(
     quiet: bool = False,
     simulate: Callable[..., Result] = simulate,
     warn: bool = True,
+    again: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Simulate with a progress bar and, where asked to ``warn``, warnings; what is to be told of the run afterwards."""
+    """Simulate with a progress bar and, where asked to ``warn``, warnings; what is to be told of the run afterwards.
+
+    ``again`` are the arguments that it came from: what the scenario imports is imported only if its file is named.
+    """
     began = perf_counter()
     with progress(quiet) as bar:
-        monitor = Monitor(bar, scenario, quiet or not warn)
+        monitor = Monitor(bar, scenario, quiet or not warn, again if scenario.imports else ())
         try:
             result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
@@ -157,14 +171,16 @@ def follow(
             if monitor.run is None or (reason := told(error)) is None:
                 raise
             raise Stopped(f"{reason}; {monitor.continued(home)}") from error
+    if result.unchanged is not None:
+        raise Fruitless.of(result)
     return {**summary_of(result, perf_counter() - began), "target": scenario.target}
 
 
 class Monitor:
     """Follows a run on standard error: one progress bar, and every distinct warning once."""
 
-    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool) -> None:
-        self.bar, self.quiet = bar, quiet
+    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool, again: Sequence[str] = ()) -> None:
+        self.bar, self.quiet, self.again = bar, quiet, again
         self.name, self.rounds = scenario.name, scenario.rounds
         self.task = bar.add_task(safe(scenario.name), total=scenario.rounds, status="loading")
         self.run: int | None = None
@@ -205,7 +221,8 @@ class Monitor:
     def continued(self, home: Path | None) -> str:
         """The command that continues the run."""
         where = "" if home is None else f" --home {shlex.quote(str(home))}"
-        return f"continue with: fedwarden run --resume {self.run}{where}"
+        named = "".join(f"{shlex.quote(part)} " for part in self.again)
+        return f"continue with: fedwarden run {named}--resume {self.run}{where}"
 
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:
@@ -257,7 +274,8 @@ def _quality(metrics: Mapping[str, float]) -> str:
     return f"accuracy {percent(metrics.get('accuracy'))}"
 
 
-def _report(report: dict[str, Any], home: Path | None) -> None:
+def _report(report: dict[str, Any], home: Path | None, all_known: bool) -> None:
+    """Print a finished run; of data of one's own not all attackers are known, so that nobody is said to be honest."""
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
     for sentence in report["verdict"]:
         out.print(safe(sentence))
@@ -271,7 +289,8 @@ def _report(report: dict[str, Any], home: Path | None) -> None:
         out.print(f"  target {percent(report['target']):<12}{when}")
     if report["attackers"]:
         out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
-    out.print(f"  honest excluded    {len(report['wronged'])}")
+    if all_known:
+        out.print(f"  honest excluded    {len(report['wronged'])}")
     commands = [
         f"fedwarden show {report['run']}  # its clients, who was excluded and why",
         f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",

@@ -93,21 +93,21 @@ def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any
     return out
 
 
-def parse(model: type[T], table: Mapping[str, object]) -> T:
-    """The table as a validated model; the first fault becomes one clear line."""
+def parse(model: type[T], table: Mapping[str, object], place: Sequence[str] = ()) -> T:
+    """The table as a validated model; the first fault becomes one clear line. ``place`` are the tables around it."""
     try:
         return model.model_validate(dict(table))
     except ValidationError as error:
-        raise ConfigError(_explain(model, error)) from error
+        raise ConfigError(_explain(model, error, place)) from error
 
 
-def _explain(model: type[BaseModel], error: ValidationError) -> str:
+def _explain(model: type[BaseModel], error: ValidationError, place: Sequence[str]) -> str:
     faults = error.errors()
     fault = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])
     path = [str(part) for part in fault["loc"]]
-    where = ".".join(path)
+    where = ".".join([*place, *path])
     if fault["type"] == "extra_forbidden":
-        parent = ".".join(path[:-1]) or "the file"
+        parent = ".".join([*place, *path[:-1]]) or "the file"
         return f"unknown key {path[-1]!r} in {parent}; {nearest(path[-1], _keys(model, path[:-1]))}"
     if fault["type"] == "missing":
         return f"key {where!r} is missing"

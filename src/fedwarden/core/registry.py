@@ -1,7 +1,8 @@
 """Names to factories. An extension is one new file with one decorator.
 
 A file dropped into the folder of its kind is found by itself; a third-party package declares an entry point in
-the group ``fedwarden`` that names the module to import. In a name ``-`` and ``_`` are the same.
+the group ``fedwarden`` that names the module to import. In a name ``-`` and ``_`` are the same. A name ``module:thing``
+is what a module has under that name, if the user has asked for that module (:func:`adopt`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from multiprocessing import parent_process
 from numbers import Integral, Real
-from types import MappingProxyType, NoneType, UnionType
+from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError, UnknownName, nearest
-from .words import printable
+from .words import listed, printable
 
 LOG = logging.getLogger("fedwarden")
 Factory = Callable[..., Any]
@@ -29,6 +30,7 @@ Spec = str | Mapping[str, object]
 """What a component is built from: its name, or a table with its ``name`` and its options."""
 F = TypeVar("F", bound=Factory)
 
+ASK = "a scenario file that names it imports it, and so does --import"
 FOLDERS = {
     "aggregator": "fedwarden.aggregators",
     "attack": "fedwarden.attacks",
@@ -46,6 +48,7 @@ FOLDERS = {
 _entries: dict[str, dict[str, Factory]] = {kind: {} for kind in FOLDERS}
 _exempt: dict[tuple[str, str], Mapping[str, str]] = {}
 _loading: list[str] = []  # the plug-in that is being imported
+_adopted: dict[str, ModuleType] = {}  # modules that the user has asked for
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,18 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(table))
 
 
+def adopt(module: str) -> None:
+    """Import a module that the user has asked for; from now on ``module:thing`` names what it has.
+
+    Others' words, such as a ledger's, may name such a thing as well, but never import or use any other module.
+    """
+    _adopted[module] = import_module(module)
+
+
 def lookup(kind: str, name: str) -> Factory:
     """The factory behind a name; an unknown name raises with the nearest one, and with the plug-ins that failed."""
+    if ":" in name:
+        return _thing(kind, name)
     known = names(kind)
     if canonical(name) not in known:
         failed = "".join(f"; {plugin} and may be what has it" for plugin in broken_plugins())
@@ -117,6 +130,8 @@ def make(kind: str, name: str, /, **options: object) -> Any:
     """Build a registered thing; an option it does not have raises with the nearest one."""
     factory = lookup(kind, name)
     known = parameters(factory)
+    if missing := [option for option in required(factory) if option not in options]:
+        raise ConfigError(f"{kind} {name!r} needs {listed(missing)}: give a default there, or a value in the scenario")
     for option, value in options.items():
         if option not in known:
             raise ConfigError(f"{kind} {name!r} has no option {option!r}; {nearest(option, known)}")
@@ -168,6 +183,17 @@ def parameters(factory: Factory) -> Mapping[str, object]:
     )
 
 
+def required(factory: Factory) -> tuple[str, ...]:
+    """The arguments of a factory that have no default.
+
+    >>> required(lambda data, n, rng, share=0.5: None)
+    ('data', 'n', 'rng')
+    """
+    found = inspect.signature(factory).parameters.values()
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in found if p.kind in plain and p.default is p.empty)
+
+
 @cache
 def _hints(factory: Factory) -> Mapping[str, object]:
     """The types of a factory's options, as far as they can be told."""
@@ -188,6 +214,24 @@ def _fits(value: object, hint: object) -> bool:
     if hint in (float, int):
         return isinstance(value, Real if hint is float else Integral) and not isinstance(value, bool)
     return isinstance(value, hint) if hint in (bool, str, NoneType) else True
+
+
+def _thing(kind: str, name: str) -> Factory:
+    """A function or class that an adopted module defines; not one that it only imports, as os.system might be."""
+    table = _table(kind)
+    home, _, thing = name.partition(":")
+    if home not in _adopted:
+        raise UnknownName(f"there is no {kind} {name!r}: the module {home!r} was not imported; {ASK}")
+    package = home.partition(".")[0]
+    known: dict[str, Factory] = {
+        key: value
+        for key, value in vars(_adopted[home]).items()
+        if callable(value) and str(getattr(value, "__module__", "")).partition(".")[0] == package
+    }
+    if thing not in known:
+        raise UnknownName(f"{kind} {name!r}: {home!r} defines no function or class {thing!r}; {nearest(thing, known)}")
+    table[name] = known[thing]
+    return known[thing]
 
 
 def _table(kind: str) -> dict[str, Factory]:

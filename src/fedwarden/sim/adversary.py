@@ -52,26 +52,31 @@ class Adversary:
     attackers: frozenset[str]
     columns: Tensor
     seed: int
-    plans: tuple[tuple[AttackConfig, tuple[int, ...]], ...]
+    plans: tuple[tuple[AttackConfig, tuple[str, ...]], ...]
     """Every attack, on data or model, with the clients that carry it out."""
 
     @classmethod
     def of(cls, scenario: Scenario, measured: Sequence[tuple[int, int]], device: torch.device) -> Adversary:
         forgers = []
-        plans = tuple((config, tuple(m)) for config, m in zip(scenario.attacks, scenario.members(), strict=True))
+        ids = scenario.client_ids
+        plans = tuple(
+            (config, tuple(ids[i] for i in members))
+            for config, members in zip(scenario.attacks, scenario.members(), strict=True)
+        )
         for number, (config, members) in enumerate(plans):
             attack = config.make("attack")
             if isinstance(attack, ModelAttack):
-                forgers.append(Forger(number, config, attack, frozenset(map(str, members))))
+                forgers.append(Forger(number, config, attack, frozenset(members)))
             elif not isinstance(attack, DataAttack):
                 raise ConfigError(f"attack {config.name!r} has neither 'poison', for data, nor 'forge', for updates")
         forgers.sort(key=lambda forger: forger.attack.knowledge == "all")  # who knows all knows what the others send
         columns = torch.cat([torch.arange(a, b, device=device) for a, b in measured])
-        return cls(tuple(forgers), frozenset(map(str, scenario.attackers())), columns, scenario.seed, plans)
+        attackers = frozenset(ids[i] for i in scenario.attackers())
+        return cls(tuple(forgers), attackers, columns, scenario.seed, plans)
 
     def claims(self, t: int) -> dict[str, float]:
         """How many times its examples each attacker claims in round t."""
-        return {str(c): config.claims for config, members in self.plans if config.strength(t) for c in members}
+        return {c: config.claims for config, members in self.plans if config.strength(t) for c in members}
 
     def act(self, round: Round) -> list[Note]:
         """Let every attack of the round rewrite its rows; returns which could not, and why."""

@@ -25,7 +25,7 @@ from ..core.html import table as html_table
 from ..core.stats import Scores
 from ..core.types import Observation
 from .branches import Branch, ObserverSettings, rehearse
-from .data.world import build_world, load_data
+from .data.world import build_world, load_data, settle
 from .scenario import AttackConfig, Scenario, load_scenario
 
 STILL, FRESH, PARTIAL, CHANGE = "no change", "fresh swap", "partial swap", "the change"
@@ -57,7 +57,12 @@ class AuditPlan:
 
     @property
     def observers(self) -> tuple[str, ...]:
-        return tuple(str(i) for i in range(self.scenario.data.clients) if i != self.audit.client)
+        return tuple(client for client in self.scenario.client_ids if client != self.client)
+
+    @property
+    def client(self) -> str:
+        """The name of the client whose data changes."""
+        return self.scenario.client_ids[self.audit.client]
 
     def change(self, component: Component) -> AttackConfig:
         """A change of the planned client's data that comes in as planned."""
@@ -149,7 +154,8 @@ def load_plan(file: Path, settings: Sequence[str] = ()) -> AuditPlan:
             f"{file} has no table [audit], which says whose data change and when; see examples/audit.toml"
         )
     rest = {key: value for key, value in table.items() if key != "audit"}
-    audit, scenario = parse(AuditConfig, table["audit"]), load_scenario(rest)
+    audit, scenario = parse(AuditConfig, table["audit"], ("audit",)), load_scenario(rest, folder=file.parent)
+    scenario = settle(scenario, load_data(scenario))
     n = scenario.data.clients
     if n < 2 or audit.client >= n:
         raise ConfigError(f"audit.client = {audit.client} needs others to look on; there are {n} clients, from 0 on")
@@ -165,7 +171,7 @@ def load_plan(file: Path, settings: Sequence[str] = ()) -> AuditPlan:
 
 def exchanged(plan: AuditPlan) -> float:
     """The share of its samples that the change replaces or alters, once it is all there."""
-    scenario, client = plan.scenario, str(plan.audit.client)
+    scenario, client = plan.scenario, plan.client
     last = plan.audit.start + plan.audit.ramp
     changed = scenario.model_copy(
         update={"attacks": (*scenario.attacks, plan.change(plan.audit.change)), "rounds": max(last, scenario.rounds)}
@@ -180,7 +186,7 @@ def answer(plan: AuditPlan, on_round: OnRound | None = None) -> Answer:
     """Rehearse the change over the seeds and judge what each observer could tell."""
     share = exchanged(plan)
     if not share:
-        raise ConfigError(f"the change {plan.audit.change.name!r} changes nothing of client {plan.audit.client}'s data")
+        raise ConfigError(f"the change {plan.audit.change.name!r} changes nothing of client {plan.client}'s data")
     branches = {STILL: [], CHANGE: [plan.change(plan.audit.change)], FRESH: [_fresh(plan, 1.0)]}
     if share < 1:
         branches[PARTIAL] = [_fresh(plan, share)]
@@ -281,7 +287,7 @@ def as_table(found: Answer) -> dict[str, object]:
     """The answer as plain values."""
     plan = found.plan
     return {
-        "client": str(plan.audit.client),
+        "client": plan.client,
         "change": plan.audit.change.model_dump(),
         "start": plan.audit.start,
         "rounds": plan.scenario.rounds,

@@ -11,16 +11,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..attacks import Examples, Targeted
 from ..core.config import parse
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import Cohort, RoundRecord, Server
+from ..core.words import count
 from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
@@ -30,7 +31,8 @@ from ..updates.updates import Updates
 from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
-from .data.world import Rows, World, build_world
+from .data.world import Rows, World, build_world, load_data, settle, source
+from .first_batch import fit, try_model
 from .metrics import Detection, Truth, detection, measure, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
@@ -73,20 +75,28 @@ class Federation:
     update that a client sends, ``publisher`` that of the server. They are set before the rounds that they are to see.
     """
 
-    def __init__(self, scenario: Scenario, data: Dataset | None = None) -> None:
-        """``data`` is the scenario's data set, where it is loaded already."""
-        self.scenario = scenario
+    def __init__(self, scenario: Scenario, data: Dataset | None = None, model: nn.Module | None = None) -> None:
+        """``data`` is the scenario's data set, where it is loaded already; ``model`` stands in for the scenario's.
+
+        What the scenario leaves to its data set is settled in ``self.scenario``.
+        """
+        data = load_data(scenario) if data is None else data
+        self.scenario = scenario = settle(scenario, data)
         self.world = build_world(scenario, data)
         data, train = self.world.data, scenario.train
-        self.task: Task = scenario.task.make("task").fit(data)
+        self.task: Task = fit(scenario.task.make("task"), data, source(scenario))
         self.device = find_device(train.device)
-        self.recipe: dict[str, Any] = {
-            "name": scenario.model.name,
-            "options": scenario.model.options,
-            "shape": list(data.shape),
-            "classes": data.classes,
-        }
-        self.model = build_model(**self.recipe, seed=scenario.seed).to(self.device)
+        self.recipe: dict[str, Any] | None = None
+        if model is None:
+            self.recipe = {
+                "name": scenario.model.name,
+                "options": scenario.model.options,
+                "shape": list(data.shape),
+                "classes": data.classes,
+            }
+            model = build_model(**self.recipe, seed=scenario.seed)
+        self.model = model.to(self.device)
+        try_model(self.model, scenario, self.task, self.world)
         self.clients = tuple(self.world.rows)
         self.warden = scenario.guard.build(frozenset(self.clients))
         local = LocalTraining(**train.model_dump(include={f.name for f in fields(LocalTraining)}))
@@ -241,7 +251,10 @@ class Federation:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A finished run: its number, its rounds, and how the guard did."""
+    """A finished run: its number, its rounds, how the guard did, and the model as it is now.
+
+    ``unchanged`` says why no round changed the model, where none did: such a run is recorded as failed.
+    """
 
     run: int
     name: str
@@ -249,6 +262,17 @@ class Result:
     detection: Detection
     summary: dict[str, Any]
     params: Tensor
+    model: nn.Module
+    unchanged: str | None = None
+
+
+class Fruitless(FedwardenError):
+    """A run in which no round changed the model."""
+
+    @classmethod
+    def of(cls, result: Result) -> Fruitless:
+        many = count(len(result.records), "round")
+        return cls(f"run {result.run} failed: none of its {many} changed the model; in the last, {result.unchanged}")
 
 
 def simulate(
@@ -259,14 +283,18 @@ def simulate(
     on_start: Callable[[int, Federation], None] | None = None,
     engine: str = "in-process",
     trainer: Trainer | None = None,
+    data: Dataset | None = None,
+    model: nn.Module | None = None,
 ) -> Result:
     """Run a scenario and record it; ``resume`` continues a run that was cut off, to the same end.
 
-    ``engine`` signs the run; its ``trainer``, if it has one, trains the clients.
+    ``engine`` signs the run; its ``trainer``, if it has one, trains the clients. ``data`` and ``model`` stand in for
+    those that the scenario names.
     """
     live = Live(sink.build() for sink in scenario.sinks)
     with Recorder(folder, live, scenario.checkpoint_every, scenario.rounds) as recorder:
-        federation = Federation(scenario)
+        federation = Federation(scenario, data, model)
+        scenario, before = federation.scenario, federation.params
         notes: tuple[Note, ...] = ()
         if resume is None:
             recorder.start(scenario.name, engine, scenario.model_dump(mode="json"))
@@ -286,8 +314,19 @@ def simulate(
         truth = scenario.truth()
         caught = detection(records, truth)
         summary = summarise(records, caught, truth, scenario.target, scenario.target_loss)
-        recorder.finish(summary)
-        return Result(recorder.run, scenario.name, records, caught, summary, federation.params)
+        unchanged = _why_unchanged(records) if torch.equal(before, federation.params) else None
+        recorder.finish(summary, "done" if unchanged is None else "failed")
+        federation.model.load_state_dict(federation.engine.layout.unflatten(federation.params))
+        return Result(
+            recorder.run, scenario.name, records, caught, summary, federation.params, federation.model, unchanged
+        )
+
+
+def _why_unchanged(records: Sequence[RoundRecord]) -> str:
+    """Why a model is as it was at first, in words."""
+    kept = ("aggregator_failed", "all_excluded", "no_finite_output", "no_usable_reply")
+    reasons = [str(note) for record in records for note in record.notes if note.kind in kept]
+    return (reasons or ["the updates of the clients are zero; raise train.lr or train.epochs"])[-1]
 
 
 def summarise(

@@ -19,13 +19,14 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch import Tensor
 
+from ..core.config import parse
 from ..core.errors import FedwardenError
 from ..flower.arrays import view
 from ..flower.records import answered
-from .data.world import Rows
+from .data.world import Rows, load_data, settle
 from .federation import Federation, OnRound, Result, simulate
 from .recorded import ON_FLOWER
-from .scenario import Scenario, load_scenario
+from .scenario import Scenario, load_modules
 from .training.engine import one_thread
 from .training.limits import processes
 
@@ -41,7 +42,9 @@ class EngineError(FedwardenError):
 @lru_cache(maxsize=1)
 def federation_of(text: str) -> Federation:
     """The scenario as every process of the engine builds it, once."""
-    return Federation(load_scenario(json.loads(text)))
+    scenario = parse(Scenario, json.loads(text))
+    load_modules(scenario.imports, "which the scenario asks for")
+    return Federation(scenario)
 
 
 @client_app.train()
@@ -49,7 +52,7 @@ def train(message: Message, context: Context) -> Message:
     """Train one client of the scenario; its number is that of the node's partition."""
     config = message.content.config_records["config"]
     federation = federation_of(str(config["scenario"]))
-    client, t = str(context.node_config["partition-id"]), int(str(config["round"]))
+    client, t = federation.clients[int(str(context.node_config["partition-id"]))], int(str(config["round"]))
     params = torch.from_numpy(view(message.content.array_records["arrays"]["params"]).copy())
     out = torch.empty(1, len(params), device=federation.device)
     with one_thread():
@@ -74,7 +77,8 @@ class GridTrainer:
         while len(nodes := list(grid.get_node_ids())) < scenario.data.clients:
             self._wait()
         for node, reply in self._ask({node: RecordDict() for node in nodes}, "query").items():
-            self.nodes[str(reply.content.metric_records["metrics"]["partition-id"])] = node
+            number = int(str(reply.content.metric_records["metrics"]["partition-id"]))
+            self.nodes[scenario.client_ids[number]] = node
 
     def train(self, params: Tensor, round: int, client_ids: Sequence[str], changed: Mapping[str, Rows]) -> Tensor:
         """The models of these clients; what changed in their data they know by themselves."""
@@ -122,6 +126,7 @@ def simulate_on_flower(
     """As :func:`fedwarden.sim.federation.simulate`, with every client a node of Flower's simulation engine (Ray)."""
     train = scenario.train.model_copy(update={"trainer": "sequential"})
     scenario = scenario.model_copy(update={"train": train})
+    scenario = settle(scenario, load_data(scenario))
     results: list[Result] = []
     stop, app = Event(), ServerApp()
 

@@ -17,7 +17,10 @@ SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configurati
 
 def truth_of(run: Run) -> set[str] | None:
     """The attackers, where the run was a simulation; nobody knows otherwise."""
-    return {str(i) for i in recorded_scenario(run).attackers()} if run.engine in SIMULATORS else None
+    if run.engine not in SIMULATORS:
+        return None
+    scenario = recorded_scenario(run)
+    return {scenario.client_ids[i] for i in scenario.attackers()}
 
 
 def recorded_scenario(run: Run, settings: Sequence[str] = (), imports: Sequence[str] = ()) -> Scenario:

@@ -5,16 +5,17 @@ Reading one needs no torch: the commands that only show a run start without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ..core.config import Component, Part, Strict, as_table, override, parse, read_toml
 from ..core.errors import ConfigError
+from ..core.registry import adopt
 from ..core.seeds import numpy_rng
 from ..guard.config import GuardConfig
 from ..sinks.data_points import MOST, Clients
@@ -31,18 +32,32 @@ class DataConfig(Strict):
     ``limit`` takes that many random training samples instead of all; ``reserve`` of them go to no client but to the
     server, which watches on the first ``probe``, if any, and trains on all of those. A server without samples may watch
     on others: ``probe_from`` names a public data set of the same shape, or is "noise" or "optimised" for samples made
-    from the global model. ``validation`` is the part each client keeps back to evaluate on.
+    from the global model. ``validation`` is the part each client keeps back to evaluate on. ``names`` are the clients'
+    own names, in the order of the partition; those of the data set where it has names, else numbers from 0 on.
     """
 
     dataset: Part = Component(name="digits")
     folder: str | None = None
     partition: Part = Component(name="iid")
     clients: int = Field(20, ge=1, le=MANY)
+    names: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
     probe: int = Field(128, ge=0)
     probe_from: Part = Component(name="reserve")
+
+    @property
+    def own(self) -> bool:
+        """Whether the data are files or a function of the user's own: nobody knows the truth of them."""
+        return ":" in self.dataset.name or bool({"file", "path"} & set(self.dataset.options))
+
+    @model_validator(mode="after")
+    def _one_each(self) -> DataConfig:
+        if self.names is not None and len(set(self.names)) != len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise ValueError(f"every client needs a name of its own; {twice!r} is there twice")
+        return self
 
 
 class TrainConfig(Strict):
@@ -143,6 +158,11 @@ class Scenario(Strict):
     guard: GuardConfig = GuardConfig()
     sinks: tuple[Annotated[SinkConfig, BeforeValidator(as_table)], ...] = ()
 
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """The clients' names, or their numbers where they have none."""
+        return self.data.names or tuple(map(str, range(self.data.clients)))
+
     def members(self) -> list[list[int]]:
         """The clients of each attack, by position."""
         rngs = (numpy_rng(self.seed, "attackers", number) for number in range(len(self.attacks)))
@@ -158,28 +178,70 @@ class Scenario(Strict):
 
     def truth(self) -> dict[str, frozenset[int]]:
         """The rounds in which each attacker attacks, by client id; one whose attack never comes is none."""
+        ids = self.client_ids
         found = {
-            str(client): frozenset(t for t in range(1, self.rounds + 1) if any(a.strength(t) for a in attacks))
+            ids[client]: frozenset(t for t in range(1, self.rounds + 1) if any(a.strength(t) for a in attacks))
             for client, attacks in sorted(self.attackers().items())
         }
         return {client: rounds for client, rounds in found.items() if rounds}
 
 
-def load_scenario(source: Path | Mapping[str, Any], settings: Sequence[str] = ()) -> Scenario:
+def load_scenario(
+    source: Path | Mapping[str, Any], settings: Sequence[str] = (), folder: Path | None = None
+) -> Scenario:
     """A scenario of one's own from a TOML file or a table, with overrides applied; what it imports is imported.
 
+    ``folder`` is that of a file: there lie the data files that it names, and the modules of names ``module:thing``.
     What a ledger holds was written by others and is read by :func:`fedwarden.sim.recorded.recorded_scenario`.
     """
+    folder = source.parent if isinstance(source, Path) else folder
     table = override(read_toml(source) if isinstance(source, Path) else source, settings)
     scenario = parse(Scenario, table)
-    load_modules(scenario.imports, "which the scenario asks for")
-    return scenario
+    own = tuple(dict.fromkeys(part.name.partition(":")[0] for part in _components(scenario) if ":" in part.name))
+    if folder is not None and scenario.data.own and scenario.data.folder is None:
+        data = scenario.data.model_copy(update={"folder": str(folder.resolve())})
+        scenario = scenario.model_copy(update={"data": data})
+    if folder is not None and own and str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
+    modules = tuple(dict.fromkeys([*scenario.imports, *own]))
+    load_modules(modules, "which the scenario asks for")
+    for name in own:
+        _check_home(name, folder)
+    return scenario.model_copy(update={"imports": modules})
 
 
 def load_modules(modules: Sequence[str], why: str) -> None:
     """Import what registers rules, models or data of one's own."""
     for module in modules:
         try:
-            import_module(module)
-        except (ImportError, TypeError, ValueError) as error:  # the last two: a relative or an empty name
-            raise ConfigError(f"cannot import {module!r}, {why}: {error}") from error
+            adopt(module)
+        except Exception as error:  # somebody else's module may fail in any way
+            words = (
+                str(error)
+                if isinstance(error, ImportError | TypeError | ValueError)
+                else f"{type(error).__name__}: {error}"
+            )
+            raise ConfigError(f"cannot import {module!r}, {why}: {words}") from error
+
+
+def _components(value: object) -> Iterator[Component]:
+    """All components of a configuration."""
+    if isinstance(value, Component):
+        yield value
+    if isinstance(value, BaseModel):
+        value = [getattr(value, key) for key in type(value).model_fields]
+    for part in value if isinstance(value, tuple | list) else ():
+        yield from _components(part)
+
+
+def _check_home(module: str, folder: Path | None) -> None:
+    """A module beside the scenario must not be hidden by another of its name."""
+    first = module.partition(".")[0]
+    if folder is None:
+        return
+    here = folder.resolve() / f"{first}.py"
+    found = getattr(sys.modules[first], "__file__", None)
+    if here.is_file() and (found is None or Path(found).resolve() != here):
+        raise ConfigError(
+            f"{here} cannot be used: another module {first!r} is already imported from {found}; rename it"
+        )

@@ -55,8 +55,10 @@ class Classification:
 
     def fit(self, data: Dataset) -> Self:
         if data.y_train.is_floating_point():
+            first = int((data.y_train != data.y_train.round()).to(torch.uint8).argmax())
             raise ConfigError(
-                f"classification needs classes as labels (int64); this data set has {data.y_train.dtype}: "
+                f"classification needs classes as labels (int64); this data set has {data.y_train.dtype}, such as "
+                f"{float(data.y_train[first]):g} of {data.holder(first)}: "
                 'set task = "regression", or "masked_lm" for text'
             )
         return self
@@ -82,7 +84,8 @@ class Regression:
         if not data.y_train.is_floating_point() or data.classes != 1 or data.tokens is not None:
             raise ConfigError(
                 f"regression needs a number as label (float32) and one output; this data set has {data.y_train.dtype} "
-                f'and {data.classes} outputs: set task = "classification", or "masked_lm" for text'
+                f'and {data.classes} outputs: set task = "classification", or "masked_lm" for text; whole numbers in a '
+                "file of your own are taken as numbers with numbers = true"
             )
         return self
 

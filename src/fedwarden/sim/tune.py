@@ -80,12 +80,12 @@ def observe(scenario: Scenario, seed: int, on_round: Callable[[RoundRecord], Non
     policy = Component(name="observe")
     guard = scenario.guard.model_copy(update={"policy": policy, "remeasure": False})
     seeded = scenario.model_copy(update={"seed": seed, "guard": guard})
-    records = []
-    for record in Federation(seeded).play():
+    records, federation = [], Federation(seeded)
+    for record in federation.play():
         records.append(record)
         if on_round:
             on_round(record)
-    return Observed(records, seeded.truth())
+    return Observed(records, federation.truth)
 
 
 def grade(runs: Sequence[Observed], warden: Warden) -> Grade:

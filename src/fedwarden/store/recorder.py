@@ -110,10 +110,10 @@ class Recorder:
         """Send the committed rounds that are new to the sinks; what is to be noted of it in the newest one."""
         return self.sinks.send(self.ledger, self.run) if self.sinks else ()
 
-    def finish(self, summary: Mapping[str, Any] | None = None) -> None:
-        """The run is done."""
-        self.ledger.finish(self.run, "done", summary)
-        self._end("done")
+    def finish(self, summary: Mapping[str, Any] | None = None, state: str = "done") -> None:
+        """The run has played all its rounds: it is done, or failed where they came to nothing."""
+        self.ledger.finish(self.run, state, summary)
+        self._end(state)
 
     def stop(self, state: str) -> None:
         """Note how an unfinished run ended; a full disk leaves it "running", which can be resumed as well."""

@@ -58,7 +58,7 @@ def test_several_attacks_of_one_client_are_applied_one_after_another(overlapping
 
 
 def test_a_client_without_data_is_an_error():
-    with pytest.raises(ConfigError, match=r"client 1437 of 1438 has no data; use fewer clients"):
+    with pytest.raises(ConfigError, match=r"1,438 clients need .* 'digits' has 1,437: use fewer clients"):
         build_world(load_scenario({"data": {"clients": 1438}}))
 
 

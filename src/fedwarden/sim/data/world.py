@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from traceback import extract_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...attacks import DataAttack, Divided, Examples
-from ...core.errors import ConfigError
-from ...core.registry import make
+from ...core.config import Component
+from ...core.errors import ConfigError, FedwardenError
+from ...core.registry import lookup, make, parameters, required
 from ...core.seeds import numpy_rng
 from ..scenario import AttackConfig, Scenario
-from .sources import Dataset
+from .own import check, of_clients
+from .partition import Partition
+from .sources import DataError, Dataset
 
 Rows = NDArray[np.int64]
 
@@ -90,9 +96,10 @@ def build_world(scenario: Scenario, data: Dataset | None = None) -> World:
 
     Clients may share rows, so an attacker gets copies of its own. ``data`` is the data set where it is loaded already.
     """
-    c = scenario.data
     if data is None:
         data = load_data(scenario)
+    scenario = settle(scenario, data)
+    c, ids = scenario.data, scenario.client_ids
     if c.limit is not None and c.limit < len(data.y_train):
         data = restrict(data, np.sort(numpy_rng(scenario.seed, "limit").permutation(len(data.y_train))[: c.limit]))
     reserve = numpy_rng(scenario.seed, "reserve").permutation(len(data.y_train))[: c.reserve]
@@ -106,37 +113,118 @@ def build_world(scenario: Scenario, data: Dataset | None = None) -> World:
         return np.arange(start, start + len(samples.y))
 
     rows, held_out, poisoned = {}, {}, {}
-    for i, part in enumerate(divide(data, reserve, scenario)):
+    for i, (client, part) in enumerate(zip(ids, divide(data, reserve, scenario), strict=True)):
         if not len(part):
-            raise ConfigError(f"client {i} of {c.clients} has no data; use fewer clients or another partition")
-        order = numpy_rng(scenario.seed, "validation", 0, str(i)).permutation(len(part))
+            raise ConfigError(
+                f"{source(scenario)}: client {client} of {c.clients} has no data; use fewer clients or another "
+                "partition"
+            )
+        order = numpy_rng(scenario.seed, "validation", 0, client).permutation(len(part))
         cut = round(c.validation * len(order))
         kept, held = np.sort(order[cut:]), np.sort(order[:cut])
-        rows[str(i)], held_out[str(i)] = np.sort(part[kept]), np.sort(part[held])
+        rows[client], held_out[client] = np.sort(part[kept]), np.sort(part[held])
         if i in attacks:
-            orders, versions = _poison(str(i), part, attacks[i], data, scenario, place)
-            poisoned[str(i)] = p = Poisoned(tuple(a.config for a in attacks[i]), orders, versions, kept, held)
-            rows[str(i)], held_out[str(i)] = p.rows(1)[kept], p.rows(1)[held]
+            orders, versions = _poison(client, part, attacks[i], data, scenario, place)
+            poisoned[client] = p = Poisoned(tuple(a.config for a in attacks[i]), orders, versions, kept, held)
+            rows[client], held_out[client] = p.rows(1)[kept], p.rows(1)[held]
     x, y = (xs[0], ys[0]) if len(xs) == 1 else (torch.cat(xs), torch.cat(ys))
     return World(data, x, y, rows, held_out, reserve, poisoned)
 
 
 def load_data(scenario: Scenario) -> Dataset:
-    """The whole data set of a scenario."""
-    c = scenario.data
-    data: Dataset = make("dataset", c.dataset.name, **{"folder": c.folder, **c.dataset.options})
-    return data
+    """The whole data set of a scenario, checked."""
+    c, where = scenario.data, source(scenario)
+    options = {"folder": c.folder, **c.dataset.options}
+    if "folder" not in parameters(
+        lookup("dataset", c.dataset.name)
+    ):  # a function of one's own knows where its files are
+        options.pop("folder")
+    try:
+        data = make("dataset", c.dataset.name, **options)
+    except FedwardenError:
+        raise
+    except Exception as error:
+        if ":" not in c.dataset.name or isinstance(error, MemoryError):
+            raise
+        raise DataError(f"{where} failed: {type(error).__name__}: {error} ({_line(error)})") from error
+    return check(of_clients(data) if isinstance(data, dict | list) else data, where)
+
+
+def source(scenario: Scenario) -> str:
+    """What the data of a scenario come from, in words: a file, or the name of the data set."""
+    dataset = scenario.data.dataset
+    return str(dataset.options.get("file") or dataset.options.get("path") or f"dataset {dataset.name!r}")
+
+
+def settle(scenario: Scenario, data: Dataset) -> Scenario:
+    """The scenario with what it leaves to a data set that names its clients: who they are, and that they keep rows."""
+    c, found = scenario.data, dict[str, object]()
+    if data.names is not None and data.clients is not None:
+        partition = c.partition if "partition" in c.model_fields_set else Component(name="given")
+        if partition.name == "given":
+            first = int(str(partition.options.get("first", 0)))
+            n = c.clients if "clients" in c.model_fields_set else max(1, len(data.clients) - first)
+            found = {"partition": partition, "clients": n, "names": c.names or data.names[first : first + n] or None}
+    config = c.model_copy(update=found)
+    if config.names is not None and len(config.names) != config.clients:
+        raise ConfigError(
+            f"{source(scenario)}: expected {len(config.names)} clients, as it names; data.clients = {config.clients}"
+        )
+    return scenario.model_copy(update={"data": config})
 
 
 def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:
     """Rows of the training data for each client, without the reserve."""
-    free = np.setdiff1d(np.arange(len(data.y_train)), reserve)
+    free, n = np.setdiff1d(np.arange(len(data.y_train)), reserve), scenario.data.clients
     if not len(free):
         raise ConfigError(f"data.reserve = {len(reserve)} leaves nothing of {len(data.y_train)} training samples")
-    partition, rng = scenario.data.partition.make("partition"), numpy_rng(scenario.seed, "partition")
-    if not len(reserve):
-        return [np.asarray(part, dtype=np.int64) for part in partition(data, scenario.data.clients, rng)]
-    return [free[part] for part in partition(restrict(data, free), scenario.data.clients, rng)]
+    if n > len(free) and scenario.data.partition.name != "given":  # before any list of so many parts is made
+        raise ConfigError(
+            f"{n:,} clients need a training sample each; {source(scenario)} has {len(free):,}: use fewer clients"
+        )
+    found = _partition(scenario)(
+        restrict(data, free) if len(reserve) else data, n, numpy_rng(scenario.seed, "partition")
+    )
+    parts = _parts(found, n, len(free), scenario.data.partition.name)
+    return [free[part] for part in parts] if len(reserve) else parts
+
+
+def _partition(scenario: Scenario) -> Partition:
+    """The partition of a scenario: a component that is made from its options, or a plain function of one's own."""
+    config = scenario.data.partition
+    factory = lookup("partition", config.name)
+    wanted = [name for name in required(factory) if name not in config.options]
+    made = partial(factory, **config.options) if wanted else config.make("partition")
+    if not callable(made) or len(wanted) not in (0, 3) or not set(config.options) <= set(parameters(factory)):
+        raise ConfigError(
+            f"partition {config.name!r} takes ({', '.join(parameters(factory))}); expected a function of "
+            "(data, n, rng), and options with defaults, that gives each of n clients its rows"
+        )
+    found: Partition = made
+    return found
+
+
+def _parts(found: object, n: int, rows: int, name: str) -> list[Rows]:
+    """What a partition gave, if it is rows for each client."""
+    try:
+        parts = [np.asarray(part) for part in found]  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"partition {name!r}: expected a list of rows for each client; got {found!r:.60}") from error
+    if len(parts) != n:
+        raise ConfigError(f"partition {name!r}: expected the rows of {n} clients; got {len(parts)}")
+    for i, part in enumerate(parts):
+        whole = part.ndim == 1 and (not len(part) or part.dtype.kind in "iu")
+        if not whole or (len(part) and not 0 <= part.min() <= part.max() < rows):
+            raise ConfigError(
+                f"partition {name!r}: client {i}: expected whole numbers from 0 to {rows - 1}; got others"
+            )
+    return [part.astype(np.int64) for part in parts]
+
+
+def _line(error: BaseException) -> str:
+    """Where an error of somebody's own code comes from."""
+    last = extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def restrict(data: Dataset, keep: Rows) -> Dataset:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...core.errors import ConfigError, nearest
-from ...core.registry import lookup, parameters, register
+from ...core.registry import lookup, parameters, register, required
 from ...core.seeds import seed_of
+from ...core.words import listed
 from ..training.limits import check_memory
 
 Shape = tuple[int, ...]
@@ -19,24 +21,50 @@ COPIES = 4
 
 
 def build_model(name: str, options: Mapping[str, object], shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """A registered model with weights drawn from the seed; torch's own generator is left as it was."""
+    """A registered model with weights drawn from the seed; torch's own generator is left as it was.
+
+    One of the user's own, ``module:Net``, is told ``shape`` and ``classes`` where it has arguments of these names.
+    """
     factory = lookup("model", name)
+    return draw_model(factory, name, options, shape, classes, seed)
+
+
+def draw_model(
+    factory: Callable[..., object],
+    name: str,
+    options: Mapping[str, object],
+    shape: Sequence[int],
+    classes: int,
+    seed: int,
+) -> nn.Module:
+    """What a factory makes of a shape and a number of classes, with weights drawn from the seed."""
     known = set(parameters(factory)) - {"shape", "classes"}
     for option in options:
         if option not in known:
             raise ConfigError(f"model {name!r} has no option {option!r}; {nearest(option, known)}")
     if factory.__module__ == __name__:  # another may load files, or need real tensors
         _check_size(name, factory, options, tuple(shape), classes)
+    given: dict[str, object] = {"shape": tuple(shape), "classes": classes}
+    told = list(given.values()) if ":" not in name else []
+    named = {key: given[key] for key in given if not told and key in parameters(factory)}
+    if not told and (missing := [key for key in required(factory) if key not in {**named, **options}]):
+        raise ConfigError(
+            f"model {name!r} needs {listed(missing)}: give a value in [model]; only arguments called shape and classes "
+            "are told"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "model"))
         try:
-            return factory(tuple(shape), classes, **options)  # type: ignore[no-any-return]
+            made = factory(*told, **named, **options)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ConfigError(f"model {name!r}: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"model {name!r}: expected a torch.nn.Module; got {type(made).__name__}")
+    return made
 
 
 def _check_size(
-    name: str, factory: Callable[..., nn.Module], options: Mapping[str, object], shape: Shape, classes: int
+    name: str, factory: Callable[..., Any], options: Mapping[str, object], shape: Shape, classes: int
 ) -> None:
     """Refuse a model that does not fit into memory, before it is built."""
     try:

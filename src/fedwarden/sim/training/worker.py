@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib import import_module
 from queue import SimpleQueue
 from typing import Any, TextIO
 
 import torch
 
-from ...core.registry import component
+from ...core.registry import adopt, component
 from ..models import build_model
 from .engine import Engine
 from .scratch import views
@@ -22,7 +21,7 @@ def main(job: Mapping[str, Any], scratch: int, lines: SimpleQueue[bytes], answer
     """Answer every line; the thread that reads them ends this process."""
     torch.set_num_threads(1)
     for module in job["imports"]:
-        import_module(module)
+        adopt(module)
     arrays = views(scratch, job["arrays"])
     flat, rows, start = arrays["rows"].numpy(), {}, 0
     for client, size in job["clients"].items():

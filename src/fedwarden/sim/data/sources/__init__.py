@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
 
@@ -29,6 +31,7 @@ from ..places import folders
 Array = NDArray[Any]
 REPEATED = {"fnlwgt", "education"}  # columns of Adult: a weight of the survey, and what education_num says as a number
 PBC = "bloodmnist_pbc.npz"
+PUT = "put it there or point FEDWARDEN_DATA to its folder"
 
 
 class DataError(FedwardenError):
@@ -47,8 +50,9 @@ class Tokens:
 class Dataset:
     """Training and test data; ``clients`` maps the clients of a given partition to rows of the training data.
 
-    Labels are what the task says: classes (int64), or numbers (float32). ``classes`` is what a model has to choose
-    from: classes, or the tokens of a vocabulary, which ``tokens`` tells of; 1 where it gives a number.
+    Features are float32, images channels first; or token ids, int64. Labels are what the task says: classes (int64),
+    or numbers (float32). ``classes`` is what a model has to choose from: classes, or the tokens of a vocabulary, which
+    ``tokens`` tells of; 1 where it gives a number. ``names`` are the names of the clients, where they have any.
     """
 
     x_train: Tensor
@@ -58,10 +62,31 @@ class Dataset:
     classes: int
     clients: tuple[NDArray[np.int64], ...] | None = None
     tokens: Tokens | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.x_train.shape[1:])
+
+    def holder(self, row: int) -> str:
+        """Whose a row of the training data is, in words."""
+        for i, rows in enumerate(self.clients or ()):
+            if row in rows:
+                return f"client {self.names[i] if self.names else i}"
+        return f"training sample {row}"
+
+
+def locate(name: str, folder: str | None) -> Path:
+    """The file or folder of that name in the first data folder that has it."""
+    for place in folders(folder):
+        if (place / name).exists():
+            return place / name
+    raise DataError(f"no data file {name} in {_looked(folder)}; {PUT}")
+
+
+def _looked(folder: str | None) -> str:
+    """Where data files are looked for, in words."""
+    return ", ".join(str(p) if p.is_absolute() else f"{p} ({os.path.abspath(p)})" for p in folders(folder))
 
 
 def find(
@@ -81,13 +106,13 @@ def find(
             if missing := [key for key in needs if key not in arrays]:
                 raise DataError(f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}")
             return arrays
-    looked = ", ".join(str(p) for p in folders(folder))
+    looked = _looked(folder)
     if download is None:
-        raise DataError(f"no data file {name} in {looked}; put it there or point FEDWARDEN_DATA to its folder")
+        raise DataError(f"no data file {name} in {looked}; {PUT}")
     try:
         return download()
-    except MissingExtra:
-        raise
+    except MissingExtra as error:
+        raise MissingExtra(f"no data file {name} in {looked}; {PUT}; or let it be downloaded: {error}") from error
     except Exception as error:
         raise DataError(
             f"no data file {name} in {looked}, and its download failed ({type(error).__name__}: {error}); "
@@ -252,24 +277,20 @@ def adult(folder: str | None = None, encode: Literal["one_hot", "codes"] = "one_
     """
     if encode not in ("one_hot", "codes"):
         raise ConfigError(f"adult is encoded as 'one_hot' or 'codes'; got {encode!r}")
-    path = next((p / "adult.csv.gz" for p in folders(folder) if (p / "adult.csv.gz").is_file()), None)
-    if path is None:
-        looked = ", ".join(str(p) for p in folders(folder))
-        raise DataError(f"no data file adult.csv.gz in {looked}; put it there or point FEDWARDEN_DATA to its folder")
-    with gzip.open(path, "rt", newline="") as file:
+    with gzip.open(locate("adult.csv.gz", folder), "rt", newline="") as file:
         rows = list(csv.DictReader(file))
     train = np.array([row["split"].startswith("train") for row in rows])
     label = np.array([row["income"].strip().startswith(">50K") for row in rows], dtype=np.int64)
     columns = []
     for name in rows[0].keys() - {"split", "income"} - (REPEATED if encode == "codes" else set()):
-        columns.append((name, _column([row[name].strip() for row in rows], train, encode == "codes")))
+        columns.append((name, column([row[name].strip() for row in rows], train, encode == "codes")))
     x = torch.from_numpy(np.concatenate([c for _, c in sorted(columns)], axis=1).astype(np.float32))
     y = torch.from_numpy(label)
     t = torch.from_numpy(train)
     return Dataset(x[t], y[t], x[~t], y[~t], classes=2)
 
 
-def _column(values: list[str], train: Array, codes: bool) -> Array:
+def column(values: list[str], train: Array, codes: bool) -> Array:
     """One standardised number, or categories, one-hot or as their number ("?" is a category of its own)."""
     try:
         number = np.array([float(v) for v in values])

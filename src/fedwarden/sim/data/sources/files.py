@@ -1,0 +1,199 @@
+"""Data sets of one's own in one file: arrays (.npz), or a table with named columns (.csv, .parquet)."""
+
+from __future__ import annotations
+
+import csv as csv_files
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ....core.errors import nearest, require
+from ....core.registry import register
+from ..own import TEST, Table, dataset_of, held_back, whose
+from . import Array, DataError, Dataset, column, find, locate
+
+Columns = dict[str, list[str]]
+WORDS = 100  # different words in a column of categories, at most
+
+
+@register("dataset", "npz")
+def npz(
+    file: str = "",
+    features: str = "features",
+    label: str = "labels",
+    client: str | None = None,
+    test: float | str = TEST,
+    classes: int | None = None,
+    numbers: bool = False,
+    folder: str | None = None,
+) -> Dataset:
+    """Arrays of your own in one file: ``features``, ``labels`` and, where there are clients, ``clients``.
+
+    Features are numbers (n, ...), taken as they are, or images of 8 bits, (n, height, width) or with their channels
+    last. ``test`` is a share of every client's rows, or another such file.
+    """
+    first = _npz(file, folder, features, label, client)
+    if isinstance(test, str):
+        second = _npz(test, folder, features, label, None)
+        if first[0].shape[1:] != second[0].shape[1:]:
+            shapes = f"{first[0].shape[1:]} and {second[0].shape[1:]}"
+            raise DataError(f"{file}: expected samples of one shape here and in {test}; got {shapes}")
+    else:
+        second = (first[0][:0], first[1][:0], None)
+    sizes = len(first[0]), len(second[0])
+    owners = None if first[2] is None else np.concatenate([first[2].astype(str), np.full(sizes[1], "")])
+    share = np.arange(sum(sizes)) >= sizes[0] if isinstance(test, str) else held_back(owners, sizes[0], test, file)
+    x, labels = (np.concatenate(pair) for pair in zip(first[:2], second[:2], strict=True))
+    places = np.concatenate([np.arange(size) for size in sizes])
+    return dataset_of(Table(x, labels, owners, share, places), file, classes, numbers)
+
+
+@register("dataset", "csv")
+def csv(
+    file: str = "",
+    label: str = "label",
+    client: str | None = None,
+    drop: Sequence[str] = (),
+    test: float | str = TEST,
+    classes: int | None = None,
+    numbers: bool = False,
+    folder: str | None = None,
+) -> Dataset:
+    """A table of your own with a first line of names; ``label`` and ``client`` name columns, ``drop`` leaves some out.
+
+    Numbers are standardised by the training rows, words become one column each. ``test`` is a share of every client's
+    rows, or another such file.
+    """
+    first = _csv(file, folder)
+    second = _csv(test, folder) if isinstance(test, str) else None
+    return _table(first, second, file, label, client, drop, test, classes, numbers)
+
+
+@register("dataset", "parquet")
+def parquet(
+    file: str = "",
+    label: str = "label",
+    client: str | None = None,
+    drop: Sequence[str] = (),
+    test: float | str = TEST,
+    classes: int | None = None,
+    numbers: bool = False,
+    folder: str | None = None,
+) -> Dataset:
+    """The same as ``csv`` from a Parquet file; needs pyarrow."""
+    first = _parquet(file, folder)
+    second = _parquet(test, folder) if isinstance(test, str) else None
+    return _table(first, second, file, label, client, drop, test, classes, numbers)
+
+
+def _named(file: str, folder: str | None, kind: str) -> Path:
+    if not file:
+        raise DataError(f'dataset {kind!r} needs the name of a file, as in {{name = "{kind}", file = "mine.{kind}"}}')
+    return locate(file, folder or ".")
+
+
+def _npz(
+    file: str, folder: str | None, features: str, label: str, client: str | None
+) -> tuple[Array, Array, Array | None]:
+    """Features, labels and clients of a file."""
+    _named(file, folder, "npz")
+    arrays = find(file, folder or ".", needs=[name for name in (features, label, client) if name])
+    x, y, owners = arrays[features], arrays[label], arrays.get(client or "clients")
+    if x.ndim < 2 or y.ndim not in (1, 2) or len(y) != len(x):
+        raise DataError(
+            f"{file}: expected {features} of shape (n, ...) and {label} of shape (n,); got {x.shape} and {y.shape}"
+        )
+    if owners is not None and owners.shape != (len(x),):
+        raise DataError(f"{file}: expected a client for each of {len(x)} rows; got shape {owners.shape}")
+    if x.dtype == np.uint8 and x.ndim in (3, 4):
+        x = (x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)) / np.float32(255)
+    return x, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, owners
+
+
+def _csv(file: str, folder: str | None) -> Columns:
+    path = _named(file, folder, "csv")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as opened:
+            names, *rows = csv_files.reader(opened, strict=True)
+    except (UnicodeDecodeError, csv_files.Error, ValueError) as error:
+        raise DataError(f"{path}: expected a table of comma-separated values with a line of names: {error}") from error
+    rows = [row for row in rows if row]
+    if wrong := next((i for i, row in enumerate(rows, 1) if len(row) != len(names)), None):
+        raise DataError(
+            f"{path}: row {wrong}: expected {len(names)} values, one for each name; got {len(rows[wrong - 1])}"
+        )
+    return {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
+
+
+def _parquet(file: str, folder: str | None) -> Columns:
+    path = _named(file, folder, "parquet")
+    read = require("pyarrow.parquet", "data", "a Parquet file").read_table
+    try:
+        table = read(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a Parquet file: {str(error).partition(chr(10))[0]}") from error
+    return {
+        name: ["" if value is None else str(value) for value in table.column(name).to_pylist()]
+        for name in table.column_names
+    }
+
+
+def _table(
+    first: Columns, second: Columns | None, file: str, label: str, client: str | None, drop: Sequence[str],
+    test: float | str, classes: int | None, numbers: bool,
+) -> Dataset:  # fmt: skip
+    """A data set from a table, and from a second one with the same columns to test on."""
+    for name in filter(None, (label, client, *drop)):
+        if name not in first:
+            raise DataError(f"{file} has no column {name!r}; {nearest(name, first)}")
+    client = client or ("client" if "client" in first else None)
+    size, more = len(first[label]), 0
+    if second is not None:
+        if missing := sorted(set(first) - set(second) - {client or "", *drop}):
+            raise DataError(f"{test} has no column {missing[0]!r}, which {file} has")
+        more = len(second[label])
+    columns = {name: [*values, *(second or {}).get(name, [""] * more)] for name, values in first.items()}
+    owners = None if client is None else np.array(columns[client])
+    if not size:
+        raise DataError(f"{file}: expected rows below the names; got none")
+    places = np.array([*range(1, size + 1), *range(1, more + 1)])
+    used = [name for name in columns if name not in {label, client, *drop}]
+    if not used:
+        raise DataError(f"{file}: expected columns of features beside {label!r}; got none")
+    for name in used:
+        _check_column(name, columns[name], owners, places, file)
+    share = np.arange(size + more) >= size if isinstance(test, str) else held_back(owners, size, test, file)
+    x = np.concatenate([column(columns[name], ~share, codes=False) for name in used], axis=1)
+    return dataset_of(Table(x, _labels(columns[label], numbers), owners, share, places), file, classes, numbers)
+
+
+def _check_column(name: str, values: list[str], owners: Array | None, places: Array, file: str) -> None:
+    """A column is all numbers, or a few words."""
+    is_number = np.array([_is_number(value) for value in values])
+    if is_number.any() and not is_number.all():
+        row = int(np.argmin(is_number))
+        raise DataError(
+            f"{file}: {whose(row, owners, places)}: expected a number in column {name!r}, as in other rows; "
+            f"got {values[row]!r}"
+        )
+    if not is_number.any() and len(known := set(values)) > WORDS:
+        raise DataError(
+            f"{file}: column {name!r} has {len(known):,} different words; expected numbers or at most {WORDS} words: "
+            f"leave it out with drop = [{name!r}]"
+        )
+
+
+def _labels(values: list[str], numbers: bool) -> Array:
+    """Whole numbers, numbers or words."""
+    if not numbers and all(value.lstrip("+-").isdecimal() for value in values):
+        return np.array([int(value) for value in values])
+    return np.array([float(v) for v in values]) if all(map(_is_number, values)) else np.array(values)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
