@@ -117,7 +117,7 @@ def run(
     on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
     with naming_plugins(chosen) if chosen else nullcontext():
         again = [str(file), *(part for s in settings or () for part in ("--set", s))] if file else []
-        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower), again)
+        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower), again=again)
     return emit(report) if as_json else _report(report, home, all_known=not scenario.data.own)
 
 
