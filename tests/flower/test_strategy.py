@@ -237,6 +237,35 @@ def test_every_round_is_in_the_ledger():
     assert all(r.rejected[0].client_id == str(BAD) for r in records)
 
 
+@pytest.mark.parametrize(
+    ("told", "name", "accuracy"),
+    [
+        ({"eval_acc": 0.7}, "", 0.7),  # what the server measured, whatever it is called
+        ({"accuracy": 0.6, "eval_acc": 0.7}, "", 0.6),
+        ({"top1": 0.4, "eval_acc": 0.7}, "top1", 0.4),
+        ({"loss": 2.0}, "", 0.5),  # else what the clients evaluated
+        ({"loss": 2.0}, "top1", None),
+    ],
+)
+def test_the_accuracy_is_found_under_its_own_name(told, name, accuracy):
+    guarded = Guarded(flower.FedAvg(), name="mine", accuracy=name)
+    crowd = {node: honest(node) for node in NODES}
+    guarded.start(LocalGrid(crowd), model(), 2, evaluate_fn=lambda t, arrays: MetricRecord(told))
+    with Ledger() as ledger:
+        run = ledger.run("mine")
+        found = [r.metrics.get("accuracy") for r in ledger.records(run.id)]
+    assert found == pytest.approx([accuracy] * 2)
+    assert run.summary["accuracy"] == pytest.approx(accuracy)
+
+
+def test_the_log_says_where_to_look(caplog):
+    with caplog.at_level("INFO", logger="flwr"):
+        Guarded(flower.FedAvg(), name="mine").start(LocalGrid({n: honest(n) for n in NODES}), model(), 1)
+    told = "\n".join(record.getMessage() for record in caplog.records)
+    assert "fedwarden: No client was excluded" in told
+    assert "fedwarden show 1 --home" in told
+
+
 def test_a_model_without_floating_point_arrays_passes_through_untouched():
     trees = np.frombuffer(b"{}", np.uint8)
 

@@ -21,6 +21,7 @@ from ..core.types import RoundRecord
 from ..core.words import reason
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment
+from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from .arrays import view
@@ -53,13 +54,15 @@ class Guarded(Strategy):
         buffers: Sequence[str] = BUFFERS,
         client_name: Name = str,
         sinks: Sequence[Any] = (),
+        accuracy: str = "",
     ) -> None:
         """``warden`` is a preset's name or a warden; its aggregator is not used unless one is given here.
 
         ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
         ``resume`` continues the latest unfinished run of that name and experiment, if there is one. Arrays whose names
         end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
-        ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
+        ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
+        is the metric that is shown as the accuracy, by default the first whose name says so.
         """
         self.strategy = strategy
         self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
@@ -78,6 +81,7 @@ class Guarded(Strategy):
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
         self.done = 0
+        self.accuracy, self.found_in = accuracy, 0  # the round whose accuracy was found among other metrics
 
     def summary(self) -> None:
         """Log the guard and the strategy it guards."""
@@ -319,6 +323,12 @@ class Guarded(Strategy):
             warn(str(note))
         if self.record is not None and (metrics or notes):
             new = {**self.record.metrics, **metrics}
+            if "accuracy" in metrics:
+                self.found_in = 0
+            elif "accuracy" not in new or self.found_in == self.record.round:
+                others = {key: value for key, value in new.items() if key != "accuracy"}
+                if (accuracy := accuracy_of(others, self.accuracy)) is not None:
+                    new["accuracy"], self.found_in = accuracy, self.record.round
             self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
             if self.journal is not None:
                 self.journal.amend(self.record)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.stats import Scores
 
+ACCURACY = re.compile(r"(?:^|[^a-z])acc(?:uracy)?(?:[^a-z]|$)")
 FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
 
 
@@ -19,6 +22,22 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def accuracy_of(metrics: Mapping[str, float], name: str = "") -> float | None:
+    """The accuracy among a round's metrics: that of this name, else the first that is called one; None without.
+
+    What the server measured comes before what clients claim, and a share of a hundred is none.
+
+    >>> accuracy_of({"evaluate/acc": 0.5, "eval_acc": 0.7, "train/accuracy": 0.9, "account": 1.0})
+    0.7
+    >>> accuracy_of({"evaluate/top1": 0.5, "eval_acc": 0.7}, "top1"), accuracy_of({"acc": 70.0})
+    (0.5, None)
+    """
+    ours = [key for key in metrics if "/" not in key]
+    claimed = [key for key in metrics if key.startswith("evaluate/")]
+    keys = [name, f"evaluate/{name}"] if name else [key for key in ours + claimed if ACCURACY.search(key.lower())]
+    return next((metrics[key] for key in keys if 0 <= metrics.get(key, math.nan) <= 1), None)
 
 
 def largest_metric(values: NDArray[np.float64]) -> Scores:
