@@ -370,7 +370,7 @@ def judgement_notes(
     for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
         by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.until == "round" and r.flagged[i]]
         by = by or [r for r in judgement.watches if r.flagged[i]]
-        words = " and ".join(dict.fromkeys(r.words for r in by))
+        words = " and ".join(dict.fromkeys(r.words for r in by)) or "it stood out in the first look at it"
         notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
     if judgement.spared.any():
         notes.append(Note.of("spared", *(client_ids[i] for i in np.flatnonzero(judgement.spared).tolist())))
