@@ -28,14 +28,18 @@ def free_port():
 
 
 @pytest.fixture
-def local(tmp_path, database):
+def local(tmp_path, database, monkeypatch):
     """Options that keep each sink on this machine."""
     with OtlpServer() as collector:
+        monkeypatch.setenv("FEDWARDEN_WEBHOOK", collector.url)
+        monkeypatch.setenv("FEDWARDEN_ALERT_COMMAND", f"{sys.executable} -c pass")
         yield {
             "tensorboard": {"folder": str(tmp_path / "events")},
             "mlflow": {"uri": database},
             "opentelemetry": {"endpoint": collector.url},
             "prometheus": {"port": free_port()},
+            "webhook": {"every": 0.0},
+            "command": {"every": 0.0},
         }
 
 

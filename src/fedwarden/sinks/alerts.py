@@ -1,0 +1,253 @@
+"""Alerts: somebody is told when a client is excluded or a run stands still, by a webhook, a command or a function.
+
+Where they go is read from the environment alone: a scenario is kept in the ledger, which may be passed on, and whoever
+continues a run from it must not run a command or post to an address that it names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from queue import Empty, Queue
+from threading import Event as Signal
+from threading import Thread
+from typing import Any, Literal, get_args
+
+from ..core.errors import ConfigError
+from ..core.registry import register
+from ..core.types import RoundRecord
+from ..core.words import count, printable, reason
+from ..store.explain import explain
+from ..store.ledger import Run
+from .data_points import DataPoint
+
+Kind = Literal["flagged", "suspended", "excluded", "let in", "stalled", "ended"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+USUAL: tuple[Kind, ...] = ("suspended", "excluded", "let in", "stalled", "ended")
+ADDRESS, KEY, COMMAND = "FEDWARDEN_WEBHOOK", "FEDWARDEN_PAGER_KEY", "FEDWARDEN_ALERT_COMMAND"
+LINES = 20  # alerts that one message tells one by one
+TRIES = 3
+WORDS: Mapping[Kind, str] = {
+    "flagged": "client {client} stands out",
+    "suspended": "client {client} is suspended until it is clean",
+    "excluded": "client {client} is excluded for good",
+    "let in": "client {client} is let in again",
+}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One thing to tell: what it is, in which round of which run, of which client, and in words."""
+
+    kind: Kind
+    run: str
+    round: int
+    client: str
+    words: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.run}, round {self.round}: {self.words}")
+
+
+def alerts(record: RoundRecord, run: str, before: RoundRecord | None, kinds: Collection[str] = USUAL) -> list[Alert]:
+    """What is new in a round beside the one before it; None where that is not known: then only flags are.
+
+    A round is stalled if nobody is in its model.
+    """
+    now, was = _standing(record), None if before is None else _standing(before)
+    why = explain(record)
+    found: list[tuple[Kind, str]] = []
+    for kind in ("excluded", "suspended"):
+        found += [(kind, c) for c in sorted(now[kind] - (now[kind] if was is None else was[kind]))]
+    if was is not None:
+        found += [("let in", c) for c in sorted(was["excluded"] | was["suspended"]) if c not in record.excluded]
+    told = {client for _, client in found}
+    found += [("flagged", c) for c in why if c not in told and c not in record.excluded]
+    made = [Alert(k, run, record.round, c, WORDS[k].format(client=c) + _reason(why, k, c)) for k, c in found]
+    if len(record.client_ids) and not (record.weights > 0).any():
+        made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
+    return [alert for alert in made if alert.kind in kinds]
+
+
+def message(found: Sequence[Alert]) -> str:
+    """Some alerts in one text.
+
+    >>> print(message([Alert("ended", "run 1", 3, "", f"reason {i}") for i in range(21)]).splitlines()[-1])
+    and 1 alert more
+    """
+    more = [f"and {count(len(found) - LINES, 'alert')} more"] if len(found) > LINES else []
+    return "\n".join([*map(str, found[:LINES]), *more])
+
+
+@register("sink", "webhook")
+@dataclass(frozen=True)
+class Webhook:
+    """Posts alerts to the address in FEDWARDEN_WEBHOOK: a chat's, a pager's, or one that takes JSON.
+
+    ``form`` is "chat" (a text), "pager" (an event, with the key in FEDWARDEN_PAGER_KEY) or "json" (all that is known).
+    At most one message goes out in ``every`` seconds; what comes in between goes together.
+    """
+
+    form: Literal["chat", "pager", "json"] = "chat"
+    kinds: Sequence[Kind] = USUAL
+    every: float = 10.0
+    timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        _check(self.kinds, self.every)
+        if self.form not in ("chat", "pager", "json"):
+            raise ConfigError(f"form is 'chat', 'pager' or 'json'; got {self.form!r}")
+
+    def __call__(self, run: Run) -> Channel:
+        address = _from_environment(ADDRESS, "the sink 'webhook' posts to the address")
+        if not address.startswith(("https://", "http://")):
+            raise ConfigError(f"{ADDRESS} is to be an address that begins with https:// or http://")
+        key = _from_environment(KEY, "a pager is called with the key") if self.form == "pager" else ""
+
+        def deliver(found: Sequence[Alert]) -> None:
+            body = json.dumps(_body(found, self.form, key)).encode()
+            try:
+                asked = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+                urllib.request.urlopen(asked, timeout=self.timeout).close()
+            except urllib.error.HTTPError as error:
+                raise RuntimeError(f"the address answered {error.code}") from None
+            except Exception as error:  # its words may have the address in them, which is a secret
+                raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
+
+        return Channel(run, deliver, self.kinds, self.every)
+
+
+@register("sink", "command")
+@dataclass(frozen=True)
+class Command:
+    """Runs the command in FEDWARDEN_ALERT_COMMAND, without a shell, with the alerts as JSON on standard input."""
+
+    kinds: Sequence[Kind] = USUAL
+    every: float = 10.0
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check(self.kinds, self.every)
+
+    def __call__(self, run: Run) -> Channel:
+        words = shlex.split(_from_environment(COMMAND, "the sink 'command' runs the command"))
+
+        def deliver(found: Sequence[Alert]) -> None:
+            body = json.dumps(_body(found, "json", ""))
+            try:
+                done = subprocess.run(words, input=body, text=True, timeout=self.timeout, capture_output=True)
+            except Exception as error:  # its words have the command in them, which may hold a secret
+                raise RuntimeError(f"the command cannot be run ({type(error).__name__})") from None
+            if done.returncode:
+                raise RuntimeError(f"the command ended with {done.returncode}")
+
+        return Channel(run, deliver, self.kinds, self.every)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls a function of one's own with a list of alerts, in a thread of its own: ``sinks=[Call(print)]``."""
+
+    function: Callable[[Sequence[Alert]], object]
+    kinds: Sequence[Kind] = USUAL
+    every: float = 0.0
+
+    def __call__(self, run: Run) -> Channel:
+        return Channel(run, self.function, self.kinds, self.every)
+
+
+class Channel:
+    """Tells of the rounds that come; a thread delivers, so that no round waits for it.
+
+    What could not be delivered is raised about at the next round, which notes it.
+    """
+
+    def __init__(
+        self, run: Run, deliver: Callable[[Sequence[Alert]], object], kinds: Collection[str], every: float
+    ) -> None:
+        self.name, self.last = f"run {run.id} ({run.name})", max(0, run.rounds - 1)
+        self.kinds, self.every = kinds, every
+        self.fresh = run.rounds <= 1  # nothing came before that was not told
+        self.before: RoundRecord | None = None
+        self.deliver, self.waiting, self.failed = deliver, Queue[Alert](), ""
+        self.ending = Signal()
+        self.thread = Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
+        if self.failed:
+            failed, self.failed = self.failed, ""
+            raise RuntimeError(failed)
+        before = self.before
+        if before is None and self.fresh:
+            before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
+        for alert in alerts(record, self.name, before, self.kinds):
+            self.waiting.put(alert)
+        self.before, self.last = record, record.round
+
+    def close(self, state: str) -> None:
+        if state in ("failed", "interrupted") and "ended" in self.kinds:
+            self.waiting.put(Alert("ended", self.name, self.last, "", f"the run {_ended(state)}"))
+        self.ending.set()
+        self.thread.join(2 * TRIES)
+
+    def _work(self) -> None:
+        while not (self.ending.is_set() and self.waiting.empty()):
+            try:
+                found = [self.waiting.get(timeout=0.1)]
+            except Empty:
+                continue
+            while not self.waiting.empty():
+                found.append(self.waiting.get())
+            self._try(found)
+            self.ending.wait(self.every)
+
+    def _try(self, found: Sequence[Alert]) -> None:
+        for k in range(1, TRIES + 1):
+            try:
+                self.deliver(found)
+                return
+            except Exception as error:
+                self.failed = f"{count(len(found), 'alert')} could not be delivered: {reason(error)}"
+                if k < TRIES:
+                    self.ending.wait(0.5 * k)
+
+
+def _standing(record: RoundRecord) -> dict[str, set[str]]:
+    held = set(record.suspended)
+    return {"excluded": set(record.excluded) - held, "suspended": held}
+
+
+def _reason(why: Mapping[str, Any], kind: Kind, client: str) -> str:
+    return f": {why[client]}" if kind != "let in" and client in why else ""
+
+
+def _body(found: Sequence[Alert], form: str, key: str) -> dict[str, Any]:
+    if form == "chat":
+        return {"text": message(found)}
+    if form == "json":
+        return {"text": message(found), "alerts": [asdict(alert) for alert in found]}
+    summary = {"summary": message(found)[:1024], "source": "fedwarden", "severity": "warning"}
+    return {"routing_key": key, "event_action": "trigger", "payload": summary}
+
+
+def _ended(state: str) -> str:
+    return "failed" if state == "failed" else "was interrupted"
+
+
+def _from_environment(name: str, what: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise ConfigError(f"{what} in the environment variable {name}, which is not set")
+    return value
+
+
+def _check(kinds: Collection[str], every: float) -> None:
+    if isinstance(kinds, str) or not set(kinds) <= set(KINDS) or every < 0:
+        raise ConfigError(f"kinds are some of {', '.join(KINDS)}, and every is at least 0; got {kinds} and {every}")
