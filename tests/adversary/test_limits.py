@@ -44,7 +44,7 @@ def tiny(tmp_path):
         ("rounds=1000000000000", ["rounds", "1000000"]),
         ("rounds=0", ["rounds"]),
         ("data.clients=1000000000", ["data.clients", "1000000000"]),
-        ("data.clients=100000", ["client 1437 of 100000", "fewer clients"]),
+        ("data.clients=100000", ["100,000 clients", "fewer clients"]),
         ("data.partition={name='shards', per_client=1000000000000}", ["per_client", "1000"]),
         ("data.reserve=1000000000000000000", ["data.reserve", "1437"]),
         ("data.partition={name='dirichlet', smallest=1000000000000}", ["1437"]),

@@ -89,7 +89,7 @@ def test_a_signal_ends_other_commands_too(command, start, tiny, tmp_path, eventu
 
 
 def test_a_signal_outside_a_run(monkeypatch, tiny, capsys):
-    def end(*_):
+    def end(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(30)
 

@@ -118,7 +118,7 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     site(shared)("/run/1")
     for figure in ("heatmap", "learning", "scores"):
         until(drawn=figure)
-    until(says="1 of 8 clients was excluded: h in round 2")
+    until(says="1 of 8 clients is excluded: h since round 2")
     assert browser.find_element(By.CSS_SELECTOR, "#worst tbody th").text == "h"
     browser.find_element(By.LINK_TEXT, "h").click()
     until(says="Excluded in round 2:")
