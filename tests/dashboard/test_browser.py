@@ -201,7 +201,7 @@ def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, unt
     until(drawn="heatmap")
     shutil.move(home, tmp_path / "away")
     until(says="cannot be brought up to date")
-    assert "1 of 8 clients was excluded" in page(browser)  # what was read stays
+    assert "1 of 8 clients is excluded" in page(browser)  # what was read stays
     shutil.move(tmp_path / "away", home)
     until(lambda d: "cannot be brought up to date" not in page(d))
 
