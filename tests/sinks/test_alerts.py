@@ -83,6 +83,8 @@ def test_what_is_told_of_a_round_by_hand():
     then = alerts(record(2, excluded="a"), "ward", before)
     assert [(a.kind, a.client) for a in then] == [("excluded", "a"), ("let in", "c")]
     assert alerts(record(2, excluded="a"), "ward", None) == []  # who was out before is no news
+    unknown = alerts(record(2, flagged="a", excluded="ab", suspended="a"), "ward", None)
+    assert [(a.kind, a.client) for a in unknown] == [("suspended", "a")]  # better twice than never
     stalled = alerts(record(3, weights=[0, 0, 0, 0]), "ward", NOBODY)
     assert [a.kind for a in stalled] == ["stalled"]
 
@@ -142,10 +144,15 @@ def test_what_could_not_be_delivered_is_noted_without_the_address(target, ledger
     assert live.send(ledger, run) == []
     live.feeds[0].channel.ending.set()
     live.feeds[0].channel.thread.join(30)
-    ledger.append(run, record(2, excluded="a"))
+    target.failures = 0
+    ledger.append(run, record(2, excluded="ab"))
     (note,) = live.send(ledger, run)
     assert "1 alert could not be delivered: the address answered 500" in str(note)
     assert target.url not in str(note)
+    ledger.append(run, record(3, flagged="c", excluded="abc"))
+    assert live.send(ledger, run) == []
+    live.close("done")
+    assert "client c is excluded" in target.bodies[-1]["text"]  # the sink is opened again, and told of what is new
 
 
 def test_a_run_that_fails_is_told(target, ledger):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from unicodedata import category
 
@@ -69,8 +70,8 @@ def abbreviated(names: Sequence[str], most: int = 12) -> dict[str, str]:
     'hospital-in-the-north'
     """
     brief = {name: name if len(name) <= most else f"{name[:4]}…{name[-4:]}" for name in dict.fromkeys(names)}
-    alike = {b for b in brief.values() if sum(b == other for other in brief.values()) > 1}
-    return {name: name if b in alike else b for name, b in brief.items()}
+    times = Counter(brief.values())
+    return {name: name if times[b] > 1 else b for name, b in brief.items()}
 
 
 def reason(error: Exception) -> str:

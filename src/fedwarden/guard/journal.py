@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..core.types import RoundRecord
 from ..core.words import listed, printable
 from ..sinks.feed import Feed, Live
 from ..store.checkpoint import CheckpointError
+from ..store.ledger import LedgerError
 from ..store.recorder import Recorder
 from ..store.series import Series
 from ..store.verdict import verdict
@@ -76,8 +78,10 @@ class Journal:
         try:
             if state == "done":
                 self.recorder.finish(summary)
-                return self._look()
-            self.recorder.stop(state)
+                with suppress(LedgerError):  # what cannot be read again must not cost the run its result
+                    return self._look()
+            else:
+                self.recorder.stop(state)
             return []
         finally:
             self.recorder.close()

@@ -276,7 +276,7 @@ def conclude(
     for watch, record in zip(guard.watches, found.watches, strict=True):
         half = record.scores > max(record.threshold / 2, 0.0)
         question = question | (half & (watch.until != "round"))
-        held = record.scores > DEEP * record.threshold if settled else half
+        held = record.scores > max(DEEP * record.threshold, 0.0) if settled else half
         again = again | (held & (watch.until == "clean"))
     good = np.array([c not in before.excluded for c in client_ids], dtype=bool)
     known = before.known | set(client_ids)

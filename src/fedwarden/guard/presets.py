@@ -38,13 +38,13 @@ def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5
     a backdoor's are (``alone`` turns this off). Who they flag is suspended: out of the model, still asked, and let in
     again once the evidence is gone, or training has settled before there was much of it. Two gather the same evidence
     of distance and lone weights in those rounds alone in which the clients agree; these exclude for good. Five keep a
-    client out of the round alone:
-    one that lies ten times farther out than the median, or 1.6 times as far as is allowed, leaps from its habits, is
-    opposed, or has more than .15 of its update in lone weights. No single round suspends anybody, and no round does
-    once updates are a seventh as long as they were. Where the server holds a probe, evidence of moved representations
-    is gathered too; where that has labels, evidence of harm, in all rounds, for good and with a guarantee for the whole
-    run. Updates longer than ``shorten`` times the median one are shortened to that, clients that send the same have one
-    vote, and who comes near the thresholds of direction and opposition loses weight before it is flagged.
+    client out of the round alone: one that lies ten times farther out than the median, or 1.6 times as far as is
+    allowed, leaps from its habits, is opposed, or has more than .15 of its update in lone weights. No single round
+    suspends anybody, and no round does once updates are a seventh as long as they were. Where the server holds a probe,
+    evidence of moved representations is gathered too; where that has labels, evidence of harm, in all rounds, for good
+    and with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that,
+    clients that send the same have one vote, and who comes near the thresholds of direction and opposition loses weight
+    before it is flagged.
     """
     once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
     distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}

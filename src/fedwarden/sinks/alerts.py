@@ -56,15 +56,17 @@ class Alert:
 
 
 def alerts(record: RoundRecord, run: str, before: RoundRecord | None, kinds: Collection[str] = USUAL) -> list[Alert]:
-    """What is new in a round beside the one before it; None where that is not known: then only flags are.
+    """What is new in a round beside the one before it.
 
+    Where that is not known (None), whoever is out and flagged in this very round is told, again perhaps: better twice
+    than never.
     A round is stalled if nobody is in its model.
     """
     now, was = _standing(record), None if before is None else _standing(before)
     why = explain(record)
     found: list[tuple[Kind, str]] = []
     for kind in ("excluded", "suspended"):
-        found += [(kind, c) for c in sorted(now[kind] - (now[kind] if was is None else was[kind]))]
+        found += [(kind, c) for c in sorted(now[kind] & set(why) if was is None else now[kind] - was[kind])]
     if was is not None:
         found += [("let in", c) for c in sorted(was["excluded"] | was["suspended"]) if c not in record.excluded]
     told = {client for _, client in found}
@@ -181,21 +183,22 @@ class Channel:
         self.thread.start()
 
     def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
-        if self.failed:
-            failed, self.failed = self.failed, ""
-            raise RuntimeError(failed)
         before = self.before
         if before is None and self.fresh:
             before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
         for alert in alerts(record, self.name, before, self.kinds):
             self.waiting.put(alert)
         self.before, self.last = record, record.round
+        if self.failed:  # told after what is new is on its way
+            failed, self.failed = self.failed, ""
+            raise RuntimeError(failed)
 
     def close(self, state: str) -> None:
         if state in ("failed", "interrupted") and "ended" in self.kinds:
             self.waiting.put(Alert("ended", self.name, self.last, "", f"the run {_ended(state)}"))
         self.ending.set()
-        self.thread.join(2 * TRIES)
+        if state != "running":  # between rounds nobody waits: the thread delivers what it has, and ends
+            self.thread.join(2 * TRIES)
 
     def _work(self) -> None:
         while not (self.ending.is_set() and self.waiting.empty()):
