@@ -109,7 +109,8 @@ def test_workers_leave_when_their_parent_is_killed(moment, start, tiny, tmp_path
         eventually(lambda: committed(home) > last)
     (worker,) = workers_of()
     if moment == "stopped":
-        os.kill(worker, signal.SIGSTOP)
+        os.kill(worker, signal.SIGSTOP)  # all of its threads, one after the other
+        eventually(lambda: Path(f"/proc/{worker}/stat").read_text().rpartition(") ")[2][0] == "T")
     call.kill()
     call.wait()
     eventually(lambda: workers_of() == [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -14,7 +15,7 @@ from .server import prepare
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SETTLED = 8000  # milliseconds of the page's own time, in which it loads and draws
-PATIENCE = 60  # seconds
+PATIENCE, TRIES = 60, 3  # seconds for one picture; a browser whose own time stands still is started again
 
 
 class PictureError(FedwardenError):
@@ -31,22 +32,27 @@ def screenshot(
     server, address = prepare(folder, "127.0.0.1", 0)
     Thread(target=server.run, daemon=True).start()
     theme = f"{'&' if '?' in page else '?'}theme={'dark' if dark else 'light'}"
-    with TemporaryDirectory(prefix="fedwarden-") as profile:
-        command = [
-            browser, "--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
-            f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1",
-            f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}",
-            address.rstrip("/") + "/" + page.lstrip("/") + theme,
-        ]  # fmt: skip
-        if os.geteuid() == 0:  # Chromium's sandbox refuses root
-            command.insert(1, "--no-sandbox")
-        file.unlink(missing_ok=True)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        except subprocess.TimeoutExpired as error:
-            raise PictureError(f"{browser} took longer than {PATIENCE} s; try again on a less busy machine") from error
-        finally:
-            server.close()
+    file.unlink(missing_ok=True)
+    try:
+        said = _photograph(browser, address.rstrip("/") + "/" + page.lstrip("/") + theme, file, size)
+    finally:
+        server.close()
     if not file.is_file():
-        last = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        last = (said.strip().splitlines() or ["it gave no reason"])[-1]
         raise PictureError(f"{browser} wrote no picture to {file}: {last}")
+
+
+def _photograph(browser: str, url: str, file: Path, size: tuple[int, int]) -> str:
+    """Have a browser draw a page into a file; what it said."""
+    for _ in range(TRIES):
+        with TemporaryDirectory(prefix="fedwarden-", ignore_cleanup_errors=True) as profile:
+            command = [
+                browser, "--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
+                f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1",
+                f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}", url,
+            ]  # fmt: skip
+            if os.geteuid() == 0:  # Chromium's sandbox refuses root
+                command.insert(1, "--no-sandbox")
+            with suppress(subprocess.TimeoutExpired):
+                return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
+    raise PictureError(f"{browser} drew nothing within {PATIENCE} s, {TRIES} times; try again on a less busy machine")
