@@ -45,7 +45,7 @@ def content(home):
     with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
         return {
             t: db.execute(f"SELECT * FROM {t}").fetchall()
-            for t in ("run", "round", "metric", "watch", "remark", "audit")
+            for t in ("run", "round", "metric", "watch", "remark", "report", "audit")
         }
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.core.notes import Note
+from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.sinks.alerts import ADDRESS, COMMAND, KEY, Alert, Call, Command, Webhook, alerts
+from fedwarden.sinks.alerts import ADDRESS, COMMAND, KEY, KINDS, Alert, Call, Command, Webhook, alerts
 from fedwarden.sinks.feed import Feed, Live
 from fedwarden.store.ledger import Ledger
 
@@ -84,7 +86,7 @@ def test_what_is_told_of_a_round_by_hand():
     assert [(a.kind, a.client) for a in then] == [("excluded", "a"), ("let in", "c")]
     assert alerts(record(2, excluded="a"), "ward", None) == []  # who was out before is no news
     unknown = alerts(record(2, flagged="a", excluded="ab", suspended="a"), "ward", None)
-    assert [(a.kind, a.client) for a in unknown] == [("suspended", "a")]  # better twice than never
+    assert [(a.kind, a.client) for a in unknown] == [("suspended", "a"), ("promise", "")]  # better twice than never
     stalled = alerts(record(3, weights=[0, 0, 0, 0]), "ward", NOBODY)
     assert [a.kind for a in stalled] == ["stalled"]
 
@@ -193,3 +195,41 @@ def test_a_function_of_ones_own_is_called_in_a_real_run(tmp_path):
         records = simulate(scenario, tmp_path / "run").records
         assert played(ledger, Call(told.extend), *records) == []
     assert {a.client for a in told if a.kind in ("suspended", "excluded")} == {"0", "1"}
+
+
+def test_a_client_that_falls_silent_and_a_promise_that_ends():
+    lost = replace(record(2), rejected=(Rejection("d", Note.of("no_answer")),))
+    found = alerts(lost, "r", record(1), KINDS)
+    assert [(a.kind, a.client) for a in found] == [("silent", "d")]
+    assert alerts(replace(lost, round=3), "r", lost, KINDS) == []  # told once
+    half = record(3, excluded="ab")
+    assert [a.kind for a in alerts(half, "r", record(2, excluded="a"))] == ["excluded", "promise"]
+    assert "2 of 4 clients are out" in alerts(half, "r", record(2, excluded="a"))[1].words
+    unsure = replace(record(4), notes=(Note.of("too_few", many=2, quorum=3),))
+    assert [a.kind for a in alerts(unsure, "r", record(3))] == ["promise"]
+    assert alerts(replace(unsure, round=5), "r", unsure) == []
+
+
+def test_a_round_that_does_not_come_is_told_once(tmp_path):
+    told, heard = [], threading.Event()
+
+    def hear(found):
+        told.extend(found)
+        heard.set()
+
+    with Ledger(tmp_path) as ledger:
+        run = ledger.start("slow", "x", {}, {})
+        live = Live([Feed(Call(hear, patience=0.3))])
+        ledger.append(run, record(1))
+        live.send(ledger, run)
+        assert heard.wait(30)
+        heard.clear()
+        assert not heard.wait(1.0)
+        live.close("done")
+    assert [(a.kind, a.round) for a in told] == [("stalled", 1)]
+    assert told[0].words.startswith("no round has been finished for")
+
+
+def test_patience_is_a_time():
+    with pytest.raises(ConfigError, match="patience is a number of seconds above 0"):
+        Webhook(patience=0)

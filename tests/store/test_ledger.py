@@ -51,6 +51,7 @@ def record(t=1, scale=1.0):
             fw.Note.of("evaluation_left_out", "a", cause=fw.Note.of("idle")),
         ),
         metrics={"loss": NAN, "accuracy": 2 / 3, "worst": INF},
+        reported={"train/loss": {"a": 0.1 + 0.2, "nobody": -INF, "ü NaN": NAN}, "reply/bytes": {}},
     )
 
 
@@ -124,7 +125,7 @@ def test_appending_again_replaces_the_round(ledger, run):
     shorter = fw.RoundRecord(1, ("a",), np.ones(1), np.ones(1), flagged=np.zeros(1, bool))
     ledger.append(run, shorter)
     same(ledger.record(run, 1), shorter)
-    assert count(ledger) == {"round": 1, "metric": 0, "watch": 0, "remark": 0}
+    assert count(ledger) == {"round": 1, "metric": 0, "watch": 0, "remark": 0, "report": 0}
 
 
 def broken_by_sqlite(t=1):

@@ -14,8 +14,9 @@ from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
-from ..store.contribution import contributions
+from ..store.contribution import contribution_of, contributions
 from ..store.explain import explain
+from ..store.health import at_odds, healths
 from ..store.ledger import Run
 from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
@@ -72,7 +73,9 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     if len(series):
         _accuracies(series)
         _clients(list(series.watches), client_rows(series, told.reasons), truth, every)
-        _contributions(series)
+        _contributions(series, every)
+        if every:
+            _health(series)
         notes = [(t, note) for t, note in series.notes if every or note.kind not in TOLD]
         for note, rounds in distinct_notes(notes).items():
             out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
@@ -184,14 +187,41 @@ def _colour(standing: Standing | None) -> str:
     return "" if standing is None else "red" if standing.out else "yellow"
 
 
-def _contributions(series: Series) -> None:
-    """Who helps the model, the most helpful first."""
-    found = sorted(contributions(series).items(), key=lambda pair: -pair[1].mean)
+def _contributions(series: Series, every: bool) -> None:
+    """Who helps the model, the most helpful first: on the server's samples, or else, where all is shown, by its way."""
+    found = contributions(series)
+    title = "contribution, on the server's samples" if found else "contribution, by the way of its updates"
+    if every and not found:
+        found = {c: x for c in series.clients if (x := contribution_of(series, c)) is not None}
     if found:
-        shown = table("client", "rounds", "contribution, on the server's samples", left=(0, 2))
-        for client, contribution in found:
+        shown = table("client", "rounds", title, left=(0, 2))
+        for client, contribution in sorted(found.items(), key=lambda pair: -pair[1].mean):
             shown.add_row(safe(client), str(contribution.rounds), str(contribution))
         out.print(shown)
+
+
+def _health(series: Series) -> None:
+    """How each client takes part and what it tells of itself; clients without a reply are told of by their rounds."""
+    found = healths(series)
+    names = list(dict.fromkeys(n for h in found.values() for n in h.told))
+    measured = any(np.isfinite(h.seconds) for h in found.values())
+    if not names and not measured and all(len(h.answered) == h.asked for h in found.values()):
+        return
+    heads = ["\nclient", "answered\n/ asked", "\nlast", "no\nanswer", "\nerrors", *(["\nseconds"] if measured else [])]
+    shown = table(*heads)
+    for client, h in found.items():
+        row = [client, f"{len(h.answered)} / {h.asked}", str(h.last or "-"), str(len(h.silent)), str(len(h.broken))]
+        row += [number(h.seconds)] if measured else []
+        shown.add_row(*map(safe, row), style="yellow" if h.silent_since else None)
+    out.print(shown)
+    for some in _fitting(names, max(map(len, found), default=0)):
+        shown = table("client", *(f"{safe(name)}" for name in some), left=(0,))
+        for client, h in found.items():
+            shown.add_row(safe(client), *(number(h.told.get(name)) for name in some))
+        out.print(shown)
+    for client in found:
+        if odd := at_odds(series, client, contribution_of(series, client)):
+            out.print(f"[yellow]client {safe(client)}[/]: {safe(odd)}")
 
 
 def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
@@ -235,6 +265,7 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
 
 def _as_json(told: RunRecord) -> dict[str, Any]:
     run, series, truth = told.run, told.series, truth_of(told.run)
+    health = healths(series)
     return {
         "run": run.id,
         "name": run.name,
@@ -252,9 +283,12 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
                 "reason": str(c.reason or ""),
                 "rejected": {t: str(reason) for t, reason in c.rejected.items()},
                 "verdict": str(c.standing or ""),
+                "health": {**asdict(health[c.client]), "words": str(health[c.client])},
             }
             for c in client_rows(series, told.reasons)
         ],
-        "contributions": {c: {**asdict(x), "words": str(x)} for c, x in contributions(series).items()},
+        "contributions": {
+            c: {**asdict(x), "words": str(x)} for c in series.clients if (x := contribution_of(series, c)) is not None
+        },
         "notes": notes_as_tables(rounds_by_note(series.notes)),
     }

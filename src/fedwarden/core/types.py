@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
 
 State = Mapping[str, Any]
 """What a history or an aggregator carries from round to round."""
+Reported = Mapping[str, Mapping[str, float]]
+"""Numbers of single clients by name, then by client; see :mod:`fedwarden.core.reported`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,7 @@ class _CohortFields:
     trusted: Mask
     claimed: Counts
     suspicion: Scores
+    reported: Reported
 
     def __post_init__(self) -> None:
         per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed, self.suspicion)
@@ -52,7 +55,8 @@ class Cohort(_CohortFields):
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
     counts that are believed, ``claimed`` those that were sent; the same by default. ``suspicion`` in [0, 1] says how
-    near each client is to being left out, for whoever combines the rows; 0 by default. It has no field for the truth.
+    near each client is to being left out, for whoever combines the rows; 0 by default. ``reported`` are numbers that
+    clients tell of themselves, by name and client. It has no field for the truth.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Cohort(_CohortFields):
         trusted: ArrayLike = (),
         claimed: ArrayLike = (),
         suspicion: ArrayLike = (),
+        reported: Reported | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -78,6 +83,7 @@ class Cohort(_CohortFields):
             standing if len(standing) else np.ones(len(ids), bool),
             sent if len(sent) else counts,
             near if len(near) else np.zeros(len(ids)),
+            reported or {},
         )
 
     def __len__(self) -> int:
@@ -109,6 +115,7 @@ class Cohort(_CohortFields):
             self.trusted[keep],
             self.claimed[keep],
             self.suspicion[keep],
+            self.reported,
         )
 
 
@@ -187,6 +194,7 @@ class RoundRecord:
     """Everything about a round as data: what the ledger stores and every reader shows; ``str(note)`` is a sentence.
 
     Of those ``excluded`` after the round, the ``suspended`` are still asked and come back once they are clean.
+    ``reported`` has clients that are not among ``client_ids`` too: one may evaluate that did not train.
     """
 
     round: int
@@ -200,6 +208,7 @@ class RoundRecord:
     notes: tuple[Note, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     suspended: tuple[str, ...] = ()
+    reported: Reported = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,17 +45,19 @@ class OneByOne(Seen):
     """A grid that pulls each reply by itself.
 
     Flower's own unpacks all replies of a poll together, so that one that cannot be unpacked would end the run, and cost
-    the others, which count as received by then. ``unreadable`` says why a message has no reply.
+    the others, which count as received by then. ``unreadable`` says why a message has no reply, ``arrived`` after how
+    many seconds one was there, to the length of a poll.
     """
 
     def __init__(self, grid: Grid, poll: float = POLL) -> None:
         super().__init__(grid)
         self.poll = poll
         self.unreadable: dict[str, Note] = {}
+        self.arrived: dict[str, float] = {}
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Push the messages and wait for the replies, as in every Flower grid."""
-        self.unreadable = {}
+        self.unreadable, self.arrived, began = {}, {}, time.monotonic()
         waiting = list(self._grid.push_messages(messages))
         end = None if timeout is None else time.monotonic() + timeout
         found: list[Message] = []
@@ -63,6 +65,8 @@ class OneByOne(Seen):
             for number in list(waiting):
                 replies = self._pull(number)
                 found += replies
+                if replies:
+                    self.arrived[number] = time.monotonic() - began
                 if replies or number in self.unreadable:
                     waiting.remove(number)
             if not waiting or (end is not None and time.monotonic() + self.poll > end):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
+from ..core.reported import BYTES, SECONDS, told
 from ..core.stats import Counts
-from ..core.types import Cohort, Rejection
+from ..core.types import Cohort, Rejection, Reported
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, cast, row
@@ -23,9 +25,9 @@ from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import largest_metric, number
 from ..updates.updates import Updates
-from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
+from .names import Names
+from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones, scalars
 
-Name = Callable[[int], str]
 LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
 
 
@@ -39,28 +41,31 @@ class Letter:
     count: float
     form: Form
     converted: Converted
+    size: int = 0
 
 
 def match(
-    sent: Sequence[Message], replies: Iterable[Message], name: Name, unreadable: Mapping[str, Note]
-) -> tuple[list[tuple[str, Message]], list[Rejection]]:
-    """Each reply with the client that was asked, and who answered unasked or not at all.
+    sent: Sequence[Message], replies: Iterable[Message], name: Names, unreadable: Mapping[str, Note]
+) -> tuple[list[tuple[str, Message]], list[Rejection], list[Note]]:
+    """Each reply with the client that was asked, who answered unasked or not at all, and notes on their names.
 
     ``unreadable`` says of messages why their replies did not come through.
     """
     nodes = {m.metadata.message_id: m.metadata.dst_node_id for m in sent if m.metadata.message_id}
     asked = {m.metadata.dst_node_id for m in sent}
-    found, refused, heard = [], [], set[int]()
+    found, refused, heard, notes = [], [], set[int](), list[Note]()
     for reply in replies:
         node = attempt("unknown", partial(sender, reply, nodes, asked))
         if isinstance(node, Rejection):
             refused.append(node)
         else:
             heard.add(node)
+            if note := name.learn(node, reply):
+                notes.append(note)
             found.append((name(node), reply))
     why = {nodes[message]: reason for message, reason in unreadable.items() if message in nodes}
     late = Note.of("no_answer")
-    return found, refused + [Rejection(name(node), why.get(node, late)) for node in sorted(asked - heard)]
+    return found, refused + [Rejection(name(node), why.get(node, late)) for node in sorted(asked - heard)], notes
 
 
 def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
@@ -112,19 +117,47 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     if template is None:
         return Letter(client, message, [], count, form(message), Converted())
     place, record = arrays_of(message)
+    size = sum(len(array.data) for array in record.values())
     settled, converted = template.settle(record)
     for array, lowest in template.below_zero(settled).items():
         raise Unfit(Note.of("array", array=array, cause=Note.of("array_variance", lowest=lowest)))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
-    return Letter(client, message, template.layers(settled), count, form(message), converted)
+    return Letter(client, message, template.layers(settled), count, form(message), converted, size)
 
 
-def cohort_of(letters: Sequence[Letter], template: Template, params: Tensor, round: int) -> Cohort:
+def told_in(letters: Sequence[Letter], prefix: str, key: str) -> Reported:
+    """The numbers that clients report beside their count, before any of them is bounded."""
+    numbers = ((x.client_id, scalars(metrics_of(x.message))) for x in letters)
+    return told(prefix, ((c, {name: value for name, value in found.items() if name != key}) for c, found in numbers))
+
+
+def seen_of(letters: Sequence[Letter], sent: Sequence[Message], arrived: Mapping[str, float] | None = None) -> Reported:
+    """What a server sees of the replies: their bytes, and the seconds from the message to them.
+
+    ``arrived`` are seconds by message on the server's own clock; without it, as in a simulation on one machine, the
+    times at which messages say that they were made.
+    """
+    began = {m.metadata.message_id: m.metadata.created_at for m in sent}
+    seconds = {}
+    for letter in letters:
+        answers = letter.message.metadata.reply_to_message_id
+        if arrived is not None:
+            seconds[letter.client_id] = arrived.get(answers, math.nan)
+        elif answers in began:
+            seconds[letter.client_id] = max(0.0, letter.message.metadata.created_at - began[answers])
+    sizes = {letter.client_id: float(letter.size) for letter in letters}
+    return {SECONDS: {c: s for c, s in seconds.items() if math.isfinite(s)}, BYTES: sizes} if letters else {}
+
+
+def cohort_of(
+    letters: Sequence[Letter], template: Template, params: Tensor, round: int, reported: Reported | None = None
+) -> Cohort:
     """The cohort of a round; its rows are the bytes that arrived."""
     rows = [row(letter.layers) for letter in letters]
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
-    return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
+    counts = np.array([letter.count for letter in letters])
+    return Cohort(round, ids, updates, counts, params, reported=reported)
 
 
 def hand_over(letters: Sequence[Letter], template: Template, decision: Decision) -> None:
@@ -187,9 +220,11 @@ def bound_metrics(letters: Sequence[Letter], key: str) -> list[Note]:
 
 def evaluations(
     found: Iterable[tuple[str, Message]], key: str, limits: Admission
-) -> tuple[list[Message], list[Rejection], list[Note]]:
-    """The evaluations that can be averaged, their counts and metrics bounded, the others with the reason, and notes."""
+) -> tuple[list[Message], list[Rejection], list[Note], Reported]:
+    """The evaluations that can be averaged, their counts and metrics bounded, the others with the reason, and notes;
+    last, what each client told."""
     letters, refused = open_letters(found, None, key)
+    reported = told_in(letters, "evaluate/", key)
     messages, counts = [letter.message for letter in letters], np.array([letter.count for letter in letters])
     weigh(messages, limits.clip([letter.client_id for letter in letters], counts), key)
-    return messages, refused, bound_metrics(letters, key)
+    return messages, refused, bound_metrics(letters, key), reported

@@ -39,15 +39,18 @@ class Journal(journal.Journal):
         self.lost: list[str] = []  # attributes of the strategy that no checkpoint carries, each told of once
         super().__init__(home, name, engine, config, PARTS, warn, resume, sinks, {"flwr": version("flwr")})
 
-    def keep(self, record: RoundRecord, model: Mapping[str, Any], warden: Mapping[str, Any]) -> RoundRecord:
-        """Write a round with all that continues it; the record, with a note of what cannot be carried."""
+    def keep(self, record: RoundRecord, model: Mapping[str, Any], guard: Mapping[str, Any]) -> RoundRecord:
+        """Write a round with all that continues it; the record, with a note of what cannot be carried.
+
+        ``guard`` are the states of the warden and of the names.
+        """
         server, lost = server_state(self.strategy, self.start)
         if new := [name for name in lost if name not in self.lost]:
             self.lost += new
             note = Note.of("state_changed", names=tuple(new))
             warn(str(note))
             record = replace(record, notes=(*record.notes, note))
-        state = {"round": record.round, "model": model, "warden": warden, "server": server}
+        state = {"round": record.round, "model": model, **guard, "server": server}
         self.commit(record, {**state, "lost": self.lost} if self.lost else state)
         return record
 

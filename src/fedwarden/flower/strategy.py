@@ -17,7 +17,8 @@ from flwr.superlink.grid import HttpGrid
 
 from ..core.notes import Note
 from ..core.registry import component
-from ..core.types import RoundRecord
+from ..core.reported import joined
+from ..core.types import Reported, RoundRecord
 from ..core.words import reason
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment
@@ -27,8 +28,9 @@ from ..guard.warden import Warden
 from .arrays import view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
-from .inbox import Name, bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, weigh
+from .inbox import bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, seen_of, told_in, weigh
 from .journal import Journal, warn
+from .names import Name, Names
 from .records import Template, finite, scalars
 from .wrapped import METRICS, chain, innermost, metrics_apart
 
@@ -52,7 +54,7 @@ class Guarded(Strategy):
         home: str | Path | None = None,
         resume: bool = False,
         buffers: Sequence[str] = BUFFERS,
-        client_name: Name = str,
+        client_name: Name | str = str,
         sinks: Sequence[Any] = (),
         accuracy: str = "",
     ) -> None:
@@ -60,7 +62,8 @@ class Guarded(Strategy):
 
         ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
         ``resume`` continues the latest unfinished run of that name and experiment, if there is one. Arrays whose names
-        end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records.
+        end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records: a function
+        of its number, or the key under which nodes send one in a metric or config record, as "partition-id".
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
         is the metric that is shown as the accuracy, by default the first whose name says so.
         """
@@ -73,7 +76,8 @@ class Guarded(Strategy):
             self.warden.carried = self.warden.aggregator.init()
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
-        self.resume, self.buffers, self.client_name, self.sinks = resume, tuple(buffers), client_name, tuple(sinks)
+        self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
+        self.names = Names(client_name)
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.grid: Any = None
@@ -138,14 +142,16 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_train(t, replies)
-        found, lost = match(self.sent, replies, self._name, getattr(self.grid, "unreadable", {}))
+        found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
+        told = told_in(letters, "train/", self._weight_key)
+        reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        decision = self.warden.decide(cohort_of(letters, self.template, params, t), [*lost, *refused])
+        decision = self.warden.decide(cohort_of(letters, self.template, params, t, reported), [*lost, *refused])
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         messages, notes = (
             [letter.message for letter in combined],
-            conversion_notes((letter.client_id, letter.converted) for letter in letters),
+            [*named, *conversion_notes((letter.client_id, letter.converted) for letter in letters)],
         )
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
@@ -185,9 +191,9 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_evaluate(t, replies)
-        found, lost = match(self.sent, replies, self._name, getattr(self.grid, "unreadable", {}))
-        kept, unfit, bounded = evaluations(found, self._weight_key, self.warden.admission)
-        notes = [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
+        found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
+        kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission)
+        notes = named + [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
         notes += [Note.of("evaluation", *note.clients, cause=note) for note in bounded]
         try:
             metrics = self.strategy.aggregate_evaluate(t, kept)
@@ -195,7 +201,7 @@ class Guarded(Strategy):
         except Exception as error:  # nothing that a client sends may end the run
             metrics, told = None, {}
             notes.append(Note.of("evaluations_failed", error=reason(error)))
-        self._amend(told, notes)
+        self._amend(told, notes, reported)
         return metrics
 
     def _meet(self, arrays: ArrayRecord) -> None:
@@ -221,20 +227,12 @@ class Guarded(Strategy):
         floor = max((int(getattr(core, f"min_{k}_nodes", 0)) for k in ("train", "evaluate", "available")), default=0)
 
         def shown(nodes: list[int]) -> list[int]:
-            mine = [node for node in nodes if asks(self._name(node))]
-            others = [node for node in nodes if not asks(self._name(node))]
+            mine = [node for node in nodes if asks(self.names(node))]
+            others = [node for node in nodes if not asks(self.names(node))]
             return mine + others[: max(0, floor - len(mine))]
 
         messages = configure(t, arrays, config, cast(Grid, Visible(grid, shown)))
-        return [m for m in messages if asks(self._name(m.metadata.dst_node_id))]
-
-    def _name(self, node: int) -> str:
-        """A node's name; its id where ``client_name`` knows none, since any node may send a message."""
-        try:
-            name = str(self.client_name(node))
-        except Exception:
-            name = str(node)
-        return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
+        return [m for m in messages if asks(self.names(m.metadata.dst_node_id))]
 
     def _delegate(
         self, t: int, messages: Sequence[Message], notes: list[Note]
@@ -308,6 +306,7 @@ class Guarded(Strategy):
             return initial
         self.done = int(state["round"])
         self.warden.load_state_dict(state["warden"])
+        self.names.load_state_dict(state.get("names", {}))
         restore_server_state(self.strategy, state["server"])
         LOG.info("fedwarden: run %d continues after round %d", self.journal.run, self.done)
         return unpack_arrays(state["model"])
@@ -315,13 +314,14 @@ class Guarded(Strategy):
     def _commit(self, record: RoundRecord, arrays: ArrayRecord) -> None:
         self.record = record
         if self.journal is not None:
-            self.record = self.journal.keep(record, pack_arrays(arrays), self.warden.state_dict())
+            state = {"warden": self.warden.state_dict(), "names": self.names.state_dict()}
+            self.record = self.journal.keep(record, pack_arrays(arrays), state)
 
-    def _amend(self, metrics: Mapping[str, float], notes: Sequence[Note]) -> None:
+    def _amend(self, metrics: Mapping[str, float], notes: Sequence[Note], reported: Reported | None = None) -> None:
         """Add what evaluation says to the round's record."""
         for note in notes:
             warn(str(note))
-        if self.record is not None and (metrics or notes):
+        if self.record is not None and (metrics or notes or reported):
             new = {**self.record.metrics, **metrics}
             if "accuracy" in metrics:
                 self.found_in = 0
@@ -329,7 +329,8 @@ class Guarded(Strategy):
                 others = {key: value for key, value in new.items() if key != "accuracy"}
                 if (accuracy := accuracy_of(others, self.accuracy)) is not None:
                     new["accuracy"], self.found_in = accuracy, self.record.round
-            self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes))
+            known = joined(self.record.reported, reported or {})
+            self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes), reported=known)
             if self.journal is not None:
                 self.journal.amend(self.record)
 

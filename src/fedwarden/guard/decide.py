@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
+from ..core.reported import COSINE, joined
 from ..core.stats import Mask, Scores, V, Weights, scatter, shortening
-from ..core.types import Cohort, Reading, Rejection, RoundRecord
-from ..updates.gram import copy_leaders, squared_distances
+from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
+from ..updates.gram import copy_leaders, cosines_to_others, squared_distances
 from .admission import buffer_notes, enter
 from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, judgement_notes, one_vote
 from .suspicion import suspicion
@@ -75,7 +76,16 @@ class Decision:
             notes=(*self.notes, *notes),
             metrics={"update_length": self.length, **self.judgement.facts} if len(self.index) else {},
             suspended=self.suspended,
+            reported=joined(self.came.reported, self._cosines(self.weights if weights is None else weights)),
         )
+
+    def _cosines(self, weights: Weights) -> Reported:
+        """The way of each update beside that of the rest of the model's step, where it costs no read of the rows."""
+        updates = self.cohort.updates
+        if not updates.knows_products or not len(weights):
+            return {}
+        found = cosines_to_others(updates.inner_products(), weights)
+        return {COSINE: dict(zip(self.cohort.client_ids, found.tolist(), strict=True))}
 
 
 def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:

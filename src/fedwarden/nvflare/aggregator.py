@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -99,6 +101,7 @@ class GuardedAggregator(ModelAggregator):
         self.last: Mapping[str, Any] | None = None  # the last one that was made here
         self.kind: ParamsType | None = None
         self.planned = 0  # rounds, as far as the server tells
+        self.asked = math.nan  # when the sites of this round were, on this machine's clock
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
         self.done = 0
@@ -149,6 +152,7 @@ class GuardedAggregator(ModelAggregator):
         super().handle_event(event_type, fl_ctx)
         try:
             if event_type == AppEventType.BEFORE_TRAIN_TASK:
+                self.asked = time.monotonic()
                 self._see(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
             elif event_type == EventType.FATAL_SYSTEM_ERROR:
                 self.broken = True
@@ -178,7 +182,7 @@ class GuardedAggregator(ModelAggregator):
             return self._refuse(found)
         with self.lock:
             if site not in self.came:
-                self.came[site] = found
+                self.came[site] = replace(found, seconds=time.monotonic() - self.asked)
                 return True
         return self._refuse(Rejection(site, Note.of("answered_twice")))
 

@@ -15,8 +15,9 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from torch import Tensor
 
 from ..core.notes import Note
+from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights
-from ..core.types import Cohort, Rejection
+from ..core.types import Cohort, Rejection, Reported
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, row
@@ -39,6 +40,8 @@ class Contribution:
     arrays: Arrays
     count: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    size: int = 0
+    seconds: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +82,8 @@ def contribution(site: str, model: Any, key: str) -> Contribution:
     claimed = model.metrics if isinstance(model.metrics, Mapping) else {}
     values = {k: number(v) for k, v in claimed.items() if isinstance(k, str) and isinstance(v, SCALARS)}
     metrics = {name: value for name, value in values.items() if math.isfinite(value)}
-    return Contribution(site, ParamsType(model.params_type), model.params, arrays, count, metrics)
+    size = sum(array.nbytes for array in arrays.values())
+    return Contribution(site, ParamsType(model.params_type), model.params, arrays, count, metrics, size)
 
 
 def usual_kind(kinds: Sequence[ParamsType], last: ParamsType | None) -> ParamsType:
@@ -127,13 +131,28 @@ def open_letter(sent: Contribution, form: Form, kind: ParamsType, base: Arrays |
     return Letter(sent.site, layers, sent.count, sent.metrics, converted)
 
 
-def cohort_of(letters: Sequence[Letter], form: Form, kind: ParamsType, params: Tensor | None, round: int) -> Cohort:
+def reported_by(came: Sequence[Contribution]) -> Reported:
+    """What sites tell of themselves, and the bytes and seconds of what they sent."""
+    seconds = {sent.site: sent.seconds for sent in came if math.isfinite(sent.seconds)}
+    seen = {SECONDS: seconds, BYTES: {sent.site: float(sent.size) for sent in came}}
+    return joined(told("train/", ((sent.site, sent.metrics) for sent in came)), seen if came else {})
+
+
+def cohort_of(
+    letters: Sequence[Letter],
+    form: Form,
+    kind: ParamsType,
+    params: Tensor | None,
+    round: int,
+    reported: Reported | None = None,
+) -> Cohort:
     """The cohort of a round; its rows are the arrays that arrived, and whole models have ``params`` subtracted."""
     rows = [row(letter.layers) for letter in letters]
     base = params if kind is ParamsType.FULL else None
     updates = Updates.of(rows, base, form.measured) if rows else Updates.empty(form.size)
     ids = tuple(letter.site for letter in letters)
-    return Cohort(round, ids, updates, np.array([letter.count for letter in letters]), params)
+    counts = np.array([letter.count for letter in letters])
+    return Cohort(round, ids, updates, counts, params, reported=reported)
 
 
 def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[str, float], list[Note]]:

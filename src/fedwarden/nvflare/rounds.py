@@ -14,7 +14,7 @@ from ..core.types import Cohort, Outcome, Rejection, RoundRecord
 from ..core.words import printable
 from ..guard.arrays import conversion_notes
 from ..guard.warden import Warden
-from .inbox import Contribution, average_metrics, cohort_of, open_letters
+from .inbox import Contribution, average_metrics, cohort_of, open_letters, reported_by
 from .params import Arrays, Form, read_all
 
 
@@ -54,7 +54,7 @@ def play(
     base = None if sent is None else sent.arrays
     letters, unfit = open_letters(came, form, kind, base)
     params = None if base is None else form.flatten(base)
-    cohort = cohort_of(letters, form, kind, params, round)
+    cohort = cohort_of(letters, form, kind, params, round, reported_by(came))
     outcome, notes = judged(warden, cohort, [*refused, *unfit], kind)
     notes += conversion_notes((letter.site, letter.converted) for letter in letters)
     metrics, bounded = average_metrics(letters, outcome.weights)
@@ -91,4 +91,7 @@ def idle_round(
     sites, counts = tuple(sent.site for sent in came), np.array([sent.count for sent in came])
     notes = () if note is None else (note,)
     flagged = np.zeros(n, bool)
-    return RoundRecord(round, sites, counts, np.zeros(n), flagged=flagged, rejected=tuple(refused), notes=notes)
+    return RoundRecord(
+        round, sites, counts, np.zeros(n), flagged=flagged, rejected=tuple(refused), notes=notes,
+        reported=reported_by(came),
+    )  # fmt: skip

@@ -18,9 +18,10 @@ from ..core.config import parse
 from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
+from ..core.reported import joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
-from ..core.types import Cohort, RoundRecord, Server
+from ..core.types import Cohort, Reported, RoundRecord, Server
 from ..core.words import count
 from ..guard.decide import decide
 from ..sinks.feed import Live
@@ -190,8 +191,9 @@ class Federation:
         self.round = t
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
-        record = replace(outcome.record, notes=(*outcome.record.notes, *notes))
-        return replace(record, metrics={**record.metrics, **self._evaluate(), **self._detect(record)})
+        record, (metrics, own) = outcome.record, self._evaluate()
+        told = {**record.metrics, **metrics, **self._detect(record)}
+        return replace(record, notes=(*record.notes, *notes), metrics=told, reported=joined(record.reported, own))
 
     def _sight(self, t: int, client: str, chosen: Sequence[str], models: Tensor) -> Sight:
         """What a client sees of the round; copies, so that nothing it does reaches the federation."""
@@ -217,9 +219,9 @@ class Federation:
         picks = numpy_rng(self.scenario.seed, "participation", t).permutation(len(asked))[:take]
         return [asked[i] for i in sorted(picks)]
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self) -> tuple[dict[str, float], Reported]:
         """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
-        attackers with a target reach of it, and the clients' own accuracy.
+        attackers with a target reach of it, and the clients' own accuracy, which follows client by client.
 
         ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
         """
@@ -227,18 +229,18 @@ class Federation:
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
         metrics = self._measure(data.x_test, data.y_test)
         if "accuracy" not in metrics:
-            return metrics
+            return metrics, {}
         if self.goals:
             reached = [self._measure(goal.x, torch.from_numpy(goal.y))["accuracy"] for goal in self.goals]
             metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
-        own = [
-            self._measure(self.world.x[rows], self.world.y[rows], client)["accuracy"]
+        own = {
+            client: self._measure(self.world.x[rows], self.world.y[rows], client)["accuracy"]
             for client, rows in self.world.held_in(self.round).items()
             if len(rows) and self.warden.asks(client)
-        ]
-        if own:
-            metrics["clients_accuracy"] = float(np.mean(own))
-        return metrics
+        }
+        if not own:
+            return metrics, {}
+        return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
 
     def _measure(self, x: Tensor, y: Tensor, client: str = "") -> dict[str, float]:
         """The task's metrics on samples, asked the same in every round."""

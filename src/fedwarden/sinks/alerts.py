@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,9 +28,11 @@ from ..store.explain import explain
 from ..store.ledger import Run
 from .data_points import DataPoint
 
-Kind = Literal["flagged", "suspended", "excluded", "let in", "stalled", "ended"]
+Kind = Literal["flagged", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-USUAL: tuple[Kind, ...] = ("suspended", "excluded", "let in", "stalled", "ended")
+USUAL: tuple[Kind, ...] = ("suspended", "excluded", "let in", "promise", "stalled", "ended")
+UNSURE = frozenset({"spared", "too_few"})  # notes that the guard cannot exclude as it promises to
+LONG, SLOWER = 600.0, 10.0  # a round is late after so many seconds, and so many times the longest one
 ADDRESS, KEY, COMMAND = "FEDWARDEN_WEBHOOK", "FEDWARDEN_PAGER_KEY", "FEDWARDEN_ALERT_COMMAND"
 LINES = 20  # alerts that one message tells one by one
 TRIES = 3
@@ -38,6 +41,7 @@ WORDS: Mapping[Kind, str] = {
     "suspended": "client {client} is suspended until it is clean",
     "excluded": "client {client} is excluded for good",
     "let in": "client {client} is let in again",
+    "silent": "client {client} does not answer any more",
 }
 
 
@@ -60,7 +64,8 @@ def alerts(record: RoundRecord, run: str, before: RoundRecord | None, kinds: Col
 
     Where that is not known (None), whoever is out and flagged in this very round is told, again perhaps: better twice
     than never.
-    A round is stalled if nobody is in its model.
+    A round is stalled if nobody is in its model. What the guard promises of false exclusions ends with the honest
+    majority: it is told once half of the clients are out, or too few others are beyond question.
     """
     now, was = _standing(record), None if before is None else _standing(before)
     why = explain(record)
@@ -69,11 +74,14 @@ def alerts(record: RoundRecord, run: str, before: RoundRecord | None, kinds: Col
         found += [(kind, c) for c in sorted(now[kind] & set(why) if was is None else now[kind] - was[kind])]
     if was is not None:
         found += [("let in", c) for c in sorted(was["excluded"] | was["suspended"]) if c not in record.excluded]
+    found += [("silent", c) for c in sorted(_silent(record) - (set() if before is None else _silent(before)))]
     told = {client for _, client in found}
     found += [("flagged", c) for c in why if c not in told and c not in record.excluded]
     made = [Alert(k, run, record.round, c, WORDS[k].format(client=c) + _reason(why, k, c)) for k, c in found]
     if len(record.client_ids) and not (record.weights > 0).any():
         made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
+    if (spent := _spent(record)) and (before is None or not _spent(before)):
+        made.append(Alert("promise", run, record.round, "", spent))
     return [alert for alert in made if alert.kind in kinds]
 
 
@@ -93,16 +101,18 @@ class Webhook:
     """Posts alerts to the address in FEDWARDEN_WEBHOOK: a chat's, a pager's, or one that takes JSON.
 
     ``form`` is "chat" (a text), "pager" (an event, with the key in FEDWARDEN_PAGER_KEY) or "json" (all that is known).
-    At most one message goes out in ``every`` seconds; what comes in between goes together.
+    At most one message goes out in ``every`` seconds; what comes in between goes together. A run stalls if it takes
+    more than ``patience`` seconds for a round; by default ten minutes and ten times its longest round so far.
     """
 
     form: Literal["chat", "pager", "json"] = "chat"
     kinds: Sequence[Kind] = USUAL
     every: float = 10.0
     timeout: float = 5.0
+    patience: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.kinds, self.every)
+        _check(self.kinds, self.every, self.patience)
         if self.form not in ("chat", "pager", "json"):
             raise ConfigError(f"form is 'chat', 'pager' or 'json'; got {self.form!r}")
 
@@ -122,7 +132,7 @@ class Webhook:
             except Exception as error:  # its words may have the address in them, which is a secret
                 raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
 
-        return Channel(run, deliver, self.kinds, self.every)
+        return Channel(run, deliver, self.kinds, self.every, self.patience)
 
 
 @register("sink", "command")
@@ -133,9 +143,10 @@ class Command:
     kinds: Sequence[Kind] = USUAL
     every: float = 10.0
     timeout: float = 30.0
+    patience: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.kinds, self.every)
+        _check(self.kinds, self.every, self.patience)
 
     def __call__(self, run: Run) -> Channel:
         words = shlex.split(_from_environment(COMMAND, "the sink 'command' runs the command"))
@@ -149,7 +160,7 @@ class Command:
             if done.returncode:
                 raise RuntimeError(f"the command ended with {done.returncode}")
 
-        return Channel(run, deliver, self.kinds, self.every)
+        return Channel(run, deliver, self.kinds, self.every, self.patience)
 
 
 @dataclass(frozen=True)
@@ -159,9 +170,10 @@ class Call:
     function: Callable[[Sequence[Alert]], object]
     kinds: Sequence[Kind] = USUAL
     every: float = 0.0
+    patience: float | None = None
 
     def __call__(self, run: Run) -> Channel:
-        return Channel(run, self.function, self.kinds, self.every)
+        return Channel(run, self.function, self.kinds, self.every, self.patience)
 
 
 class Channel:
@@ -171,10 +183,16 @@ class Channel:
     """
 
     def __init__(
-        self, run: Run, deliver: Callable[[Sequence[Alert]], object], kinds: Collection[str], every: float
+        self,
+        run: Run,
+        deliver: Callable[[Sequence[Alert]], object],
+        kinds: Collection[str],
+        every: float,
+        patience: float | None = None,
     ) -> None:
         self.name, self.last = f"run {run.id} ({run.name})", max(0, run.rounds - 1)
-        self.kinds, self.every = kinds, every
+        self.kinds, self.every, self.patience = kinds, every, patience
+        self.moved, self.longest, self.late = time.monotonic(), 0.0, False  # since when, and how long rounds took
         self.fresh = run.rounds <= 1  # nothing came before that was not told
         self.before: RoundRecord | None = None
         self.deliver, self.waiting, self.failed = deliver, Queue[Alert](), ""
@@ -188,6 +206,8 @@ class Channel:
             before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
         for alert in alerts(record, self.name, before, self.kinds):
             self.waiting.put(alert)
+        now = time.monotonic()
+        self.longest, self.moved, self.late = max(self.longest, now - self.moved), now, False
         self.before, self.last = record, record.round
         if self.failed:  # told after what is new is on its way
             failed, self.failed = self.failed, ""
@@ -202,6 +222,7 @@ class Channel:
 
     def _work(self) -> None:
         while not (self.ending.is_set() and self.waiting.empty()):
+            self._look_at_the_clock()
             try:
                 found = [self.waiting.get(timeout=0.1)]
             except Empty:
@@ -210,6 +231,15 @@ class Channel:
                 found.append(self.waiting.get())
             self._try(found)
             self.ending.wait(self.every)
+
+    def _look_at_the_clock(self) -> None:
+        """Tell once of a round that does not come."""
+        most = max(LONG, SLOWER * self.longest) if self.patience is None else self.patience
+        waited = time.monotonic() - self.moved
+        if waited > most and not self.late and "stalled" in self.kinds and not self.ending.is_set():
+            self.late = True
+            words = f"no round has been finished for {waited:.0f} s"
+            self.waiting.put(Alert("stalled", self.name, self.last, "", words))
 
     def _try(self, found: Sequence[Alert]) -> None:
         for k in range(1, TRIES + 1):
@@ -225,6 +255,18 @@ class Channel:
 def _standing(record: RoundRecord) -> dict[str, set[str]]:
     held = set(record.suspended)
     return {"excluded": set(record.excluded) - held, "suspended": held}
+
+
+def _silent(record: RoundRecord) -> set[str]:
+    return {rejection.client_id for rejection in record.rejected if rejection.reason.kind == "no_answer"}
+
+
+def _spent(record: RoundRecord) -> str:
+    """Why false exclusions are not bounded any more, in words; empty where they are."""
+    everybody, out = {*record.client_ids, *record.excluded}, len(record.excluded)
+    if out and 2 * out >= len(everybody):
+        return f"{out} of {len(everybody)} clients are out: nothing bounds false exclusions without an honest majority"
+    return next((str(note) for note in record.notes if note.kind in UNSURE), "")
 
 
 def _reason(why: Mapping[str, Any], kind: Kind, client: str) -> str:
@@ -251,6 +293,8 @@ def _from_environment(name: str, what: str) -> str:
     return value
 
 
-def _check(kinds: Collection[str], every: float) -> None:
+def _check(kinds: Collection[str], every: float, patience: float | None) -> None:
     if isinstance(kinds, str) or not set(kinds) <= set(KINDS) or every < 0:
         raise ConfigError(f"kinds are some of {', '.join(KINDS)}, and every is at least 0; got {kinds} and {every}")
+    if patience is not None and not patience > 0:
+        raise ConfigError(f"patience is a number of seconds above 0, or left out; got {patience}")

@@ -20,9 +20,12 @@ TEXT = 4000  # characters of a text
 
 
 class DataPoint(NamedTuple):
-    """One number of a round: of the model (``metric``), of a watch, of a client, or a count over the ``round``."""
+    """One number of a round: of the model (``metric``), of a watch, of a client, or a count over the ``round``.
 
-    level: Literal["metric", "watch", "client", "round"]
+    What is ``reported`` of a client has names with slashes of its own.
+    """
+
+    level: Literal["metric", "watch", "client", "round", "reported"]
     name: str
     value: float
     watch: str | None = None
@@ -38,18 +41,23 @@ class DataPoint(NamedTuple):
         if self.level == "metric":
             whole = "/".join(["metric", *map(segment, self.name.split("/"))])
             return whole if len(whole) <= 2 * LONGEST else f"metric/{segment(self.name)}"
+        if self.level == "reported":
+            return "/".join(map(segment, ["client", *self.name.split("/", 1), str(self.client)]))
         parts = (self.level, self.watch, self.name, self.client)
         return "/".join(segment(part) for part in parts if part is not None)
 
     @property
     def family(self) -> str:
         """The name without who and what it is of, as OpenTelemetry and Prometheus group by."""
+        if self.level == "reported":
+            return "client.reported"
         return "metric" if self.level == "metric" else f"{self.level}.{self.name}"
 
     @property
     def labels(self) -> dict[str, str]:
         """Who and what it is of."""
-        found = {"metric": self.name if self.level == "metric" else None, "watch": self.watch, "client": self.client}
+        name = self.name if self.level in ("metric", "reported") else None
+        found = {"metric": name, "watch": self.watch, "client": self.client}
         return {label: segment(value) for label, value in found.items() if value is not None}
 
 
@@ -64,7 +72,8 @@ def chosen(record: RoundRecord, clients: Clients, most: int) -> list[str]:
 
     There are never more than ``most`` of them; the counts over the round are those of all clients in any case.
     """
-    everybody = [*dict.fromkeys((*record.client_ids, *record.excluded))]
+    told = (client for values in record.reported.values() for client in values)
+    everybody = [*dict.fromkeys((*record.client_ids, *record.excluded, *told))]
     if clients == "all" and len(everybody) <= most:
         return everybody
     flagged = [c for c, flag in zip(record.client_ids, record.flagged.tolist(), strict=True) if flag]
@@ -121,6 +130,8 @@ def _data_points(record: RoundRecord, clients: list[str]) -> Iterator[DataPoint]
         values = column.tolist()
         yield from (DataPoint("client", name, float(values[i]), client=c) for c, i in present)
     yield from (DataPoint("client", "excluded", float(c in excluded), client=c) for c in clients)
+    for name, told in record.reported.items():
+        yield from (DataPoint("reported", name, told[c], client=c) for c in clients if c in told)
     yield DataPoint("round", "flagged", float(record.flagged.sum()))
     yield DataPoint("round", "excluded", float(len(excluded)))
     yield DataPoint("round", "rejected", float(len(record.rejected)))

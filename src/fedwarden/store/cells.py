@@ -38,11 +38,17 @@ def number(value: float) -> float | None:
 
 def array(values: Scores) -> str:
     """A vector as JSON, digit for digit: null for NaN, and infinity as a number that is too large for a float."""
-    return json.dumps(values.tolist()).replace("NaN", "null").replace("Infinity", "9e999")
+    return _plain(json.dumps(values.tolist()))
 
 
 def arrays(parts: Mapping[str, Scores]) -> str:
     return "{" + ", ".join(f"{json.dumps(part)}: {array(values)}" for part, values in parts.items()) + "}"
+
+
+def by_name(values: Mapping[str, float]) -> str:
+    """Numbers by name as JSON, as in :func:`array`."""
+    pairs = ((json.dumps(utf8(name)), json.dumps(value)) for name, value in values.items())
+    return "{" + ", ".join(f"{name}: {_plain(value)}" for name, value in pairs) + "}"
 
 
 def places(flagged: Mask) -> str:
@@ -132,6 +138,14 @@ def table(row: Row, column: str, **kinds: Callable[[object], bool]) -> dict[str,
     return sound
 
 
+def as_float(column: str, value: float) -> float:
+    """A number of a JSON table; whole ones may be larger than any float."""
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise Damaged(column, "a number", value) from error
+
+
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -143,6 +157,10 @@ def utf8(found: str) -> str:
     'a\\\\ud800b'
     """
     return found if found.isascii() else found.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _plain(numbers: str) -> str:
+    return numbers.replace("NaN", "null").replace("Infinity", "9e999")
 
 
 def _json(column: str, content: str) -> object:

@@ -1,14 +1,18 @@
-"""Who helps the model, and by how much: what was measured of harm, told as a contribution."""
+"""Who helps the model, and by how much: what was measured of harm, told as a contribution.
+
+Where the server has no labelled samples, the way of a client's updates stands in: their cosine to the rest of the step.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.reported import COSINE
 from .series import Series
 
 WATCH = "harm"  # whose signal is the loss that the model would be lower by without a client's update
@@ -25,12 +29,14 @@ class Contribution:
     """What the updates of a client take off the loss on the server's samples: the mean of some rounds, and its error.
 
     Where the mean is not within two errors of 0 the client helps, or it does not; that is harm from an effect size on.
+    Of a ``cosine`` the mean is that to the rest of the model's step, and no harm is told from it.
     """
 
     kind: Kind
     mean: float
     error: float
     rounds: int
+    of: Literal["loss", "cosine"] = "loss"
 
     def __str__(self) -> str:
         """In a few words.
@@ -39,9 +45,14 @@ class Contribution:
         helps the model: its updates lower the loss by 0.012 +- 0.003 per round
         >>> print(Contribution("unclear", 0.001, math.nan, 1))
         no measurable contribution
+        >>> print(Contribution("no help", -0.2, 0.05, 20, "cosine"))
+        pulls against the others: cosine -0.2 +- 0.05 to the rest of a step
         """
         if self.kind == "unclear":
             return "no measurable contribution"
+        if self.of == "cosine":
+            way = "with" if self.mean > 0 else "against"
+            return f"pulls {way} the others: cosine {self.mean:.2g} +- {self.error:.1g} to the rest of a step"
         what = {"helps": "helps the model", "no help": "does not help the model", "harms": "harms the model"}[self.kind]
         way = "lower" if self.mean > 0 else "raise"
         return f"{what}: its updates {way} the loss by {abs(self.mean):.2g} +- {self.error:.1g} per round"
@@ -81,3 +92,23 @@ def contributions(series: Series) -> dict[str, Contribution]:
     measured = np.isfinite(harm)
     clients = measured.sum(axis=1).astype(np.float64)
     return {c: contribution(harm[:, j], clients) for j, c in enumerate(series.clients) if measured[:, j].any()}
+
+
+def agreement(cosines: Values) -> Contribution:
+    """The same from the cosines of a client's updates to the rest of the model's step, NaN in rounds without it.
+
+    >>> agreement(np.array([0.5, 0.6, np.nan, 0.7])).kind, agreement(np.array([0.1, -0.1, 0.0])).kind
+    ('helps', 'unclear')
+    """
+    found = contribution(-cosines, np.zeros(len(cosines)))  # no effect size makes harm of it
+    return replace(found, of="cosine")
+
+
+def contribution_of(series: Series, client: str) -> Contribution | None:
+    """One client's, on the server's samples or else by the way of its updates; None where neither was measured."""
+    if client not in series.clients:
+        return None
+    if (found := contributions(series).get(client)) is not None:
+        return found
+    grid = series.reported.get(COSINE)
+    return None if grid is None else agreement(grid[:, series.clients.index(client)])

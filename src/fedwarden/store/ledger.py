@@ -23,12 +23,13 @@ from typing import Any, Self
 
 from ..core.types import Observation, RoundRecord
 from . import cells
-from .cells import Damaged, utf8
+from .cells import Damaged
 from .connection import ERRORS, failed, log_of, open_reader, open_writer, strangers
 from .connection import LedgerError as LedgerError
 from .connection import OldLedger as OldLedger
 from .parse import LARGEST, SMALLEST, read_observation, read_record, read_run
 from .parse import Run as Run
+from .rows import round_rows
 from .schema import BEFORE, MIGRATIONS, ROUND_TABLES, SCHEMA, STATEMENTS
 
 PATIENCE = 30.0  # seconds to wait for another process that writes
@@ -119,36 +120,9 @@ class Ledger:
         with self.transaction():
             for table in ROUND_TABLES:
                 self.db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
-            self.db.execute(
-                "INSERT INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *key, time.time(), json.dumps(record.client_ids), cells.array(record.num_examples),
-                    cells.array(record.weights), cells.places(record.flagged), json.dumps(record.excluded),
-                    json.dumps(record.suspended),
-                ),
-            )  # fmt: skip
-            self.db.executemany(
-                "INSERT INTO metric VALUES (?, ?, ?, ?)",
-                [(*key, utf8(k), cells.number(v)) for k, v in record.metrics.items()],
-            )
-            self.db.executemany(
-                "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (
-                        run, w.name, record.round, i, cells.number(w.threshold),
-                        None if w.warning is None else json.dumps(w.warning.table()), w.words,
-                        cells.array(w.signal), cells.array(w.scores), cells.places(w.flagged), cells.arrays(w.parts),
-                    )
-                    for i, w in enumerate(record.watches)
-                ],
-            )  # fmt: skip
-            remarks: list[tuple[str, str | None, str]] = [
-                ("rejected", utf8(r.client_id), json.dumps(r.reason.table())) for r in record.rejected
-            ]
-            remarks += [("note", None, json.dumps(note.table())) for note in record.notes]
-            self.db.executemany(
-                "INSERT INTO remark VALUES (?, ?, ?, ?, ?, ?)", [(*key, i, *remark) for i, remark in enumerate(remarks)]
-            )
+            for table, rows in round_rows(run, record).items():
+                if rows:
+                    self.db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
     def observe(self, run: int, observations: Sequence[Observation], observer: str = "") -> None:
         """Commit what an auditor saw, such as one round of it; what is there already is replaced."""
@@ -230,8 +204,9 @@ class Ledger:
         with self.snapshot():
             heads = by_round("round", "ORDER BY round")
             metrics, remarks = by_round("metric"), by_round("remark", "ORDER BY position")
+            reports = by_round("report")
             seen = {} if watches is not None and not watches else by_round("watch", "ORDER BY position", *watches or ())
-        for table, rows in (("metric", metrics), ("remark", remarks), ("watch", seen)):
+        for table, rows in (("metric", metrics), ("remark", remarks), ("report", reports), ("watch", seen)):
             if lost := rows.keys() - heads.keys():
                 raise self._damaged(f"run {run}: table {table} has round {min(lost)}, which is not there")
         names = cache(partial(cells.names, "clients"))  # most rounds have the clients of the one before
@@ -241,7 +216,8 @@ class Ledger:
                 if more:
                     raise Damaged("round", "every round once", t)
                 clients = names(cells.text(head, "clients"))
-                records.append(read_record(head, clients, *(found.get(t, []) for found in (metrics, remarks, seen))))
+                rest = (found.get(t, []) for found in (metrics, remarks, seen, reports))
+                records.append(read_record(head, clients, *rest))
         return records
 
     def watches(self, run: int) -> tuple[str, ...]:

@@ -89,6 +89,7 @@ def read_record(
     metrics: Sequence[sqlite3.Row],
     remarks: Sequence[sqlite3.Row],
     watches: Sequence[sqlite3.Row],
+    reports: Sequence[sqlite3.Row] = (),
 ) -> RoundRecord:
     n = len(clients)
     cells.moment(head, "finished")
@@ -108,7 +109,15 @@ def read_record(
         notes=tuple(_note(r, "note") for r in remarks if r["about"] == "note"),
         metrics={cells.text(m, "name"): cells.real(m, "value") for m in metrics},
         suspended=cells.names("suspended", cells.text(head, "suspended")),
+        reported={cells.text(row, "name"): _by_client(row) for row in reports},
     )
+
+
+def _by_client(row: sqlite3.Row) -> dict[str, float]:
+    found = cells.table(row, "content")
+    if not all(value is None or cells.is_number(value) for value in found.values()):
+        raise Damaged("content", "numbers by client", found)
+    return {client: math.nan if value is None else cells.as_float("content", value) for client, value in found.items()}
 
 
 def _watch(row: sqlite3.Row, n: int) -> WatchRecord:

@@ -22,6 +22,7 @@ from .ledger import Ledger, LedgerError
 from .overview import reasons
 from .parse import Run, read_run
 from .record import RunRecord
+from .rows import round_rows
 from .schema import ROUND_TABLES, SCHEMA, STATEMENTS
 from .series import Series
 
@@ -275,7 +276,7 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
     with new.transaction():
         put("run", [(head.id, head.name, head.created, head.state, head.engine, *told)])
     for record in found.records:
-        counts = (1, len(record.metrics), len(record.watches), len(record.rejected) + len(record.notes))
+        counts = tuple(len(round_rows(found.id, record)[table]) for table in ROUND_TABLES)
         rows = [_again(damaged, table, found.id, "AND round = ?", record.round) for table in ROUND_TABLES]
         if tuple(map(len, rows)) != counts:
             new.append(found.id, record)

@@ -61,8 +61,14 @@ MIGRATIONS = (  # what leads from each schema to the next
         f"UPDATE watch SET warning = {AS_NOTE.format('warning')} WHERE warning IS NOT NULL",
     ),
     ("ALTER TABLE round ADD COLUMN suspended TEXT NOT NULL DEFAULT '[]'",),  # of the excluded, who may come back
+    (  # numbers of single clients: a JSON table by client
+        """CREATE TABLE report (
+            run INTEGER NOT NULL, round INTEGER NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL,
+            PRIMARY KEY (run, name, round)
+        ) WITHOUT ROWID""",
+    ),
 )
 SCHEMA = BEFORE + len(MIGRATIONS)
 STATEMENTS = tuple(statement for migration in MIGRATIONS for statement in migration)
-ROUND_TABLES = ("round", "metric", "watch", "remark")
+ROUND_TABLES = ("round", "metric", "watch", "remark", "report")
 REMARKS = ("rejected", "note")  # what a remark is about: a reply, or the round

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,8 @@ class Series:
     """(round, client, reason) of every reply that was not let in."""
     notes: tuple[tuple[int, Note], ...] = ()
     suspended: frozenset[str] = frozenset()
+    reported: Mapping[str, Grid] = field(default_factory=dict)
+    """What clients told of themselves and what was seen of their replies; see :mod:`fedwarden.core.reported`."""
 
     @classmethod
     def of(cls, records: Sequence[RoundRecord], known: Sequence[str] = ()) -> Series:
@@ -59,9 +61,7 @@ class Series:
         >>> Series.of([first, second]).weights.tolist()
         [[0.5, 0.5], [nan, 0.0]]
         """
-        clients = client_order(
-            [*known, *(c for r in records for c in (*r.client_ids, *(x.client_id for x in r.rejected)))]
-        )
+        clients = client_order([*known, *(c for r in records for c in _named_in(r))])
         place = {c: j for j, c in enumerate(clients)}
         shape = (len(records), len(clients))
         where = [[place[c] for c in r.client_ids] for r in records]
@@ -89,6 +89,10 @@ class Series:
                 next(w.words for w in seen if w is not None),
             )
         names = dict.fromkeys(name for r in records for name in r.metrics)
+        reported = {name: np.full(shape, np.nan) for r in records for name in r.reported}
+        for i, record in enumerate(records):
+            for name, values in record.reported.items():
+                reported[name][i, [place[c] for c in values]] = list(values.values())
         return cls(
             np.array([r.round for r in records], dtype=np.int64),
             clients,
@@ -101,6 +105,7 @@ class Series:
             tuple((r.round, x.client_id, x.reason) for r in records for x in r.rejected),
             tuple((r.round, note) for r in records for note in r.notes),
             frozenset(records[-1].suspended if records else ()),
+            reported,
         )
 
     def then(self, records: Sequence[RoundRecord]) -> Series:
@@ -153,6 +158,10 @@ class Series:
             self.rejected + later.rejected,
             self.notes + later.notes,
             later.suspended if len(later) else self.suspended,
+            {
+                k: stack(self.reported.get(k), later.reported.get(k))
+                for k in dict.fromkeys([*self.reported, *later.reported])
+            },
         )
 
     def __len__(self) -> int:
@@ -178,8 +187,18 @@ class Series:
         return found
 
 
+def _named_in(record: RoundRecord) -> Iterator[str]:
+    """Every client that a round tells of; one that is only named as excluded is not among them."""
+    yield from record.client_ids
+    yield from (x.client_id for x in record.rejected)
+    for values in record.reported.values():
+        yield from values
+
+
 def columns(series: Series) -> dict[str, NDArray[Any]]:
     """The long table by column: one row per round, client that replied, and watch; one without a watch if none is set.
+
+    What single clients reported follows under its own names, such as ``train/loss``.
 
     >>> from fedwarden.core.types import RoundRecord
     >>> record = RoundRecord(1, ("a",), np.array([5.0]), np.array([1.0]), flagged=np.array([False]))
@@ -207,6 +226,7 @@ def columns(series: Series) -> dict[str, NDArray[Any]]:
         "weight": again(series.weights[i, j]),
         "examples": again(series.examples[i, j]),
         "excluded": again(series.excluded[i, j]),
+        **{name: again(values[i, j]) for name, values in series.reported.items()},
     }
 
 

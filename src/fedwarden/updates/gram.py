@@ -140,6 +140,23 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     return leaders
 
 
+def cosines_to_others(products: NDArray[np.float64], weights: Weights) -> Scores:
+    """Cosine of each row to the combination of the other rows, from their inner products; 0 where one has no length.
+
+        x_i . m_i = (G w)_i - w_i G_ii,   ||m_i||^2 = w'G w - 2 w_i (G w)_i + w_i^2 G_ii,   m_i = sum_{j != i} w_j x_j
+
+    >>> products = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0]])  # of (1, 0), (0, 1) and (1, 1)
+    >>> cosines_to_others(products, np.array([0.5, 0.5, 0.0])).round(4).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    with_all, own = products @ weights, np.diag(products)
+    inner = with_all - weights * own
+    squares = weights @ with_all - 2 * weights * with_all + weights**2 * own
+    scale = np.sqrt(np.maximum(squares, 0.0) * np.maximum(own, 0.0))
+    some = scale > 1e-12 * float(scale.max(initial=0.0))
+    return np.asarray(np.clip(np.where(some, inner, 0.0) / np.where(some, scale, 1.0), -1.0, 1.0), dtype=np.float64)
+
+
 def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
     """Cosines of the angles between the rows, from their inner products; 0 with a row of length 0.
 

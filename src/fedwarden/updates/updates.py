@@ -284,6 +284,11 @@ class Updates:
         n = self.n
         return np.asarray(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n], dtype=np.float64)
 
+    @property
+    def knows_products(self) -> bool:
+        """Whether inner products cost no read any more."""
+        return self._gram is not None
+
     def weighted_sum(self, weights: Weights) -> Tensor:
         """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
 

@@ -1,0 +1,42 @@
+"""What clients tell of themselves, compared: a number of theirs that is unlike the others'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.registry import register
+from ..core.stats import Mask, Scores
+from ..core.types import Cohort
+
+
+def from_median(values: Scores, reference: Mask) -> Scores:
+    """How far each value lies from the median one of the reference; 0 where there is none (NaN).
+
+    >>> from_median(np.array([1.0, 2.0, np.nan, 9.0]), np.array([True, True, True, False])).tolist()
+    [0.5, 0.5, 0.0, 7.5]
+    """
+    known = values[reference & np.isfinite(values)]
+    if not len(known):
+        return np.zeros(len(values))
+    return np.asarray(np.nan_to_num(np.abs(values - np.median(known)), nan=0.0), dtype=np.float64)
+
+
+@register("signal", "reported", exempt={"higher-is-suspicious": "it looks at what clients tell, not at their updates"})
+@dataclass(frozen=True)
+class ReportedNumber:
+    """How far a number that clients report lies from the median one; 0 for a client that does not report it.
+
+    ``metric`` is its name with the kind of message it came in, such as ``train/loss``. A client tells what it likes:
+    this finds broken ones, and liars who do not know what the others tell.
+    """
+
+    metric: str = "train/loss"
+    words: ClassVar[str] = "what it reports of itself is unlike the others'"
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        told = cohort.reported.get(self.metric, {})
+        values = np.array([told.get(client, np.nan) for client in cohort.client_ids], dtype=np.float64)
+        return from_median(values, cohort.reference)

@@ -1,0 +1,106 @@
+"""Who answers, who is silent or broken, and what clients tell of themselves, over a run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedwarden.core.notes import Note
+from fedwarden.core.reported import MOST, told
+from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
+from fedwarden.store.contribution import agreement, contribution_of
+from fedwarden.store.health import at_odds, healths
+from fedwarden.store.ledger import Ledger
+from fedwarden.store.series import Series
+
+
+def record(t, clients, reported=None, rejected=(), harm=None):
+    n = len(clients)
+    values = np.zeros(n) if harm is None else np.array(harm)
+    watches = () if harm is None else (WatchRecord("harm", values, values, 3.0, np.zeros(n, bool)),)
+    refused = tuple(Rejection(client, Note.of(kind)) for client, kind in rejected)
+    return RoundRecord(
+        t, tuple(clients), np.ones(n), np.ones(n) / n, watches, np.zeros(n, bool), rejected=refused,
+        reported=reported or {},
+    )  # fmt: skip
+
+
+RUN = [
+    record(1, "ab", {"train/loss": {"a": 2.0, "b": 3.0}, "reply/seconds": {"a": 1.0, "b": 9.0}}),
+    record(2, "a", {"train/loss": {"a": 1.0}, "reply/seconds": {"a": 2.0}}, [("b", "no_answer")]),
+    record(3, "a", {"reply/seconds": {"a": 6.0}, "evaluate/accuracy": {"c": 0.5}}, [("b", "failed")]),
+    record(4, "a", {"train/loss": {"a": 0.5}}, [("b", "no_answer"), ("a", "answered_twice")]),
+]
+
+
+def test_who_answered_and_since_when_not():
+    found = healths(Series.of(RUN))
+    a, b, c = (found[client] for client in "abc")
+    assert (a.answered, a.refused, a.asked, a.silent_since) == ((1, 2, 3), (4,), 4, None)
+    assert (b.answered, b.silent, b.broken, b.asked, b.last, b.silent_since) == ((1,), (2, 4), (3,), 4, 1, 2)
+    assert (a.seconds, b.seconds) == (2.0, 9.0)
+    assert str(b) == (
+        "answered in 1 of 4 rounds, in 9 s; no answer in rounds 2 and 4; an error in round 3, and none since round 2"
+    )
+    assert (c.asked, c.last, dict(c.told)) == (0, None, {"evaluate/accuracy": 0.5})
+    assert dict(a.told) == {"train/loss": 0.5}
+    assert math.isnan(a.bytes)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
+def test_what_is_reported_grows_with_a_run(cut):
+    whole, grown = Series.of(RUN), Series.of(RUN[:cut]).then(RUN[cut:])
+    assert set(grown.reported) == set(whole.reported)
+    for name, grid in whole.reported.items():
+        np.testing.assert_array_equal(grown.reported[name], grid, name)
+
+
+def test_the_ledger_keeps_it(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        run = ledger.create_run("reports", "simulate", {})
+        for one in RUN:
+            ledger.commit_round(run, one)
+        read = ledger.records(run)
+    assert [dict(r.reported) for r in read] == [dict(r.reported) for r in RUN]
+
+
+def test_one_client_cannot_fill_the_ledger_with_names():
+    flood = {f"x{i}": float(i) for i in range(10_000)}
+    found = told("train/", [("mallory", flood), ("a", {"loss": 1.0}), ("b", {"loss": 2.0})])
+    assert len(found) == MOST
+    assert found["train/loss"] == {"a": 1.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("losses", "harm", "odd"),
+    [
+        ([3.0, 2.0, 1.5, 1.0, 0.8, 0.5], 0.3, True),
+        ([0.5, 0.8, 1.0, 1.5, 2.0, 3.0], 0.3, False),
+        ([3.0, 2.0, 1.5, 1.0, 0.8, 0.5], -0.3, False),
+        ([3.0, 0.5], 0.3, False),
+    ],
+)
+def test_a_falling_loss_beside_harm_is_at_odds(losses, harm, odd):
+    rounds = [
+        record(t, "ab", {"train/loss": {"a": loss}}, harm=[harm + 0.001 * t, -harm]) for t, loss in enumerate(losses, 1)
+    ]
+    series = Series.of(rounds)
+    words = at_odds(series, "a", contribution_of(series, "a"))
+    assert bool(words) is odd
+    assert at_odds(series, "b", contribution_of(series, "b")) == ""  # which tells nothing
+    if odd:
+        assert words.startswith("it reports a falling loss (2.5 to 0.65), and harms the model")
+
+
+def test_without_samples_the_way_of_its_updates_stands_in():
+    rounds = [record(t, "ab", {"update/cosine": {"a": 0.5 + 0.01 * t, "b": -0.4 - 0.01 * t}}) for t in range(1, 6)]
+    series = Series.of(rounds)
+    with_them, against = (contribution_of(series, client) for client in "ab")
+    assert (with_them.kind, with_them.of, with_them.rounds) == ("helps", "cosine", 5)
+    assert against.kind == "no help"  # and never harm: a way is no proof of it
+    assert str(against).startswith("pulls against the others: cosine -0.43 +- 0.007")
+    assert contribution_of(series, "nobody") is None
+    assert contribution_of(Series.of([record(1, "a")]), "a") is None
+    assert agreement(np.array([-1.0, -1.0, -1.0])).kind == "no help"
