@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .signals.loss import ProbeLoss
     from .signals.opposition import Opposition
     from .signals.relative import RelativeDistance
+    from .signals.reported import ReportedNumber
     from .sim.data.sources import Dataset as Dataset
     from .sim.from_python import simulate as simulate
     from .store.record import RunRecord
@@ -76,10 +77,10 @@ __all__ = [
     "Excess", "Exclude", "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian",
     "GeometricMedian", "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
     "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome", "Policy",
-    "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply", "RobustZ",
-    "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard", "TrimmedMean", "Twins", "UpdateNorm",
-    "Updates", "Verdict", "Ville", "Warden", "Watch", "WatchRecord", "aggregate", "cmd", "cosine", "divergence", "gesd",
-    "names", "procrustes", "register", "robust_z",
+    "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
+    "ReportedNumber", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard",
+    "TrimmedMean", "Twins", "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch", "WatchRecord", "aggregate",
+    "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
@@ -139,6 +140,7 @@ _HOMES = {
     "signals.alone": ("Alone",),
     "signals.opposition": ("Opposition",),
     "signals.relative": ("RelativeDistance",),
+    "signals.reported": ("ReportedNumber",),
     "store.record": ("RunRecord",),
     "sim.data.sources": ("Dataset",),  # these two load the simulator, so that a star does not import them
     "sim.from_python": ("simulate",),

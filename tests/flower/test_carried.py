@@ -123,7 +123,7 @@ def test_flowers_own_strategies_lose_nothing(tmp_path):
     for base in (flower.FedAvg, flower.FedAvgM, flower.FedAdam, flower.FedYogi):
         start(tmp_path / base.__name__, LocalGrid, base(), rounds=2)
         assert set(checkpoint.load(checkpoint_path(tmp_path / base.__name__, 1, 2))) == {
-            "round", "model", "warden", "server",
+            "round", "model", "warden", "names", "server",
         }  # fmt: skip
 
 

@@ -42,7 +42,8 @@ def test_who_answered_and_since_when_not():
     assert (b.answered, b.silent, b.broken, b.asked, b.last, b.silent_since) == ((1,), (2, 4), (3,), 4, 1, 2)
     assert (a.seconds, b.seconds) == (2.0, 9.0)
     assert str(b) == (
-        "answered in 1 of 4 rounds, in 9 s; no answer in rounds 2 and 4; an error in round 3, and none since round 2"
+        "answered in 1 of 4 rounds, in 9 s; no answer in 2 rounds from 2 to 4; an error in round 3, "
+        "and none since round 2"
     )
     assert (c.asked, c.last, dict(c.told)) == (0, None, {"evaluate/accuracy": 0.5})
     assert dict(a.told) == {"train/loss": 0.5}
@@ -59,9 +60,9 @@ def test_what_is_reported_grows_with_a_run(cut):
 
 def test_the_ledger_keeps_it(tmp_path):
     with Ledger(tmp_path) as ledger:
-        run = ledger.create_run("reports", "simulate", {})
+        run = ledger.start("reports", "simulation", {}, {})
         for one in RUN:
-            ledger.commit_round(run, one)
+            ledger.append(run, one)
         read = ledger.records(run)
     assert [dict(r.reported) for r in read] == [dict(r.reported) for r in RUN]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -125,10 +125,10 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     return Letter(client, message, template.layers(settled), count, form(message), converted, size)
 
 
-def told_in(letters: Sequence[Letter], prefix: str, key: str) -> Reported:
-    """The numbers that clients report beside their count, before any of them is bounded."""
+def told_in(letters: Sequence[Letter], prefix: str, known: Collection[str]) -> Reported:
+    """The numbers that clients report beside what is ``known`` to be none, such as counts, before any is bounded."""
     numbers = ((x.client_id, scalars(metrics_of(x.message))) for x in letters)
-    return told(prefix, ((c, {name: value for name, value in found.items() if name != key}) for c, found in numbers))
+    return told(prefix, ((c, {k: value for k, value in found.items() if k not in known}) for c, found in numbers))
 
 
 def seen_of(letters: Sequence[Letter], sent: Sequence[Message], arrived: Mapping[str, float] | None = None) -> Reported:
@@ -219,12 +219,12 @@ def bound_metrics(letters: Sequence[Letter], key: str) -> list[Note]:
 
 
 def evaluations(
-    found: Iterable[tuple[str, Message]], key: str, limits: Admission
+    found: Iterable[tuple[str, Message]], key: str, limits: Admission, name: str = ""
 ) -> tuple[list[Message], list[Rejection], list[Note], Reported]:
     """The evaluations that can be averaged, their counts and metrics bounded, the others with the reason, and notes;
-    last, what each client told."""
+    last, what each client told beside its ``name``."""
     letters, refused = open_letters(found, None, key)
-    reported = told_in(letters, "evaluate/", key)
+    reported = told_in(letters, "evaluate/", {key, name})
     messages, counts = [letter.message for letter in letters], np.array([letter.count for letter in letters])
     weigh(messages, limits.clip([letter.client_id for letter in letters], counts), key)
     return messages, refused, bound_metrics(letters, key), reported

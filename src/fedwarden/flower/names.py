@@ -6,11 +6,12 @@ that is another node's number is nobody else's, and a node without a name goes b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from flwr.app import Message
 
+from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.words import printable
 
@@ -37,13 +38,21 @@ class Names:
         return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
 
     def learn(self, node: int, reply: Message) -> Note | None:
-        """Settle the name of a node at its first reply; a note where it may not have the one that it sends."""
-        if not self.key or node in self.known:
+        """Settle the name of a node at its first reply with content; a note where it may not have what it sends."""
+        if not self.key or node in self.known or not reply.has_content():
             return None
         name = sent_name(reply, self.key)
         taken = name in self.known.values() or (name.isdecimal() and len(name) > 15)  # as long as a node's number
         self.known[node] = str(node) if taken or not name else name
         return Note.of("name_taken", str(node), name=name) if taken else None
+
+    def check(self, named: Collection[str]) -> None:
+        """Refuse names that carry a right, such as a larger share, where nodes name themselves."""
+        if self.key and named:
+            raise ConfigError(
+                f"client_name={self.key!r} lets nodes name themselves, and {', '.join(sorted(named))} would be whoever "
+                "says so first; give client_name a function of a node's number, or leave out 'shares' and 'known'"
+            )
 
     def state_dict(self) -> dict[str, str]:
         return {str(node): name for node, name in self.known.items()}
@@ -57,8 +66,6 @@ def sent_name(reply: Message, key: str) -> str:
 
     A number, such as a partition's, is written as a whole one where it is whole.
     """
-    if not reply.has_content():
-        return ""
     records: list[Any] = [*reply.content.config_records.values(), *reply.content.metric_records.values()]
     for record in records:
         value = record.get(key)

@@ -78,6 +78,7 @@ class Guarded(Strategy):
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
         self.names = Names(client_name)
+        self.names.check({*self.warden.admission.shares, *(self.warden.admission.known or ())})
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.grid: Any = None
@@ -144,7 +145,7 @@ class Guarded(Strategy):
             return self.strategy.aggregate_train(t, replies)
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
-        told = told_in(letters, "train/", self._weight_key)
+        told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
         decision = self.warden.decide(cohort_of(letters, self.template, params, t, reported), [*lost, *refused])
@@ -192,7 +193,7 @@ class Guarded(Strategy):
         if self.template is None:
             return self.strategy.aggregate_evaluate(t, replies)
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
-        kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission)
+        kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission, self.names.key)
         notes = named + [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
         notes += [Note.of("evaluation", *note.clients, cause=note) for note in bounded]
         try:
