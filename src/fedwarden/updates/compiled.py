@@ -2,8 +2,8 @@
 
 Needs numba. :mod:`fedwarden.updates.updates` holds the same sums in torch, which is the reference, the fallback and the
 path on a GPU. Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes
-finite numbers: a NaN or an overflow must show in the sums. Rows are taken twenty or four at a time, since the cost of
-these loops is in loading and storing what the rows share.
+finite numbers: a NaN or an overflow must show in the sums. Rows are taken eight or four at a time, since these loops
+also load and store what the rows share; of more rows LLVM makes no vector code on ARM, for want of registers.
 
 A kernel that threads share takes a :class:`~fedwarden.updates.segments.Plan` and ``turn``, a counter: each thread calls
 it once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to
@@ -118,6 +118,20 @@ def _squared(x: Four, centre: np.float32, sums: Four) -> Four:
     return sums[0] + a * a, sums[1] + b * b, sums[2] + c * c, sums[3] + d * d
 
 
+@njit(nogil=True, fastmath=FAST, inline="always")
+def _one_by_one(rows: FourRows, j: int, weights: Four, total: np.float32, sums: Four) -> tuple[np.float32, Four]:
+    """The same sums over entry j of four rows, each done with before the next is loaded: few registers are in use."""
+    x = rows[0][j]
+    total, a = total + weights[0] * x, sums[0] + x * x
+    x = rows[1][j]
+    total, b = total + weights[1] * x, sums[1] + x * x
+    x = rows[2][j]
+    total, c = total + weights[2] * x, sums[2] + x * x
+    x = rows[3][j]
+    total, d = total + weights[3] * x, sums[3] + x * x
+    return total, (a, b, c, d)
+
+
 @njit(nogil=True, inline="always")
 def _put(sums: Sums, i: int, four: Four) -> None:
     for k in range(4):
@@ -153,25 +167,17 @@ def _twin_sums_of_four(
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _sums_of_twenty(
-    rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
+def _sums_of_eight(
+    rows: Addresses, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
 ) -> None:
-    """The same of twenty rows: the sum is loaded and stored once for all, and more of memory is read at once."""
-    x0, x1 = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m)
-    x2, x3, x4 = _four_rows(rows, i + 8, a, m), _four_rows(rows, i + 12, a, m), _four_rows(rows, i + 16, a, m)
-    w0, w1, w2 = _four(weights, i), _four(weights, i + 4), _four(weights, i + 8)
-    w3, w4, zero = _four(weights, i + 12), _four(weights, i + 16), np.float32(0)
-    s0, s1, s2, s3, s4 = NONE, NONE, NONE, NONE, NONE
+    """The same of eight rows without an origin."""
+    x, y, w, v = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m), _four(weights, i), _four(weights, i + 4)
+    s, t, zero = NONE, NONE, np.float32(0)
     for j in range(m):
-        o, before = origin[j], out[j] if add else zero
-        e0, e1, e2 = _entries(x0, j, o), _entries(x1, j, o), _entries(x2, j, o)
-        e3, e4 = _entries(x3, j, o), _entries(x4, j, o)
-        half, rest = _mixed(e0, w0) + _mixed(e1, w1), _mixed(e2, w2) + _mixed(e3, w3)
-        out[j] = before + ((half + rest) + _mixed(e4, w4))
-        s0, s1, s2 = _squared(e0, zero, s0), _squared(e1, zero, s1), _squared(e2, zero, s2)
-        s3, s4 = _squared(e3, zero, s3), _squared(e4, zero, s4)
-    for k, sums in enumerate((s0, s1, s2, s3, s4)):
-        _put(sq_norms, i + 4 * k, sums)
+        total, s = _one_by_one(x, j, w, out[j] if add else zero, s)
+        out[j], t = _one_by_one(y, j, v, total, t)
+    _put(sq_norms, i, s)
+    _put(sq_norms, i + 4, t)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -228,9 +234,9 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
         norms[:] = 0
         if twin or len(c) == 0:
             out[:], mean[:] = 0, 0
-        while not twin and i + 20 <= len(c):
-            _sums_of_twenty(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
-            i += 20
+        while not twin and base == 0 and i + 8 <= len(c):
+            _sums_of_eight(mixed[segment], i, a, m, s, i > 0, out, norms)
+            i += 8
         while not twin and i < len(c):
             _sums_of_four(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
             i += 4
@@ -261,9 +267,9 @@ def weighted_sum(
         if scale != 0:
             for j in range(m):
                 total[j] = scale * before[start + j]
-        while i + 20 <= len(w):
-            _sums_of_twenty(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
-            i += 20
+        while base == 0 and i + 8 <= len(w):
+            _sums_of_eight(rows[segment], i, a, m, w, i > 0 or scale != 0, total, norms)
+            i += 8
         while i < len(w):
             _sums_of_four(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
             i += 4
