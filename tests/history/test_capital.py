@@ -50,8 +50,10 @@ def test_the_number_of_clients_is_that_of_those_in_good_standing():
     trusted, half = np.array([True] * 4 + [False] * 4), np.linspace(-0.1, 0.1, 8)
     ids = tuple("abcdefgh")
     some, everybody = (Capital().step({}, ids, half, mask)[0] for mask in (trusted, None))
-    assert [account.mean for account in some.values()] == pytest.approx((4 * half).tolist())
-    assert [account.mean for account in everybody.values()] == pytest.approx(np.clip(8 * half, -B, B).tolist())
+    assert [Account(*account).means for account in some.values()] == pytest.approx((4 * half).tolist())
+    assert [Account(*account).means for account in everybody.values()] == pytest.approx(
+        np.clip(8 * half, -B, B).tolist()
+    )
     assert Capital().step({}, ids, half, np.zeros(8, bool))[0] == everybody
 
 
@@ -62,7 +64,7 @@ def test_who_is_away_keeps_its_capital_and_goes_on_from_there():
         state, _ = history.step(state, ids, np.array([0.15, -0.1]))
     left, _ = history.step(state, ("b",), np.array([-0.1]))
     assert left["a"] == state["a"]
-    again, after = history.step(json.loads(json.dumps(left)), ids, np.array([0.15, -0.1]))
+    again, after = history.step(json.loads(json.dumps(dict(left))), ids, np.array([0.15, -0.1]))
     assert after[0] == pytest.approx(math.log(by_hand([0.3] * 6)[-1] / 4))
     assert Account(*again["a"]).rounds == 6
 
@@ -86,7 +88,7 @@ def test_clients_that_join_share_what_is_left():
     assert np.exp(scores).tolist() == pytest.approx([1 / 8] * 4)
     state, scores = history.step(state, ("x", "a", "y"), np.zeros(3))
     assert np.exp(scores).tolist() == pytest.approx([1 / 12, 1 / 8, 1 / 12])  # a half, divided by 4 + 2
-    assert sum(account.share for account in state.values()) == pytest.approx(1 / 2 + 1 / 6)
+    assert sum(Account(*account).shares for account in state.values()) == pytest.approx(1 / 2 + 1 / 6)
 
 
 def play(draw, runs, clients, rounds, stakes=stake):

@@ -84,9 +84,9 @@ def test_mean_compares_clients_that_took_part_in_different_numbers_of_rounds():
 def test_a_step_does_not_change_the_state_it_was_given():
     pid = PID()
     before, _ = pid.step(pid.init(), ("a",), np.array([1.0]))
-    copy = json.dumps(before)
+    copy = json.dumps(dict(before))
     pid.step(before, ("a", "b"), np.array([2.0, 3.0]))
-    assert json.dumps(before) == copy
+    assert json.dumps(dict(before)) == copy
 
 
 def test_an_empty_round():

@@ -61,7 +61,7 @@ def scatter(values: NDArray[V], index: Sequence[int] | NDArray[np.int_], n: int,
     [2.0, 0.0, 1.0]
     """
     out = np.full(n, fill, dtype=values.dtype)
-    out[list(index)] = values
+    out[np.asarray(index, dtype=int)] = values
     return out
 
 

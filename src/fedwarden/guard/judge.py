@@ -14,6 +14,7 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import Spec, component, describe
+from ..core.remembered import Remembered
 from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
 from ..core.types import Reading, State, WatchRecord
 from .limits import Admission
@@ -385,8 +386,11 @@ def judgement_notes(
 
 def _restored(now: State, past: State, client_ids: set[str]) -> State:
     """A history in which these clients stand as they did before."""
-    kept = {c: value for c, value in now.items() if c not in client_ids}
-    return kept | {c: past[c] for c in client_ids if c in past} if client_ids else now
+    if not client_ids:
+        return now
+    if isinstance(now, Remembered):
+        return now.restored(past, client_ids)
+    return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}
 
 
 def _of_leaders(signal: Scores | Reading, leaders: Leaders) -> Reading:

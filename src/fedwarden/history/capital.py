@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..core.registry import register
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import State
 
@@ -28,14 +29,14 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class Account(NamedTuple):
-    """What is remembered of a client: the log of its capital, the mean and the variance of its clipped values, over how
-    many rounds, and its share of the level."""
+    """What is remembered of clients: the log of the capital, the mean and the variance of the clipped values, over how
+    many rounds, and the share of the level."""
 
-    log_capital: float = 0.0
-    mean: float = 0.0
-    variance: float = 0.0
-    rounds: int = 0
-    share: float = 0.0
+    log_capital: Scores
+    means: Scores
+    variances: Scores
+    rounds: Scores
+    shares: Scores
 
 
 def stake(means: Scores, variances: Scores, effect: float, most: float) -> Scores:
@@ -111,17 +112,15 @@ class Capital:
     ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        new = [c for c in client_ids if c not in state]
-        given = math.fsum(Account(*account).share for account in state.values())
-        entry = Account(share=share_of_newcomers(given, len(state), len(new)) if new else 0.0)
-        accounts = [Account(*state.get(c, entry)) for c in client_ids]
-        log_capital, means, variances, rounds, shares = map(np.array, zip(*accounts, strict=True))
+        known = Remembered.of(state, len(Account._fields))
+        new = [c for c in client_ids if c not in known]
+        share = share_of_newcomers(math.fsum(known.column(-1)), len(known), len(new)) if new else 0.0
+        log_capital, means, variances, rounds, shares = known.columns(client_ids, (0.0, 0.0, 0.0, 0.0, share))
         n = len(values) if trusted is None or not trusted.any() else int(trusted.sum())
         z = np.clip(n * values, -self.clip, self.clip)
         stakes = stake(means, variances, self.effect, self.stake / (self.clip + self.effect))
         log_capital = grow(log_capital, z, stakes, self.effect)
         off, rounds = z - means, rounds + 1
         variances = (rounds - 1) / rounds * (variances + off**2 / rounds)
-        columns = (c.tolist() for c in (log_capital, means + off / rounds, variances, rounds, shares))
-        now = map(Account._make, zip(*columns, strict=True))
-        return {**state, **dict(zip(client_ids, now, strict=True))}, log_capital + np.log(shares)
+        now = Account(log_capital, means + off / rounds, variances, rounds, shares)
+        return known.updated(client_ids, now), log_capital + np.log(shares)

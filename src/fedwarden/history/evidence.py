@@ -10,19 +10,20 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ..core.registry import register
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import State
 
 
 class Gathered(NamedTuple):
-    """What is remembered of a client: its evidence, the mean of its recent values, and of how many rounds."""
+    """What is remembered of clients: the evidence, the mean of recent values, and of how many rounds."""
 
-    evidence: float = 0.0
-    mean: float = 0.0
-    rounds: int = 0
+    evidence: Scores
+    means: Scores
+    rounds: Scores
 
 
-BLANK = Gathered()
+BLANK = (0.0, 0.0, 0.0)
 RECENT = 10  # rounds that a client's mean is about
 LEAP = 4.0  # times the usual wobble that a leap is
 SMALL = 0.8  # of the effect size: a round's leap may be smaller than what counts as evidence
@@ -110,23 +111,25 @@ class Evidence:
     ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        past = zip(*(state.get(c, BLANK) for c in client_ids), strict=True)
-        evidence, means, rounds = map(np.array, past)
+        known = Remembered.of(state, len(BLANK))
+        evidence, means, rounds = known.columns(client_ids, BLANK)
         means = update_means(means, rounds, values)
         reference = means if trusted is None or not trusted.any() else means[trusted]
         scores = gather(evidence, values / allowance(reference, self.alpha, self.effect), self.forget)
-        now = map(Gathered._make, zip(scores.tolist(), means.tolist(), (rounds + 1).tolist(), strict=True))
-        return {**state, **dict(zip(client_ids, now, strict=True))}, scores
+        return known.updated(client_ids, Gathered(scores, means, rounds + 1)), scores
 
 
 class Habit(NamedTuple):
-    """What a client usually does: the mean of its values, a level that falls fast and rises slowly, and how far its
+    """What clients usually do: the mean of their values, a level that falls fast and rises slowly, and how far their
     values lie from that level on average; over how many rounds."""
 
-    mean: float = 0.0
-    level: float = 0.0
-    wobble: float = 0.0
-    rounds: int = 0
+    means: Scores
+    levels: Scores
+    wobbles: Scores
+    rounds: Scores
+
+
+UNKNOWN = (0.0, 0.0, 0.0, 0.0)
 
 
 def leap(values: Scores, levels: Scores, usual: float, wobble: float, effect: float) -> Scores:
@@ -168,9 +171,8 @@ class Excess:
     ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        means, levels, wobbles, rounds = map(
-            np.array, zip(*(Habit(*state.get(c, ())) for c in client_ids), strict=True)
-        )
+        kept = Remembered.of(state, len(UNKNOWN))
+        means, levels, wobbles, rounds = kept.columns(client_ids, UNKNOWN)
         normal = np.ones(len(values), bool) if trusted is None or not trusted.any() else trusted
         means = update_means(means, rounds, values)
         scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
@@ -184,6 +186,4 @@ class Excess:
         off = np.where(first, 0.0, seen - levels)
         wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
         levels = np.where(first, seen, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
-        columns = (c.tolist() for c in (means, levels, wobbles, rounds + 1))
-        now = map(Habit._make, zip(*columns, strict=True))
-        return {**state, **dict(zip(client_ids, now, strict=True))}, np.asarray(scores, dtype=np.float64)
+        return kept.updated(client_ids, Habit(means, levels, wobbles, rounds + 1)), np.asarray(scores, dtype=np.float64)

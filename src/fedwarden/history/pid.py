@@ -8,16 +8,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..core.registry import register
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import State
 
 
 class PidMemory(NamedTuple):
-    """What is remembered of a client: the sum of its values, the last one, and over how many rounds."""
+    """What is remembered of clients: the sum of the values, the last one, and over how many rounds."""
 
-    total: float = 0.0
-    last: float = 0.0
-    rounds: int = 0
+    totals: Scores
+    lasts: Scores
+    rounds: Scores
+
+
+BLANK = (0.0, 0.0, 0.0)
 
 
 def pid(
@@ -66,11 +70,9 @@ class PID:
     def step(
         self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
     ) -> tuple[State, Scores]:
-        past = [PidMemory(*state.get(c, ())) for c in client_ids]
-        totals, lasts, rounds = np.array(past, dtype=np.float64).reshape(-1, 3).T
+        if not len(values):
+            return state, values
+        known = Remembered.of(state, len(BLANK))
+        totals, lasts, rounds = known.columns(client_ids, BLANK)
         scores = pid(values, totals, lasts, rounds, self.kp, self.ki, self.kd, self.integral)
-        now = {
-            c: PidMemory(m.total + v, v, m.rounds + 1)
-            for c, m, v in zip(client_ids, past, values.tolist(), strict=True)
-        }
-        return {**state, **now}, scores
+        return known.updated(client_ids, PidMemory(totals + values, values, rounds + 1)), scores
