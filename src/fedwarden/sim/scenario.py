@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from ..attacks.schedule import strength
 from ..core.config import Component, Part, Strict, as_table, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.registry import adopt
+from ..core.schedule import strength
 from ..core.seeds import numpy_rng
 from ..guard.config import GuardConfig
 from ..sinks.data_points import MOST, Clients

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...attacks import DataAttack, Examples, ModelAttack, View
-from ...attacks.schedule import strength
 from ...core.errors import ConfigError
 from ...core.registry import lookup, make, parameters
+from ...core.schedule import strength
 from ...core.seeds import numpy_rng
 from ...core.words import printable
 from ...guard.arrays import BUFFERS, measured_ranges
