@@ -69,7 +69,7 @@ def update(reply):
 
 @pytest.fixture
 def log(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "level", logging.WARNING)
+    caplog.set_level(logging.WARNING, logger="flwr")
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     return caplog
 
