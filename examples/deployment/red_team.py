@@ -1,4 +1,4 @@
-"""The quickstart's client with a red team in it, which is off on every node whose own configuration does not name it."""
+"""The quickstart's client with a red team in it; it is off on every node whose own configuration does not name it."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
