@@ -23,7 +23,7 @@ pytestmark = [
 
 def deploy(folder, *options):
     script = EXAMPLES / "deployment" / "deploy.py"
-    command = [sys.executable, str(script), "--folder", str(folder), "--timeout", "480", *options]
+    command = [sys.executable, str(script), "--folder", str(folder), "--timeout", "560", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
