@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -44,7 +45,7 @@ def command(environment, folder, *words, timeout=120):
 
 def installed(app, environment, folder):
     """The folder that ``flwr install`` makes of what ``flwr build`` makes of an app, and that bundle."""
-    command(environment, folder, "build", "--app", str(EXAMPLES / app))
+    command(environment, folder, "build", "--app", str(app))
     (bundle,) = folder.glob("*.fab")
     command(environment, folder, "install", str(bundle))
     (where,) = (folder / "flwr" / "apps").iterdir()
@@ -53,7 +54,7 @@ def installed(app, environment, folder):
 
 @pytest.mark.parametrize("app", APPS)
 def test_an_app_is_built_and_installed_by_the_hubs_own_rules(app, environment, tmp_path):
-    where, bundle = installed(app, environment, tmp_path)
+    where, bundle = installed(EXAMPLES / app, environment, tmp_path)
     assert bundle.stat().st_size < 30_000
     package = APPS[app]
     held = {name for name in zipfile.ZipFile(bundle).namelist() if not name.startswith(".info")}
@@ -107,7 +108,7 @@ def run(app, environment, folder, nodes, **config):
 
 @pytest.mark.slow
 def test_the_quickstart_runs_from_its_bundle(environment, tmp_path):
-    said = run("flower-quickstart", environment, tmp_path, 10, num_server_rounds=3)
+    said = run(EXAMPLES / "flower-quickstart", environment, tmp_path, 10, num_server_rounds=3)
     with Ledger(tmp_path / "runs") as ledger:
         found = ledger.run("quickstart")
         records = ledger.records(found.id)
@@ -118,10 +119,26 @@ def test_the_quickstart_runs_from_its_bundle(environment, tmp_path):
 
 @pytest.mark.slow
 def test_the_participant_sees_a_change_from_its_bundle(environment, tmp_path):
-    said = run("flower-audit", environment, tmp_path, 2, num_server_rounds=14)
+    said = run(EXAMPLES / "flower-audit", environment, tmp_path, 2, num_server_rounds=14)
     with Ledger(tmp_path / "runs") as ledger:
         found = ledger.run("audit")
         (who,) = ledger.observers(found.id)
         seen = ledger.observations(found.id, who)
     assert {o.round for o in seen} == set(range(2, 14)), said[-3000:]
     assert {o.round for o in seen if o.alarm} & {10, 11}, "nothing is seen of the change"
+
+
+@pytest.mark.slow
+def test_nodes_that_have_spent_their_privacy_answer_no_more(environment, tmp_path):
+    app = shutil.copytree(EXAMPLES / "flower-quickstart", tmp_path / "app")
+    client = app / "quickstart" / "client.py"
+    mod = "clip_and_noise(norm=1.0, noise=10.0, epsilon=1.1)"  # two answers cost 1.06, three 1.33
+    text = client.read_text().replace("ClientApp()", f"ClientApp(mods=[{mod}])")
+    client.write_text(
+        text.replace("from quickstart", "from fedwarden.flower.mods import clip_and_noise\nfrom quickstart")
+    )
+    said = run(app, environment, tmp_path, 3, num_server_rounds=3, poisoned=-1)
+    with Ledger(tmp_path / "runs") as ledger:
+        records = ledger.records(ledger.run("quickstart").id)
+    assert [len(record.client_ids) for record in records] == [3, 3, 0], said[-3000:]
+    assert ["privacy budget" in str(r.reason) for r in records[2].rejected] == [True] * 3
