@@ -171,7 +171,8 @@ def protected(received: ArrayRecord, sent: ArrayRecord, norm: float, noise: floa
         raise ValueError("the model received or trained has numbers that are not finite")
     clipped = mitigations.clip(torch.from_numpy(after - before), norm).numpy()
     drawn = gaussian(np.frombuffer(secrets.token_bytes(8 * len(clipped)), np.uint64))
-    parts = np.split(before + clipped + noise * norm * drawn, np.cumsum([math.prod(s.shape) for s in floating])[:-1])
+    private = clipped + noise * norm * drawn  # by itself: what is large in the model must not round it before the noise
+    parts = np.split(before + private, np.cumsum([math.prod(s.shape) for s in floating])[:-1])
     made = ArrayRecord(dict(received))
     for slot, part in zip(floating, parts, strict=True):
         with np.errstate(over="ignore"):
