@@ -60,11 +60,12 @@ def test_every_public_name_loads_torch_numpy_and_scipy():
     assert not rooms(everything) & (SIMULATOR | {"flower", "nvflare", "sinks"})
 
 
-@pytest.mark.parametrize("name", ["Guarded", "audit_mod"])
+@pytest.mark.parametrize("name", ["Guarded", "audit_mod", "mods.clip_and_noise"])
 def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):
     if find_spec("flwr") is None:
         pytest.skip("the extra 'flower' is not installed")
-    statement = f"from fedwarden.flower import {name}"
+    home, _, name = f"fedwarden.flower.{name}".rpartition(".")
+    statement = f"from {home} import {name}"
     assert {"torch", "flwr"} <= packages(statement)
     assert beyond(statement, f"{NUMBERS}; {FLOWER}") == set()  # Flower itself loads pydantic, typer and rich
     assert not packages(statement) & HEAVY

@@ -44,7 +44,7 @@ def main() -> int:
         federation = Federation(folder, environment, stack)
         federation.start_superlink()
         for i in range(options.nodes):
-            federation.start_node(i, options.nodes)
+            federation.start_node(i, options.nodes, options.red_team.get(i, ""))
         say(f"{options.nodes} nodes registered and started")
         run = federation.start_run(options)
         if options.killed >= 0:
@@ -59,7 +59,8 @@ def main() -> int:
         print((folder / "run.log").read_text()[-4000:], file=sys.stderr)
         say(f"the run ended with code {code} after {rounds_of(folder)} of {options.rounds} rounds")
         return 1
-    say(f"done; node {options.poisoned} was poisoned, node {options.killed} was killed. The ledger says:")
+    attacked = "".join(f", node {i} attacked by {name}" for i, name in options.red_team.items())
+    say(f"done; node {options.poisoned} was poisoned, node {options.killed} was killed{attacked}. The ledger says:")
     subprocess.run([TOOLS / "fedwarden", "show", "quickstart"], env={**environment, "COLUMNS": "160"}, timeout=60)
     return 0
 
@@ -89,14 +90,18 @@ class Federation:
         process = self.start("superlink", "flower-superlink", *self.tls, *switches, *place)
         wait_until(lambda: listening(self.port) or process.poll() is not None, time.monotonic() + 60, "the SuperLink")
 
-    def start_node(self, number: int, of: int) -> None:
-        """Register a node's public key with the SuperLink, and start the node with its private one."""
+    def start_node(self, number: int, of: int, attack: str) -> None:
+        """Register a node's public key with the SuperLink, and start the node with its private one.
+
+        It attacks only if its own configuration names an attack.
+        """
+        config = f"partition-id={number} num-partitions={of}" + (f' red-team="{attack}"' if attack else "")
         key = self.keys / f"node{number}"
         self.command("flwr", "supernode", "register", key.with_suffix(".pub"), "deployment")
         self.nodes[number] = self.start(
             f"node{number}", "flower-supernode", "--superlink", f"127.0.0.1:{self.port}",
             "--root-certificates", self.keys / "ca.pem", "--auth-supernode-private-key", key, *self.tls,
-            "--port", free_port(), "--node-config", f"partition-id={number} num-partitions={of}",
+            "--port", free_port(), "--node-config", config,
         )  # fmt: skip
 
     def start_run(self, options: argparse.Namespace) -> subprocess.Popen[bytes]:
@@ -108,6 +113,8 @@ class Federation:
         }
         config = " ".join(f"{key}={value}" for key, value in settings.items())
         app = shutil.copytree(APP, self.folder / "app", dirs_exist_ok=True)
+        if options.red_team:  # the app with the mod, on all nodes
+            shutil.copy(HERE / "red_team.py", app / "quickstart" / "client.py")
         wait_until(lambda: self.online() >= options.nodes, time.monotonic() + 120, f"{options.nodes} nodes")
         return self.start("run", "flwr", "run", app, "deployment", "--stream", "--run-config", config)
 
@@ -187,9 +194,20 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--poisoned", type=int, default=1, help="the node whose labels are shifted; -1 for nobody")
     parser.add_argument("--killed", type=int, default=3, help="the node that is killed in round 2; -1 for nobody")
+    parser.add_argument(
+        "--red-team", type=order, action="append", default=[], metavar="NODE=ATTACK",
+        help="a node that attacks, as 1=sign_flip; as often as there are such nodes; see docs/red-team.md",
+    )  # fmt: skip
     parser.add_argument("--folder", help="where keys, logs and the workspace go; a temporary folder by default")
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds after which everything is ended")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.red_team = dict(options.red_team)
+    return options
+
+
+def order(text: str) -> tuple[int, str]:
+    number, _, attack = text.partition("=")
+    return int(number), attack
 
 
 if __name__ == "__main__":

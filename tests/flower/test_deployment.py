@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,17 +13,23 @@ import pytest
 from fedwarden.store.ledger import Ledger
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("openssl", "ssh-keygen", "bash"))), reason="needs openssl and ssh-keygen"
+    ),
+]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("openssl", "ssh-keygen", "bash"))), reason="needs openssl and ssh-keygen"
-)
-def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
+def deploy(folder, *options):
     script = EXAMPLES / "deployment" / "deploy.py"
-    command = [sys.executable, str(script), "--folder", str(tmp_path), "--rounds", "4", "--timeout", "480"]
+    command = [sys.executable, str(script), "--folder", str(folder), "--timeout", "560", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
+    deploy(tmp_path, "--rounds", "4")
     with Ledger(tmp_path / "runs") as ledger:
         run = ledger.run("quickstart")
         records = ledger.records(run.id)
@@ -37,3 +44,29 @@ def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
     assert records[-1].metrics["accuracy"] > 0.8
     log = (tmp_path / "superlink.log").read_text()
     assert "https" in log.lower() or "ssl" in log.lower() or "tls" in log.lower()
+
+
+def test_a_red_team_on_two_of_five_nodes_is_kept_out_of_the_model_and_nobody_else_is(tmp_path):
+    attacks = {1: "sign_flip", 3: "label_flip"}
+    orders = [word for number, name in attacks.items() for word in ("--red-team", f"{number}={name}")]
+    deploy(tmp_path, "--rounds", "3", "--poisoned", "-1", "--killed", "-1", *orders)
+    acted = {}  # by what each node has logged itself
+    for number in range(5):
+        log = (tmp_path / f"node{number}.log").read_text()
+        acted[number] = re.findall(
+            r"RED TEAM: in round (\d+) node (\d+) (?:sends|trains on data changed by) (\w+)", log
+        )
+    assert {number: {name for _, _, name in found} for number, found in acted.items() if found} == {
+        number: {name} for number, name in attacks.items()
+    }
+    assert all({t for t, _, _ in acted[number]} == {"1", "2", "3"} for number in attacks)
+    attackers = {node for number in attacks for _, node, _ in acted[number]}
+    with Ledger(tmp_path / "runs") as ledger:
+        run = ledger.run("quickstart")
+        records = ledger.records(run.id)
+    assert (run.state, len(records), len(attackers)) == ("done", 3, 2)
+    for record in records:
+        assert len(record.client_ids) == 5
+        out = {client for client, weight in zip(record.client_ids, record.weights, strict=True) if weight == 0}
+        assert out == attackers, f"round {record.round}"
+    assert records[-1].metrics["accuracy"] > 0.8

@@ -1,4 +1,4 @@
-"""Plugs into Flower: guards any strategy, and audits as a client mod.
+"""Plugs into Flower: guards any strategy, and audits, attacks or protects as a client mod.
 
 Names are imported when they are first used, so that a client that only audits needs nothing of the server.
 """

@@ -16,11 +16,11 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from ..core.config import Component, Part, Strict, as_table, override, parse, read_toml
 from ..core.errors import ConfigError
 from ..core.registry import adopt
+from ..core.schedule import strength
 from ..core.seeds import numpy_rng
 from ..guard.config import GuardConfig
 from ..sinks.data_points import MOST, Clients
 from ..sinks.feed import Feed
-from .schedule import strength
 
 ASKED = "which --import asks for"
 MANY = 1_000_000  # clients or rounds; a typing error, or a damaged file, must not exhaust the memory

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.sim.schedule import strength
+from fedwarden.core.schedule import strength
 
 
 def walk(rounds, start, end, ramp, on, off):

@@ -15,12 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from torch import Tensor
 
-from ..audit.auditor import Auditor
-from ..core.types import Observation
-from ..core.words import printable
-from ..store.ledger import Ledger
-from ..store.recorder import versions
-from .arrays import view
+from ...audit.auditor import Auditor
+from ...core.types import Observation
+from ...core.words import printable
+from ...store.ledger import Ledger
+from ...store.recorder import versions
+from ..arrays import view
+from .rounds import is_training, round_of
 
 ENGINE = "flower-audit"
 KEY = "fedwarden.audit"  # the records in the node's context that hold what is remembered
@@ -50,9 +51,9 @@ def audit_mod(
     keep = record or partial(to_ledger, None if home is None else Path(home))
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        if not message.has_content() or not message.metadata.message_type.startswith("train"):
+        if not is_training(message):
             return call_next(message, context)
-        t = _round(message, config)
+        t = round_of(message, config)
         try:
             if t > 1:  # before the first round the model is nobody's
                 _observe(build(context), message.content.array_records[arrays], t - 1, context, keep)
@@ -67,11 +68,6 @@ def audit_mod(
         return reply
 
     return mod
-
-
-def _round(message: Message, config: str) -> int:
-    """The server's count of rounds."""
-    return int(str(message.content.config_records[config]["server-round"]))
 
 
 def _observe(auditor: Auditor, arrays: ArrayRecord, t: int, context: Context, record: Record) -> None:

@@ -1,0 +1,1 @@
+"""A participant that audits what the shared model tells of the others."""
