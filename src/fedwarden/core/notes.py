@@ -174,6 +174,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
     "for_good": "{clients}, suspended so far, is excluded for good: rounds in which the clients agree prove it",
+    "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
     "left_out": "{clients} was left out of this round: {words}",
     "let_in": "{clients} is let in again: the evidence against it is gone, or training has settled",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
