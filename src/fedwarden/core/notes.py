@@ -209,6 +209,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "model_not_finite": f"the strategy's model was not finite; {KEPT}",
     "name_taken": "{clients} calls itself {name!r}, as another node does or is numbered: it goes by its number",
     "new_not_finite": f"the new model was not finite; {KEPT}",
+    "no_sum": "{clients}: the sum of their group did not come out and is lost for this round: {error}",
     "no_model": f"the strategy made no model of {{replies}} replies; {KEPT}",
     "nothing_to_measure": f"the model has no floating-point arrays, and nothing can be judged; {KEPT}",
     "state_changed": lambda names: (
