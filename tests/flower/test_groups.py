@@ -1,4 +1,4 @@
-"""Groups that Flower's own SecAgg+ sums, in process: every node is a ClientApp with its mod, and the guard sees sums."""
+"""Groups that Flower's own SecAgg+ sums, in process: every node is a ClientApp with its mod; the guard sees sums."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def node(number: int, scale: float = 1.0, examples: int = 10, forge: Forge | Non
         sent = {k: np.asarray(old[k] + scale * (new[k] - old[k]), np.float32) for k in new}
         return Message(content(sent, {"num-examples": examples, "train_loss": 0.5}), reply_to=message)
 
+    @app.evaluate()
+    def evaluate(message: Message, _: Context) -> Message:
+        return evaluated(message)[0]
+
     def answer(message: Message) -> list[Message]:
-        if message.metadata.message_type == "evaluate":
-            return evaluated(message)
         reply = app(copy.deepcopy(message), context)  # as on a wire
-        return [forge(reply) if forge else reply]
+        return [forge(reply) if forge and message.metadata.message_type == "train" else reply]
 
     return answer
 
@@ -132,6 +134,7 @@ def test_a_strategy_runs_on_sums_and_an_attacker_is_excluded_for_what_its_groups
     assert any(note.kind == "groups_prove" and note.clients == (str(bad),) for r in records for note in r.notes)
     last = {member for name in names[-1] for member in name.split("+")}
     assert last == {str(n) for n in nodes if n != bad}
+    assert set(records[-1].reported["evaluate/acc"]) == last, "single nodes evaluate, but for the excluded"
 
 
 def test_a_group_without_a_sum_is_told_and_nobody_is_blamed(tmp_path):
@@ -140,7 +143,8 @@ def test_a_group_without_a_sum_is_told_and_nobody_is_blamed(tmp_path):
     _, result = play(guarded, nodes, rounds=2)
     assert guarded.record is not None
     (lost,) = [note for note in guarded.record.notes if note.kind == "no_sum"]
-    assert "105" in lost.clients and len(lost.clients) == 3
+    assert "105" in lost.clients
+    assert len(lost.clients) == 3
     assert not any(flag for round in guarded.evidence.rounds for _, flag in round)
     assert np.abs(flatten(result.arrays) - flatten(model()) + 0.2).max() < 0.1
 
@@ -161,7 +165,8 @@ def test_a_run_goes_on_with_its_evidence(tmp_path):
         first.start(LocalGrid(nodes), model(), num_rounds=4, evaluate_fn=stop)
     second = GuardedGroups(FedAvg(), Groups(size=2, seed=1), **options)
     play(second, nodes, 4)
-    assert second.evidence.rounds[:2] == whole.evidence.rounds[:2] and len(second.evidence.rounds) == 4
+    assert second.evidence.rounds[:2] == whole.evidence.rounds[:2]
+    assert len(second.evidence.rounds) == 4
 
 
 def test_groups_of_one_are_refused():
@@ -172,4 +177,5 @@ def test_groups_of_one_are_refused():
 def test_flowers_masks_hang_on_32_bits_of_a_secret():
     one, other = bytes(range(32)), bytes([*range(4, 8), *range(4), *range(8, 32)])
     a, b = (pseudo_rand_gen(seed, 1 << 32, [(50,)])[0] for seed in (one, other))
-    assert one != other and np.array_equal(a, b)  # the page says so; when this fails, Flower has mended it
+    assert one != other
+    assert np.array_equal(a, b)

@@ -30,7 +30,7 @@ WAIT = 1.0  # seconds between two looks for nodes
 
 
 class GuardedGroups(Guarded):
-    """Wraps a strategy like :class:`Guarded`, and sees sums of groups only: ``GuardedGroups(FedAvg(), Groups(size=3))``.
+    """Wraps a strategy like ``Guarded``, and sees sums of groups only: ``GuardedGroups(FedAvg(), Groups(size=3))``.
 
     Every round the nodes are put into random groups. Each group is one client for the guard and for the strategy, so
     that ``min_train_nodes`` and the like count groups, and its reply is the group's secure sum. Nodes need

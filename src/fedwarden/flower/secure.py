@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import (
@@ -57,6 +57,8 @@ def secure_mod(message: Message, context: Context, call_next: ClientAppCallable)
     change of the model, weighted, rounded and masked. Its count of examples is not hidden, since Flower's protocol has
     a place for it; no other metric leaves.
     """
+    if message.metadata.message_type != MessageType.TRAIN:
+        return call_next(message, context)
     return secaggplus_mod(message, context, partial(_fit, call_next))
 
 

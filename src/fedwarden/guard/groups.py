@@ -103,9 +103,7 @@ def easy_coalition(seen: Sequence[Seen], colluders: int, known: Collection[str])
     return chosen
 
 
-def least_capital(
-    seen: Sequence[Seen], colluders: int, known: Collection[str], chance: float, likely: float
-) -> float:
+def least_capital(seen: Sequence[Seen], colluders: int, known: Collection[str], chance: float, likely: float) -> float:
     """The log of the least capital of a bet against a client, over all coalitions of others that may have framed it.
 
         log K = min over S of sum over rounds t without a member of S in the group: log r_t
@@ -147,10 +145,11 @@ def least_capital(
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is remembered of past rounds: every group with its flag, and who is excluded."""
+    """What is remembered of past rounds: every group with its flag, who is excluded, and who was ever in a group."""
 
     rounds: tuple[tuple[tuple[Group, bool], ...], ...] = ()
     excluded: tuple[str, ...] = ()
+    known: frozenset[str] = frozenset()
 
     def of(self, client: str) -> list[Seen]:
         """The rounds of one client."""
@@ -160,12 +159,12 @@ class Evidence:
     def state_dict(self) -> dict[str, Any]:
         """The same as plain lists."""
         rounds = [[[list(group), flagged] for group, flagged in round] for round in self.rounds]
-        return {"rounds": rounds, "excluded": list(self.excluded)}
+        return {"rounds": rounds, "excluded": list(self.excluded), "known": sorted(self.known)}
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Evidence:
         rounds = (tuple((tuple(group), bool(flagged)) for group, flagged in round) for round in state["rounds"])
-        return cls(tuple(rounds), tuple(state["excluded"]))
+        return cls(tuple(rounds), tuple(state["excluded"]), frozenset(state["known"]))
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,8 @@ class Groups:
         """
         many = 2 * sum(flags.values()) > len(flags)
         held = tuple((group, bool(flag)) for group, flag in flags.items() if not (flag and many))
-        now = replace(past, rounds=(*past.rounds, held))
-        everybody = {client for round in now.rounds for group, _ in round for client in group}
-        enough, most = math.log(len(everybody) / self.alpha), int(self.colluders * len(everybody))
+        now = replace(past, rounds=(*past.rounds, held), known=past.known.union(*flags))
+        enough, most = math.log(max(1, len(now.known)) / self.alpha), int(self.colluders * len(now.known))
         for client in sorted({c for group, flag in held if flag for c in group} - set(past.excluded)):
             seen = now.of(client)
             easy = easy_coalition(seen, most, past.excluded)

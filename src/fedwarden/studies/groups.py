@@ -177,16 +177,16 @@ def page(results: Results, data: str, seeds: int, rounds: int, command: str) -> 
 {command}
 ```
 
-- {CLIENTS} clients in random groups, drawn anew in every round; the guard `auto` is given the means of the groups and no
-  single update. With size 1 it sees every client, as without secure aggregation. See
+- {CLIENTS} clients in random groups, drawn anew in every round; the guard `auto` is given the means of the groups and
+  no single update. With size 1 it sees every client, as without secure aggregation. See
   [secure aggregation](../secure-aggregation.md).
 - Data, model and training are those of `fedwarden bench defences --data {data}`, for {count(rounds, "round")} and
   {count(seeds, "seed")}. Attackers attack in every round.
-- *All of them by round* is the median over the runs in which all were excluded. *Their updates kept out*: of all updates
-  of attackers, those that were not in the model, with their group or because they were excluded. *Honest updates lost*:
-  those of clients that were asked, and left out, most of them with an attacker in their group.
-- *Groups without attacker flagged* is what the guarantee wants to be at most 5 %. Counts are over all seeds; accuracy is
-  on test data, averaged over the last {LATE} rounds, in percent with the 95 % interval over seeds.
+- *All of them by round* is the median over the runs in which all were excluded. *Their updates kept out*: of all
+  updates of attackers, those that were not in the model, with their group or because they were excluded. *Honest
+  updates lost*: those of clients that were asked, and left out with their group or alone.
+- *Groups without attacker flagged* is what the guarantee wants to be at most 5 %. Counts are over all seeds; accuracy
+  is on test data, averaged over the last {LATE} rounds, in percent with the 95 % interval over seeds.
 
 {markdown(*grid(results))}
 
