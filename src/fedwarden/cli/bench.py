@@ -116,7 +116,7 @@ def command(
 
     With `framing`, let attackers try to have an honest client excluded, and count how often they get it.
 
-    With `groups`, show the guard sums of random groups only, as under secure aggregation, and count what it still finds.
+    With `groups`, show the guard sums of random groups only, as under secure aggregation, and see what it still finds.
 
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
