@@ -16,7 +16,7 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, backdoors, defences, framing, judges, long_runs
+from ..studies import attack_cases, attack_suite, backdoors, defences, framing, groups, judges, long_runs
 from ..studies.plan import Asked, Plan, no_pictures
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -31,10 +31,11 @@ PLANS: Mapping[str, Callable[[Asked], Plan]] = {
     "judges": judges.plan,
     "backdoors": backdoors.plan,
     "framing": framing.plan,
+    "groups": groups.plan,
 }
 GOES_WITH = {
-    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing"),
-    "defence": ("defences", "backdoors"), "attack": ("defences", "backdoors", "framing"),
+    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups"),
+    "defence": ("defences", "backdoors"), "attack": ("defences", "backdoors", "framing", "groups"),
     "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("judges",),
 }  # fmt: skip
 
@@ -46,10 +47,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing"],
+        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing", "groups"],
         typer.Argument(
             help="The grid of defences, attacks on a configuration of your own, honest clients alone, the settings of "
-            "others, backdoors, or attackers who want an honest client excluded."
+            "others, backdoors, attackers who want an honest client excluded, or groups whose sums alone are seen."
         ),
     ] = "defences",
     file: Annotated[
@@ -59,7 +60,7 @@ def command(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"defences, long-runs, framing: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
+            help=f"defences, long-runs, framing, groups: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
             f"{', '.join(backdoors.SOURCES)} (default: the first)."
         ),
     ] = None,
@@ -68,7 +69,7 @@ def command(
         typer.Option(
             min=1,
             help=f"Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's; "
-            f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}.",
+            f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}; groups: {groups.SEEDS}.",
         ),
     ] = None,
     rounds: Annotated[
@@ -115,6 +116,8 @@ def command(
 
     With `framing`, let attackers try to have an honest client excluded, and count how often they get it.
 
+    With `groups`, show the guard sums of random groups only, as under secure aggregation, and see what it still finds.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
@@ -150,7 +153,8 @@ def _play(plan: Plan, processes: int, folder: Path | None, as_json: bool, place:
         drawn = {"pictures": [str(p) for p in pictures]} if plan.pictures is not no_pictures else {}
         return emit({"runs": len(found), "page": str(path), **drawn, **plan.counts(found)})
     print(plan.told(found))
-    drawn_too = f" and {count(len(pictures), 'picture')} beside it" if pictures else ""
+    kind = "picture" if all(p.suffix == ".svg" for p in pictures) else "file"
+    drawn_too = f" and {count(len(pictures), kind)} beside it" if pictures else ""
     out.print(
         f"\n{count(len(found), 'run')}; page in {path}{drawn_too}, runs in {results_file(place, plan.name)}",
         soft_wrap=True,

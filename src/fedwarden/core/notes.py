@@ -174,6 +174,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
     "for_good": "{clients}, suspended so far, is excluded for good: rounds in which the clients agree prove it",
+    "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
     "left_out": "{clients} was left out of this round: {words}",
     "let_in": "{clients} is let in again: the evidence against it is gone, or training has settled",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
@@ -208,6 +209,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "model_not_finite": f"the strategy's model was not finite; {KEPT}",
     "name_taken": "{clients} calls itself {name!r}, as another node does or is numbered: it goes by its number",
     "new_not_finite": f"the new model was not finite; {KEPT}",
+    "no_sum": "{clients}: the sum of their group did not come out and is lost for this round: {error}",
     "no_model": f"the strategy made no model of {{replies}} replies; {KEPT}",
     "nothing_to_measure": f"the model has no floating-point arrays, and nothing can be judged; {KEPT}",
     "state_changed": lambda names: (

@@ -15,12 +15,14 @@ if find_spec("flwr") is None:
     raise MissingExtra("fedwarden.flower needs Flower, which is not installed: pip install 'fedwarden[flower]'")
 
 if TYPE_CHECKING:
+    from .groups import GuardedGroups
     from .mods import audit_mod
+    from .secure import secure_mod
     from .strategy import Guarded
 
-__all__ = ["Guarded", "audit_mod"]
+__all__ = ["Guarded", "GuardedGroups", "audit_mod", "secure_mod"]
 
-_HOMES = {"Guarded": "strategy", "audit_mod": "mods"}
+_HOMES = {"Guarded": "strategy", "GuardedGroups": "groups", "audit_mod": "mods", "secure_mod": "secure"}
 
 
 def __getattr__(name: str) -> Any:

@@ -306,8 +306,7 @@ class Guarded(Strategy):
         if state is None:
             return initial
         self.done = int(state["round"])
-        self.warden.load_state_dict(state["warden"])
-        self.names.load_state_dict(state.get("names", {}))
+        self._recall(state)
         restore_server_state(self.strategy, state["server"])
         LOG.info("fedwarden: run %d continues after round %d", self.journal.run, self.done)
         return unpack_arrays(state["model"])
@@ -315,8 +314,15 @@ class Guarded(Strategy):
     def _commit(self, record: RoundRecord, arrays: ArrayRecord) -> None:
         self.record = record
         if self.journal is not None:
-            state = {"warden": self.warden.state_dict(), "names": self.names.state_dict()}
-            self.record = self.journal.keep(record, pack_arrays(arrays), state)
+            self.record = self.journal.keep(record, pack_arrays(arrays), self._remembered())
+
+    def _remembered(self) -> dict[str, Any]:
+        """What a run that is continued needs besides the model."""
+        return {"warden": self.warden.state_dict(), "names": self.names.state_dict()}
+
+    def _recall(self, state: Mapping[str, Any]) -> None:
+        self.warden.load_state_dict(state["warden"])
+        self.names.load_state_dict(state.get("names", {}))
 
     def _amend(self, metrics: Mapping[str, float], notes: Sequence[Note], reported: Reported | None = None) -> None:
         """Add what evaluation says to the round's record."""

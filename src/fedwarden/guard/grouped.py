@@ -1,0 +1,123 @@
+"""A warden that is given sums of groups only, and remembers its verdicts by member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..core.notes import Note
+from ..core.types import Cohort, Outcome, Rejection, RoundRecord
+from .decide import Decision
+from .groups import Evidence, Group, Groups, group_means, group_name
+from .judge import Guard, Memory
+from .warden import Warden
+
+
+class Grouped:
+    """A warden over groups of clients, to stand in for one over clients where their updates are hidden.
+
+    Its cohorts are of clients; what :func:`group_means` makes of them is all that the warden inside gets. With groups
+    of one client each nothing is hidden, and the warden inside decides alone.
+    """
+
+    def __init__(self, warden: Warden, groups: Groups) -> None:
+        self.warden, self.groups, self.evidence = warden, groups, Evidence()
+        if groups.size > 1:
+            warden.admission = replace(warden.admission, known=None)  # groups are no clients
+
+    @property
+    def guard(self) -> Guard:
+        return self.warden.guard
+
+    @property
+    def memory(self) -> Memory:
+        return self.warden.memory
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The clients that are excluded now."""
+        return self.warden.excluded if self.groups.size == 1 else self.evidence.excluded
+
+    def asks(self, client_id: str) -> bool:
+        """Whether this client should be asked for an update in the next round."""
+        return self.warden.asks(client_id) if self.groups.size == 1 else str(client_id) not in self.evidence.excluded
+
+    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Outcome:
+        """One round: sum within groups, let the warden judge and combine these, and learn of the members."""
+        if self.groups.size == 1:
+            return self.warden.step(cohort, rejected)
+        groups = self.groups.form(cohort.client_ids, cohort.round)
+        outcome = self.warden.step(group_means(cohort, groups) if groups else cohort.select([]), rejected)
+        self.warden.memory = forget(self.warden.guard, self.warden.memory)
+        before, self.evidence = self.evidence, self.groups.step(self.evidence, flags_of(groups, outcome.record))
+        record = by_member(outcome.record, groups, cohort.client_ids, before, self.evidence)
+        return replace(outcome, record=record)
+
+    def foresee(self, cohort: Cohort) -> tuple[Decision, Outcome]:
+        """What :meth:`step` would make of groups, which the warden does not remember."""
+        return self.warden.foresee(group_means(cohort, self.groups.form(cohort.client_ids, cohort.round)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as plain numbers and tensors."""
+        return {**self.warden.state_dict(), "groups": self.evidence.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where another one of the same configuration stood."""
+        self.warden.load_state_dict(state)
+        self.evidence = Evidence.load(state["groups"])
+
+
+def forget(guard: Guard, memory: Memory) -> Memory:
+    """What a guard keeps of a round whose groups are gone: how long updates were, and nothing by name."""
+    return replace(guard.blank(), longest=memory.longest, tests=memory.tests)
+
+
+def flags_of(groups: Sequence[Group], record: RoundRecord) -> dict[Group, bool]:
+    """Whether each group that was judged was left out; a group whose sum did not come is not in it."""
+    refused = {r.client_id for r in record.rejected if r.reason.kind != "no_answer"}
+    judged = dict.fromkeys(refused, True)
+    if record.client_ids:
+        above = np.any([record.flagged, *(w.flagged for w in record.watches)], axis=0) & (record.weights == 0)
+        judged = {**dict(zip(record.client_ids, above.tolist(), strict=True)), **judged}
+    return {group: judged[group_name(group)] for group in groups if group_name(group) in judged}
+
+
+def by_member(
+    record: RoundRecord, groups: Sequence[Group], client_ids: Sequence[str], before: Evidence, after: Evidence
+) -> RoundRecord:
+    """The record of a round of groups as one of clients: each has its group's scores and its part of the weight."""
+    place = {client: g for g, group in enumerate(groups) for client in group}
+    clients = tuple(c for c in client_ids if c in place)
+    index = np.array([place[c] for c in clients], dtype=int)
+    sizes = np.array([len(group) for group in groups])[index] if groups else np.zeros(0)
+    new = [c for c in after.excluded if c not in before.excluded]
+    out = sum(len(groups[g]) for g in np.flatnonzero(record.weights == 0).tolist())
+    return replace(
+        record,
+        client_ids=clients,
+        num_examples=record.num_examples[index] / sizes,
+        weights=record.weights[index] / sizes,
+        watches=tuple(
+            replace(
+                w,
+                signal=w.signal[index],
+                scores=w.scores[index],
+                flagged=w.flagged[index],
+                parts={name: part[index] for name, part in w.parts.items()},
+            )
+            for w in record.watches
+        ),
+        flagged=np.isin(clients, new),
+        excluded=after.excluded,
+        suspended=(),
+        rejected=tuple(Rejection(c, r.reason) for r in record.rejected for c in _members(r.client_id, groups)),
+        notes=(*record.notes, *(Note.of("groups_prove", client) for client in new)),
+        metrics={**record.metrics, "groups": float(len(groups)), "lost_with_group": float(out)},
+    )
+
+
+def _members(name: str, groups: Sequence[Group]) -> Group:
+    return next((group for group in groups if group_name(group) == name), (name,))
