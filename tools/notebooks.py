@@ -198,7 +198,9 @@ def page(notebook: Notebook, name: str) -> tuple[str, dict[str, bytes]]:
                 parts.append("".join(data["text/html"]))
             else:
                 parts.append(f"```text\n{text.rstrip()}\n```")
-    parts.append(f"This page is [a notebook]({name}.ipynb): save it and open it in Jupyter to change it and run it again.")
+    parts.append(
+        f"This page is [a notebook]({name}.ipynb): save it and open it in Jupyter to change it and run it again."
+    )
     return "\n\n".join(parts) + "\n", pictures
 
 
