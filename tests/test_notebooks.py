@@ -1,4 +1,4 @@
-"""Every notebook of the documentation runs, and prints what is stored in it; none tells of the machine it was run on."""
+"""Every notebook of the documentation runs and prints what is stored in it; none tells of the machine it ran on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_notebook_prints_what_it_says(name):
     now = notebooks.outputs(notebook, name)
     for i, (cell, found) in enumerate(zip(notebooks.code_cells(notebook), now, strict=True), 1):
         assert notebooks.told(found) == notebooks.told(cell["outputs"]), (
-            f"{name}.ipynb, code cell {i} prints something else now; if that is right, run: python tools/notebooks.py {name}"
+            f"{name}.ipynb, code cell {i} prints something else now; if that is right: python tools/notebooks.py {name}"
         )
 
 

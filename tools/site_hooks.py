@@ -1,5 +1,5 @@
-"""What mkdocs does beyond reading docs/: it writes the reference, makes pages of the notebooks, takes in the examples and
-the pages at the root, and shows tables that are kept as CSV.
+"""What mkdocs does beyond reading docs/: it writes the reference, makes pages of the notebooks, takes in the examples
+and the pages at the root, and shows tables that are kept as CSV.
 
 Links in the sources lead from file to file, as a reader of the repository follows them. Here they are led to the same
 file's page.

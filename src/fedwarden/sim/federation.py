@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from ..attacks import Examples, Targeted
 from ..core.config import parse
-from ..core.errors import ConfigError, FedwardenError
+from ..core.errors import ConfigError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.reported import joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import Cohort, Reported, RoundRecord, Server
-from ..core.words import count
 from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
