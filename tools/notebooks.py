@@ -130,7 +130,7 @@ def _shown(value: object) -> dict[str, Any]:
 
 def _pictures() -> Iterator[dict[str, Any]]:
     """The figures of pyplot that a cell drew, each with its title in place of the picture for who cannot see it."""
-    pyplot = sys.modules.get("matplotlib.pyplot")
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
     for number in pyplot.get_fignums() if pyplot else ():
         figure, drawn = pyplot.figure(number), io.BytesIO()
         titles = [figure.get_suptitle(), *(axes.get_title(at) for axes in figure.axes for at in ("left", "center"))]

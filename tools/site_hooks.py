@@ -34,8 +34,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, content=write()))
     for name in notebooks.names():
         text, pictures = notebooks.page(notebooks.load(name), name)
-        for file, content in {f"{name}.md": text, **pictures}.items():
-            files.append(File.generated(config, f"notebooks/{file}", content=content))
+        files.append(File.generated(config, f"notebooks/{name}.md", content=text))
+        for file, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{file}", content=picture))
     for path in sorted((ROOT / "examples").rglob("*")):
         if path.suffix in SHOWN:
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
