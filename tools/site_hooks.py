@@ -1,5 +1,5 @@
-"""What mkdocs does beyond reading docs/: it writes the reference, takes in the examples and the pages at the root, and
-shows tables that are kept as CSV.
+"""What mkdocs does beyond reading docs/: it writes the reference, makes pages of the notebooks, takes in the examples
+and the pages at the root, and shows tables that are kept as CSV.
 
 Links in the sources lead from file to file, as a reader of the repository follows them. Here they are led to the same
 file's page.
@@ -12,6 +12,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import notebooks
 import reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -28,9 +29,14 @@ SHEET = re.compile(r"^\[[^\]]+\]\(([\w./-]+\.csv)\)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, the examples, and what lies at the root of the repository."""
+    """Add the generated pages, the notebooks, the examples, and what lies at the root of the repository."""
     for name, write in reference.PAGES.items():
         files.append(File.generated(config, name, content=write()))
+    for name in notebooks.names():
+        text, pictures = notebooks.page(notebooks.load(name), name)
+        files.append(File.generated(config, f"notebooks/{name}.md", content=text))
+        for file, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{file}", content=picture))
     for path in sorted((ROOT / "examples").rglob("*")):
         if path.suffix in SHOWN:
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))

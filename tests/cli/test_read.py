@@ -153,6 +153,15 @@ def test_the_tour_names_every_key():
                 assert name in text
 
 
+def test_nobody_is_called_honest_where_no_attack_was_simulated(call, recorded, tiny, workspace):
+    assert "attacker" in call("show", "1", "--home", recorded)[1]
+    assert call("run", tiny, "--set", "attacks=[]", "--set", "rounds=1", "--quiet")[0] == 0
+    for args in ([], ["--round", "1"]):
+        code, out, _ = call("show", "1", *args)
+        assert code == 0
+        assert "attacker" not in out
+
+
 def test_a_run_of_another_engine_is_shown_but_not_resumed(call, workspace):
     with Ledger(workspace) as ledger:
         ledger.start("ward [7]", "elsewhere", {"rounds": 2}, {})

@@ -14,7 +14,7 @@ from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError, FedwardenError
 from fedwarden.sim.data.own import check, held_back, of_clients
 from fedwarden.sim.data.sources import DataError
-from fedwarden.sim.federation import Fruitless
+from fedwarden.sim.result import Fruitless
 from fedwarden.store.ledger import Ledger
 from own_hospitals import NAMES, by_name, hospitals
 
@@ -49,6 +49,7 @@ def test_one_call_in_python_names_the_client_it_excludes(place):
     before = [p.clone() for p in model.parameters()]
     run = fw.simulate(by_name(), model=model, guard="auto", rounds=6, epochs=2, batch_size=8)
     assert list(run.summary["excluded"]) == ["west"]
+    assert repr(run) == f"run {run.run}, run: 1 of {len(NAMES)} clients is suspended: west since round 2."
     assert run.summary["accuracy"] > 0.7
     assert set(run.records[0].client_ids) == set(NAMES)
     assert all(torch.equal(p, q) for p, q in zip(before, model.parameters(), strict=True))

@@ -45,9 +45,11 @@ def site(tmp_path_factory):
 def test_every_page_is_there(site):
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).is_file(), page
-    for page in ("reference/python", "examples/deployment/index", "contributing", "changelog"):
+    notebooks = [f"notebooks/{path.stem}" for path in (ROOT / "docs" / "notebooks").glob("*.ipynb")]
+    for page in ("reference/python", "examples/deployment/index", "contributing", "changelog", *notebooks):
         assert (site / f"{page}.html").is_file(), page
     assert (site / "examples" / "digits.toml").is_file()
+    assert all((site / f"{page}.ipynb").is_file() and (site / f"{page}-1.png").is_file() for page in notebooks)
 
 
 @pytest.mark.slow

@@ -22,8 +22,9 @@ from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.types import RoundRecord
 from ..core.words import number, percent
-from ..sim.federation import Federation, Fruitless, Result, simulate
+from ..sim.federation import Federation, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
+from ..sim.result import Fruitless, Result
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.ledger import Run
 from ..store.overview import rounds_by_note

@@ -59,7 +59,7 @@ def show(
 
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, series = told.run, told.series
-    truth = truth_of(run)
+    truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
     if len(series):
         for sentence in verdict(series).sentences:
@@ -234,7 +234,7 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
             "explained": {client: str(reason) for client, reason in explain(record).items()},
         }
         return emit({"run": run.id, "name": run.name, **asdict(record), **told})
-    truth = truth_of(run)
+    truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
     metrics = "  ".join(f"{safe(name)} {number(value)}" for name, value in record.metrics.items())
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics}")
     shown = table("client", "examples", "weight", "flagged", *(["attacker"] if truth is not None else []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from ..attacks import Examples, Targeted
 from ..core.config import parse
-from ..core.errors import ConfigError, FedwardenError
+from ..core.errors import ConfigError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.reported import joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import Cohort, Reported, RoundRecord, Server
-from ..core.words import count
 from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
@@ -37,6 +36,7 @@ from .first_batch import fit, try_model
 from .metrics import Detection, Truth, detection, measure, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
+from .result import Result
 from .scenario import Scenario
 from .tasks import Task
 from .training.engine import Engine, choose_group, one_thread
@@ -249,32 +249,6 @@ class Federation:
 
     def _detect(self, record: RoundRecord) -> dict[str, float]:
         return round_detection(record, self.truth) if self.scenario.attacks else {}
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A finished run: its number, its rounds, how the guard did, and the model as it is now.
-
-    ``unchanged`` says why no round changed the model, where none did: such a run is recorded as failed.
-    """
-
-    run: int
-    name: str
-    records: list[RoundRecord]
-    detection: Detection
-    summary: dict[str, Any]
-    params: Tensor
-    model: nn.Module
-    unchanged: str | None = None
-
-
-class Fruitless(FedwardenError):
-    """A run in which no round changed the model."""
-
-    @classmethod
-    def of(cls, result: Result) -> Fruitless:
-        many = count(len(result.records), "round")
-        return cls(f"run {result.run} failed: none of its {many} changed the model; in the last, {result.unchanged}")
 
 
 def simulate(

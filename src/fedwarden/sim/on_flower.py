@@ -24,8 +24,9 @@ from ..core.errors import FedwardenError
 from ..flower.arrays import view
 from ..flower.records import answered
 from .data.world import Rows, load_data, settle
-from .federation import Federation, OnRound, Result, simulate
+from .federation import Federation, OnRound, simulate
 from .recorded import ON_FLOWER
+from .result import Result
 from .scenario import Scenario, load_modules
 from .training.engine import one_thread
 from .training.limits import processes

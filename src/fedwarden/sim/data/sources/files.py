@@ -144,6 +144,7 @@ def _table(
     test: float | str, classes: int | None, numbers: bool,
 ) -> Dataset:  # fmt: skip
     """A data set from a table, and from a second one with the same columns to test on."""
+    drop = [drop] if isinstance(drop, str) else drop
     for name in filter(None, (label, client, *drop)):
         if name not in first:
             raise DataError(f"{file} has no column {name!r}; {nearest(name, first)}")
