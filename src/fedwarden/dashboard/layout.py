@@ -107,7 +107,7 @@ def card(title: str, *children: Child, note: str = "", **attributes: Any) -> htm
 def graph(id: str, label: str, height: int = 380) -> html.Section:
     """A card for a figure, which brings its own title; the height keeps the page still until it is drawn."""
     made = dcc.Graph(id=id, figure=BLANK, config=GRAPH, style={"minHeight": height})
-    return html.Section([html.H2(label, className="hidden"), made], className="card graph")
+    return html.Section([html.H2(label, className="hidden"), made], className="card graph", id=f"{id}-part")
 
 
 def field(label: str, control: Component, *, of: str | None = None) -> html.Div:

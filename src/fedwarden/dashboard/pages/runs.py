@@ -86,7 +86,7 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
         row["engine"],
         row["preset"] or "-",
         percent(row["accuracy"]),
-        printable(row["verdict"]),
+        printable(row["error"] or row["verdict"]),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])),
         tick,
     ]
