@@ -13,7 +13,7 @@ from ..core.words import listed
 from ..store.series import Series
 from ..store.verdict import STATES, verdict
 from .grids import steady
-from .theme import BLUE, CYCLE, ORANGE, VERMILION, empty, figure, labels, panels, plain
+from .theme import CYCLE, ORANGE, SKY, VERMILION, empty, figure, labels, panels, plain
 
 NAMED = 30  # clients up to which every point has a name beside it; of more, those worth a word
 MOST = 6  # numbers of one client that are drawn
@@ -58,19 +58,19 @@ def similarity(series: Series, chosen: str | None = None, dark: bool = False) ->
     every, place = spots(series), {c: j for j, c in enumerate(series.clients)}
     names, now = labels(series.clients), max(spot.round for spot in every)
     many = sum(len(spot.who) for spot in every) > NAMED
-    fig = figure(title, dark, 460, "near = the same direction; hollow = no longer asked, at its last place")
+    fig = figure(title, dark, 460, "near: of the same direction; hollow: has left")
     for state in ORDER:
         mine = [spot for spot in every if spot.state == state]
         quiet = many and state == IN
         fig.add_scatter(
             x=[spot.x for spot in mine], y=[spot.y for spot in mine], mode="markers+text", name=state,
             text=["" if quiet and len(s.who) == 1 and chosen not in s.who else _named(s, names, place) for s in mine],
-            textposition="top center", textfont={"size": 11}, hoverinfo="text", showlegend=bool(mine),
+            textposition="top center", textfont={"size": 11}, hoverinfo="text", showlegend=bool(mine), cliponaxis=False,
             hovertext=[_hover(spot) for spot in mine], customdata=[[place[spot.who[0]]] for spot in mine],
             marker={
                 "size": [(14 if len(spot.who) > 1 else 9) + 4 * (chosen in spot.who) for spot in mine],
                 "symbol": ["circle" if spot.round == now else "circle-open" for spot in mine],
-                "color": COLOURS.get(state, BLUE), "line": {"width": 2, "color": COLOURS.get(state, BLUE)},
+                "color": COLOURS.get(state, SKY), "line": {"width": 2, "color": COLOURS.get(state, SKY)},
             },
         )  # fmt: skip
     flat = {"showticklabels": False, "zeroline": False, "ticks": ""}

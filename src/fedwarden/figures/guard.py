@@ -34,11 +34,15 @@ def draw(
     """
     if of is not None:
         return client(series, of, dark)
-    shown = [name for name in series.metrics if "acc" in name.lower() or "loss" in name.lower()]
-    if watch is None and (shown or not series.watches):
+    if watch is None and (learned(series) or not series.watches):
         return learning(series, dark)
     seen = series.watches
     return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)
+
+
+def learned(series: Series) -> bool:
+    """Whether an accuracy or a loss was recorded."""
+    return any("acc" in name.lower() or "loss" in name.lower() for name in series.metrics)
 
 
 def learning(series: Series, dark: bool = False) -> go.Figure:

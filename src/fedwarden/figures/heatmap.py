@@ -60,6 +60,7 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
     )  # fmt: skip
     fig.update_layout(
         coloraxis=bar,
+        showlegend=True,
         xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 12},
         yaxis={"title": {"text": "client"}, "type": "category", "showgrid": False, "autorange": "reversed"},
     )

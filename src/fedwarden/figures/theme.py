@@ -75,15 +75,16 @@ def figure(title: str, dark: bool, height: int = 380, subtitle: str = "", **layo
     return go.Figure(layout={"template": template(dark), "title": head, "height": height, **layout})
 
 
-def whole_rounds(rounds: Sequence[int] | NDArray[np.int64]) -> dict[str, int]:
+def whole_rounds(rounds: Sequence[int] | NDArray[np.int64]) -> dict[str, Any]:
     """The ticks of an axis of rounds, which have no halves: at most ten of them, by steps of 1, 2, 5, 10, 20, ...
 
-    >>> whole_rounds([1, 2, 3]), whole_rounds(range(1, 101))
-    ({'tick0': 0, 'dtick': 1}, {'tick0': 0, 'dtick': 10})
+    >>> [whole_rounds(range(1, last + 1))["dtick"] for last in (3, 20, 100)]
+    [1, 2, 10]
     """
-    span = max(rounds) - min(rounds) if len(rounds) else 0
+    first, last = (int(min(rounds)), int(max(rounds))) if len(rounds) else (1, 1)
     steps = (step * 10**power for power in range(19) for step in (1, 2, 5))
-    return {"tick0": 0, "dtick": next(step for step in steps if span <= 10 * step)}
+    step = next(step for step in steps if last - first <= 10 * step)
+    return {"tick0": 0, "dtick": step, "autorangeoptions": {"minallowed": first - 0.5, "maxallowed": last + 0.5}}
 
 
 def panels(title: str, dark: bool, height: int, rounds: Sequence[int] | NDArray[np.int64], *shares: float) -> go.Figure:

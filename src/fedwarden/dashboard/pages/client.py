@@ -58,7 +58,9 @@ def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
     figure = dcc.Graph(id="client-figure", figure=drawn, config=GRAPH)
     label = f"Scores and weight of client {printable(name)} by round"
-    left = html.Div([figure, reported(view, name, dark)], className="graph", role="group", **aria(label=label))
+    left = html.Div(
+        [html.Div(figure, className="graph", role="group", **aria(label=label)), reported(view, name, dark)]
+    )
     right = html.Div([*text, *numbers])
     return card(f"Client {name}", away, html.Div([left, right], className="halves"), id="client-card")
 
@@ -70,7 +72,8 @@ def reported(view: RunView, name: str, dark: bool) -> Any:
         return None
     drawn.update_layout(uirevision=name)
     figure = dcc.Graph(id="told-figure", figure=drawn, config=GRAPH)
-    return html.Div([html.H3("What it tells of itself, and how its replies come"), figure])
+    head = "What it tells of itself, and how its replies come"
+    return html.Div([html.H3(head), html.Div(figure, className="graph", role="group", **aria(label=head))])
 
 
 def reasons(view: RunView, name: str) -> Any:

@@ -25,8 +25,8 @@ SEVERE = {
     "no weight": "warned",
 }
 NOTE = (
-    "0 is the median client, 1 the limit (dashed). There is a bar for each watch, and a line for the highest of them over "
-    "the last rounds."
+    "0 is the median client, 1 the limit (dashed). There is a bar for each watch, and a line for the highest of them "
+    "over the last rounds."
 )
 
 
