@@ -120,16 +120,16 @@ def _colours(seen: WatchSeries, scale: Scale, dark: bool) -> tuple[Grid, Mapping
         bar = {"colorbar": {"title": {"text": "robust z<br>in its round"}}}
         return robust_rows(values), {"cmin": 0, "cmax": FAR, **bar}
     one_way = {"colorscale": HEAT_DARK if dark else HEAT}  # also where scores have both signs
-    if scale == "linear":
+    positive = values[(values > 0) & np.isfinite(values)]
+    if scale == "linear" or (scale == "log" and not positive.size):
         return values, {"colorbar": {"title": {"text": "score"}}, **one_way}
     if scale != "log":
         raise ConfigError(f"the scale is 'limit', 'linear', 'log' or 'robust z'; got {scale!r}")
-    positive = values[(values > 0) & np.isfinite(values)]
-    low = max(float(positive.min()), float(positive.max()) / 10**DECADES) if positive.size else 1.0
+    low = max(float(positive.min()), float(positive.max()) / 10**DECADES)
     with np.errstate(invalid="ignore"):
         logs = np.log10(np.where(values < low, low, values))
     ticks: dict[float, str] = {float(t): f"{10.0**t:g}" for t in np.arange(np.ceil(np.log10(low)), top(logs) + 1e-9)}
-    if len(ticks) < 2 and positive.size:  # of less than two powers of ten the ends
+    if len(ticks) < 2:  # of less than two powers of ten the ends
         ticks |= {float(np.log10(x)): f"{x:.2g}" for x in (low, float(positive.max()))}
     shown = {"tickvals": list(ticks), "ticktext": list(ticks.values())}
     return logs, {"colorbar": {"title": {"text": "score"}, **shown}, **one_way}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -147,12 +148,13 @@ def tables(record: RunRecord) -> Iterator[Table]:
 
 
 def takes_part(series: Series) -> dict[str, list[str]]:
-    """How each client answers, and what its updates do for the model; in words."""
-    found, contributed = {}, every_contribution(series)
-    for client, health in healths(series).items():
+    """How each client answers, and what its updates do for the model; in words, the most helpful first."""
+    found, contributed, health = {}, every_contribution(series), healths(series)
+    order = {client: -given.mean for client, given in contributed.items() if math.isfinite(given.mean)}
+    for client in sorted(series.clients, key=lambda c: order.get(c, math.inf)):
         given = contributed.get(client)
         words = [str(given) if given is not None else "", at_odds(series, client, given)]
-        found[client] = [str(health), "; at odds: ".join(part for part in words if part)]
+        found[client] = [str(health[client]), "; at odds: ".join(part for part in words if part)]
     return found
 
 
