@@ -57,9 +57,9 @@ def show(asked: Page) -> list[Component]:
         ),
         html.Div(
             [
-                graph("scores", "Scores over rounds with the limit", 420),
-                graph("similar", "A map of the clients by the directions of their updates", 460),
-                graph("learning", "Accuracy and loss by round, with exclusions", 580),
+                graph("scores", "Scores over rounds with the limit", 420, hidden=True),
+                graph("similar", "A map of the clients by the directions of their updates", 460, hidden=True),
+                graph("learning", "Accuracy and loss by round, with exclusions", 580, hidden=True),
             ],
             className="halves",
             id="pictures",
