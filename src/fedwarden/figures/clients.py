@@ -15,7 +15,9 @@ from ..store.verdict import STATES, verdict
 from .grids import steady
 from .theme import CYCLE, ORANGE, SKY, VERMILION, empty, figure, labels, panels, plain
 
-NAMED = 30  # clients up to which every point has a name beside it; of more, those worth a word
+NAMED = (
+    30  # clients up to which every point has a name beside it; of more, who is out, who sends copies, and who is chosen
+)
 MOST = 6  # numbers of one client that are drawn
 SAME = 3  # digits in which places are the same
 IN = "in the model"
@@ -61,7 +63,7 @@ def similarity(series: Series, chosen: str | None = None, dark: bool = False) ->
     fig = figure(title, dark, 460, "near: of the same direction; hollow: has left")
     for state in ORDER:
         mine = [spot for spot in every if spot.state == state]
-        quiet = many and state == IN
+        quiet = many and state not in ("excluded", "suspended")
         fig.add_scatter(
             x=[spot.x for spot in mine], y=[spot.y for spot in mine], mode="markers+text", name=state,
             text=["" if quiet and len(s.who) == 1 and chosen not in s.who else _named(s, names, place) for s in mine],
