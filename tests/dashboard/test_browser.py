@@ -6,8 +6,11 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from threading import Thread
 
+import numpy as np
 import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed")
@@ -16,8 +19,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+import fedwarden as fw
+from fedwarden.core.types import Observation
 from fedwarden.dashboard.screenshot import PictureError, screenshot
 from fedwarden.dashboard.server import prepare
+from fedwarden.store.ledger import Ledger
+from fedwarden.store.recorder import Recorder
 
 PATIENCE = 60
 DRAWN = """
@@ -42,6 +49,7 @@ count = 1
 FITS = "return document.documentElement.scrollWidth <= window.innerWidth"
 CLICK = """
 const plot = document.querySelector("#heatmap .js-plotly-plot"), { xaxis, yaxis } = plot._fullLayout;
+plot.scrollIntoView({ block: "center" });
 const { left, top } = plot.getBoundingClientRect();
 return [left + xaxis._offset + xaxis.c2p(arguments[0]), top + yaxis._offset + yaxis.c2p(arguments[1])].map(Math.round);
 """
@@ -119,7 +127,10 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     for figure in ("heatmap", "learning", "scores"):
         until(drawn=figure)
     until(says="1 of 8 clients is excluded: h since round 2")
-    assert browser.find_element(By.CSS_SELECTOR, "#worst tbody th").text == "h"
+    assert "h" not in [c.text for c in browser.find_elements(By.CSS_SELECTOR, "#worst tbody th")]
+    first = until(lambda d: d.find_elements(By.CSS_SELECTOR, "#glance tbody tr"))[0]
+    assert first.text.startswith("h excluded since round 2 0")
+    assert [i.is_displayed() for i in browser.find_elements(By.CSS_SELECTOR, "#glance tbody tr:nth-child(2) img")]
     browser.find_element(By.LINK_TEXT, "h").click()
     until(says="Excluded in round 2:")
     until(drawn="client")
@@ -129,6 +140,58 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     until(says="Choose a client in the picture")
     browser.get(browser.current_url + "?client=nobody")
     until(says="No client “nobody” has taken part")
+
+
+def test_a_run_that_failed_one_that_only_audits_and_one_without_a_guard(site, browser, until, home):
+    with Ledger(home) as ledger:
+        audit = ledger.start("an audit", "flower", {}, {})
+        ledger.observe(audit, [Observation(2, "weights", "cosine", "", 0.5, 0.5, 0.1, 0.9, False)], "7")
+        ledger.finish(audit, "done")
+    with suppress(RuntimeError), Recorder(home) as recorder:
+        recorder.start("broken", "flower", {"rounds": 3})
+        raise RuntimeError("out of <b>memory</b>")
+    show = site(home)
+    panels = ("#glance-part", "#watched", "#scores-part", "#learning-part", "#similar-part")
+
+    def shown(driver):
+        return [p for p in panels if driver.find_element(By.CSS_SELECTOR, p).is_displayed()]
+
+    show("/run/3")
+    until(says="holds what auditors saw and no rounds of a guard.")
+    assert "No round" not in page(browser)
+    assert shown(browser) == []
+    browser.find_element(By.LINK_TEXT, "What the audit saw by round, and its alarms").click()
+    until(drawn="leakage")
+    show("/run/4")
+    until(says="failed after 0 of 3 rounds (out of <b>memory</b>)")
+    assert shown(browser) == []
+    show("/run/2")
+    until(drawn="learning")
+    assert shown(browser) == ["#glance-part", "#learning-part"]
+    show("/")
+    until(says="out of <b>memory</b>")
+
+
+def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, browser, until, tmp_path):
+    rng = np.random.default_rng(0)
+    warden = fw.Warden([fw.Watch("twins")], "observe")
+    names = (*"abcde", "<b>eve</b>")
+    with Ledger(tmp_path) as ledger:
+        run = ledger.start("copies", "flower", {}, {})
+        for t in (1, 2, 3):
+            rows = 1 + rng.normal(size=(6, 40))
+            rows[5] = rows[0]
+            record = warden.step(fw.Cohort(t, names, fw.Updates.of(rows), np.full(6, 5.0))).record
+            own = {"train/loss": dict.fromkeys(names, 1 / t)}
+            ledger.append(run, replace(record, reported={**record.reported, **own}))
+    site(tmp_path)("/run/1")
+    until(drawn="similar")
+    labels = "return [...document.querySelectorAll('#similar .textpoint text')].map(t => t.textContent)"
+    until(lambda d: sorted(d.execute_script(labels)) == ["<b>eve</b> + 1", "b", "c", "d", "e"])
+    browser.get(browser.current_url.partition("?")[0] + "?client=%3Cb%3Eeve%3C%2Fb%3E")
+    until(says="answered in 3 of 3 rounds")
+    until(says="What it tells of itself")
+    until(lambda d: d.execute_script(DRAWN, "client-card"))
 
 
 def test_a_click_in_the_heatmap_opens_the_client(site, browser, until, shared):
@@ -238,6 +301,17 @@ def test_a_narrow_screen(site, browser, until, shared):
         if figure:
             until(drawn=figure)
         assert browser.execute_script(FITS), path
+    show("/")
+    until(says="guarded")
+    row = browser.find_elements(By.CSS_SELECTOR, "#runs tbody tr")[1]
+    assert row.text.split()[:7] == ["1", "guarded", "done", "60.0", "%", "h", "excluded"]
+    box = row.find_element(By.CSS_SELECTOR, "input[type=checkbox]")
+    assert box.is_displayed()
+    assert box.rect["x"] + box.rect["width"] <= 400
+    show("/run/1")
+    until(lambda d: d.find_elements(By.CSS_SELECTOR, "#glance tbody tr"))
+    picture = browser.find_elements(By.CSS_SELECTOR, "#glance tbody tr:nth-child(2) img")[-1]
+    assert picture.rect["x"] + picture.rect["width"] <= 400
 
 
 @pytest.mark.slow

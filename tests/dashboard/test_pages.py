@@ -16,8 +16,10 @@ from fedwarden.dashboard import routes
 from fedwarden.dashboard.layout import clients
 from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
 from fedwarden.dashboard.pages.client import sheet
+from fedwarden.dashboard.pages.glance import listing
 from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
 from fedwarden.dashboard.state import Workspace
+from fedwarden.figures.glance import Glance
 from fedwarden.papers import shifts
 from fedwarden.store.series import Series
 from fedwarden.studies.runner import results_file
@@ -60,7 +62,7 @@ def test_every_page_has_parts_and_a_version(kind, shared):
 def rows(*names):
     return [
         {"run": i, "name": n, "created": 0.0, "state": "done", "engine": "flower", "rounds": 3, "of": None,
-         "preset": None, "accuracy": None, "excluded": [], "verdict": "nobody"}
+         "preset": None, "accuracy": None, "excluded": [], "verdict": "nobody", "error": ""}
         for i, n in enumerate(names, 1)
     ]  # fmt: skip
 
@@ -98,9 +100,36 @@ def test_the_worst_come_first_and_those_never_measured_not_at_all():
     ]
 
 
-def test_an_excluded_client_stands_where_it_was_last_seen(shared):
-    place = worst(Workspace(shared).view(1).series, "far")[0]
-    assert (place.client, place.round, place.excluded_in) == ("h", 2, 2)
+def test_the_worst_now_are_those_still_there(played, shared):
+    assert "h" not in [place.client for place in worst(Workspace(shared).view(1).series, "far")]
+    early = worst(Series.of(played[:2]), "far")[0]
+    assert (early.client, early.round, early.out) == ("h", 2, True)  # excluded in the last round
+    away = [replace(r, round=r.round + 20, client_ids=tuple("xyzwvut"[: len(r.client_ids)]), excluded=(), rejected=())
+            for r in played[2:]]  # fmt: skip
+    many = [replace(away[0], round=20 + t) for t in range(12)]
+    assert {place.client for place in worst(Series.of([*played[:2], *many]), "far")} == set("xyzwvut")
+
+
+def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
+    def row(name, kind="", height=0.5):
+        return Glance(name, kind or "in the model", kind, 0.1, {"far": height}, (0.1, height), False)
+
+    few = listing(1, [row("<b>eve</b>", "excluded", 3.0), row("a")], True, "", {"scale": "log"})
+    shown = text(few)
+    assert shown.index("<b>eve</b>") < shown.index('"a"')
+    assert "/run/1?scale=log&client=%3Cb%3Eeve%3C%2Fb%3E" in shown
+    assert "2 clients: 1 excluded, 1 in the model" in shown
+    many = [row(str(i)) for i in range(1000)]
+    assert "1 to 100 of 1,000" in text(listing(1, many, True, "", {}))
+    assert "901 to 1000 of 1,000" in text(listing(1, many, True, "", {"from": "99999"}))
+    assert "1 client: 1 in the model" in text(listing(1, many, True, "731", {"from": "900"}))
+    assert "worst watch" not in text(listing(1, many, False, "", {}))
+
+
+@given(ANYTHING)
+def test_where_the_rows_begin_may_be_anything(start):
+    rows = [Glance(str(i), "in the model", "", 0.1, {}, (), False) for i in range(150)]
+    assert " of 150" in text(listing(1, rows, True, "", {"from": start}))
 
 
 @pytest.mark.parametrize(
@@ -128,8 +157,8 @@ def test_a_click_may_be_anything(click):
 
 def test_the_list_links_to_each_client_and_keeps_the_rest(shared):
     shown = text(ranking(Workspace(shared).view(1), "far", {"scale": "log"}))
-    assert "/run/1?scale=log&client=h" in shown
-    assert "excluded in round 2" in shown
+    assert "/run/1?scale=log&client=g" in shown
+    assert "1 client left out, as excluded before the last round" in shown
 
 
 def test_a_client_in_full(shared):

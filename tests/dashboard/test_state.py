@@ -101,7 +101,7 @@ def test_a_run_opens_with_the_watch_that_flagged_most_clients(home, played, aske
 
     assert opened("") == {"options": ["still", "far"], "value": "far"}
     assert opened("?watch=still")["value"] == "still"
-    chosen = {"url__pathname": path, "run-address__search": "", "scale__value": "linear"}
+    chosen = {"url__pathname": path, "run-address__search": "", "scale__value": "limit"}
     found = ask("run-address.search", **chosen, watch__value="still")["response"]
     assert found["run-address"]["search"] == "?watch=still"
     assert ask("run-address.search", **chosen, watch__value="far")["response"] == {}

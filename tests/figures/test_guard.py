@@ -12,6 +12,7 @@ import pytest
 from fedwarden.core.errors import ConfigError
 from fedwarden.figures import guard
 from fedwarden.figures.grids import pool_highest
+from fedwarden.figures.heatmap import deciding
 from fedwarden.figures.theme import VERMILION, template
 from fedwarden.store.series import Series, WatchSeries
 
@@ -41,7 +42,7 @@ def trace(figure, name):
     return next(t for t in figure.data if t.name == name)
 
 
-@pytest.mark.parametrize("scale", ["linear", "log", "robust z"])
+@pytest.mark.parametrize("scale", ["limit", "linear", "log", "robust z"])
 def test_a_cell_is_the_score_and_a_cross_the_exclusion(series, scale):
     figure = guard.heatmap(series, "far", scale)
     cells = next(t for t in figure.data if t.customdata is not None)
@@ -53,15 +54,17 @@ def test_a_cell_is_the_score_and_a_cross_the_exclusion(series, scale):
     shown = np.asarray(cells.z)[place]
     row = watch.scores[1]
     z = (row[7] - np.median(row)) / np.median(np.abs(row - np.median(row)))
-    assert shown == pytest.approx({"linear": row[7], "log": math.log10(row[7]), "robust z": z}[scale], rel=1e-5)
-    cross = trace(figure, "excluded")
+    far = min(2.0, (row[7] - np.median(row)) / (watch.threshold[1] - np.median(row)))
+    expected = {"limit": far, "linear": row[7], "log": math.log10(row[7]), "robust z": z}
+    assert shown == pytest.approx(expected[scale], rel=1e-5)
+    cross = trace(figure, "excluded by this watch")
     assert (cross.x, cross.y) == (("2",), ("h",))
     assert "excluded in round 2" in cross.text[0]
     assert np.isnan(np.asarray(cells.z)[list(cells.y).index("b"), 3])  # rejected, so not judged
 
 
 def test_many_cells_are_pooled_by_their_highest_and_the_figure_says_so():
-    figure = guard.heatmap(many(1000, 500, evil=[601]), "far")
+    figure = guard.heatmap(many(1000, 500, evil=[601]), "far", "linear")
     text = figure.to_json()
     assert len(text) < 4e6
     assert "highest of 4 clients and 2 rounds" in figure.layout.title.subtitle.text
@@ -70,6 +73,57 @@ def test_many_cells_are_pooled_by_their_highest_and_the_figure_says_so():
     assert np.asarray(cells.z)[150, 0] == 10 * LIMIT  # clients 600 to 603
     assert np.asarray(cells.customdata)[150, 0, 2] == 601
     assert np.asarray(cells.z)[150, 5] == pytest.approx(0.603)
+
+
+def test_only_the_watch_that_decided_has_crosses(series):
+    far = series.watches["far"]
+    silent = replace(far, name="still", flagged=far.flagged & False)
+    figure = guard.heatmap(replace(series, watches={"far": far, "still": silent}), "still")
+    assert not trace(figure, "excluded by this watch").x
+    assert figure.layout.title.subtitle.text == "1 client excluded by other watches"
+    assert not guard.heatmap(series, "far").layout.title.subtitle.text
+    assert deciding(replace(series, watches={"still": silent, "far": far})) == ["far", "still"]
+
+
+def test_grey_is_explained_and_rounds_without_a_limit_are_told_apart(series):
+    far = series.watches["far"]
+    late = replace(far, threshold=np.where(series.rounds < 2, np.inf, far.threshold))
+    figure = guard.heatmap(replace(series, watches={"far": late}), "far")
+    assert {t.name for t in figure.data if t.showlegend is not False and t.type == "scatter"} == {
+        "stood excluded", "no limit in this round", "excluded by this watch",
+    }  # fmt: skip
+    cells = next(t for t in figure.data if t.customdata is not None)
+    assert np.isnan(np.asarray(cells.z)[:, 0]).all()
+    never = replace(far, threshold=np.full(6, np.inf), flagged=far.flagged & False)
+    bar = guard.heatmap(replace(series, watches={"far": never}), "far").layout.coloraxis.colorbar
+    assert "robust z" in bar.title.text
+
+
+def test_the_log_scale_shows_four_powers_of_ten_whatever_the_smallest_score_is(series):
+    far = series.watches["far"]
+    for low in (0.0, 1e-300):
+        scores = np.where(np.isnan(far.scores), np.nan, low)
+        scores[:2, :3] = [[1.0, 30.0, 500.0]] * 2
+        figure = guard.heatmap(replace(series, watches={"far": replace(far, scores=scores)}), "far", "log")
+        z = np.asarray(next(t for t in figure.data if t.customdata is not None).z)
+        assert np.nanmin(z) >= math.log10(500) - 4 - 1e-6
+        assert z[:3, 0] == pytest.approx(np.log10([1.0, 30.0, 500.0]), abs=1e-6)
+        assert len(figure.layout.coloraxis.colorbar.tickvals) >= 2
+    nothing = replace(far, scores=np.where(np.isnan(far.scores), np.nan, -1.0))
+    cells = guard.heatmap(replace(series, watches={"far": nothing}), "far", "log").data
+    assert np.nanmax(np.asarray(next(t for t in cells if t.customdata is not None).z)) == -1.0
+
+
+def test_rounds_are_whole(played):
+    few = Series.of(played[:3])
+    for figure in (
+        guard.learning(few),
+        guard.scores(few, "far"),
+        guard.client(few, "a"),
+        guard.compare(few, few, ("a", "b")),
+    ):
+        assert figure.layout.xaxis.dtick == 1
+        assert figure.layout.xaxis.autorangeoptions.minallowed == 0.5
 
 
 def test_pooling_keeps_gaps_and_ragged_edges():
@@ -84,7 +138,7 @@ def test_a_score_without_bound_is_drawn_as_the_highest(series):
     scores = watch.scores.copy()
     scores[1, 7] = np.inf
     endless = replace(series, watches={"far": replace(watch, scores=scores)})
-    cells = next(t for t in guard.heatmap(endless, "far").data if t.customdata is not None)
+    cells = next(t for t in guard.heatmap(endless, "far", "linear").data if t.customdata is not None)
     assert np.asarray(cells.z)[7, 1] == pytest.approx(scores[np.isfinite(scores)].max(), rel=1e-6)
 
 

@@ -625,3 +625,15 @@ def test_a_watch_that_looks_once_counts_settled_rounds_too(cohort_of, once):
         warden.step(cohort_of(size * honest(6), round=t))
     assert warden.memory.histories[0]["a"] == (18.0 if once else 6.0)
     assert warden.memory.tests == ((3,) if once else (1,))
+
+
+@pytest.mark.parametrize(
+    ("n", "signal", "mapped"), [(5, "twins", True), (5, "update_norm", False), (1001, "twins", False)]
+)
+def test_a_map_is_recorded_where_it_costs_no_read_and_few_enough_are_on_it(cohort_of, n, signal, mapped):
+    rows = np.random.default_rng(0).normal(size=(n, 3))
+    ids = [str(i) for i in range(n)]
+    record = fw.Warden([fw.Watch(signal)], "observe").step(cohort_of(rows, ids=ids)).record
+    assert ("map/x" in record.reported) == mapped
+    if mapped:
+        assert all(len(record.reported[name]) == n for name in ("map/x", "map/y"))

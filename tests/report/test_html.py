@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Observation, Rejection
-from fedwarden.report.html import page
+from fedwarden.report.html import figures, page
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger, Run
 from fedwarden.store.overview import reasons
@@ -76,6 +76,21 @@ def test_contributions_stand_in_a_table_from_the_most_helpful_on(played, weighed
     assert words.index("helps the model: its updates lower") < words.index("harms the model: its updates raise")
 
 
+def test_the_watch_that_decided_comes_first(played):
+    still = [replace(r, watches=(replace(r.watches[0], name="still", flagged=r.flagged & False), *r.watches))
+             for r in played]  # fmt: skip
+    titles = [figure.layout.title.text for figure in figures(record_of(still))]
+    assert titles.index("far: scores by client and round") < titles.index("still: scores by client and round")
+
+
+def test_the_gravest_clients_have_a_figure_of_what_they_told(played):
+    told = [replace(r, reported={"train/loss": dict.fromkeys(r.client_ids, 1 / r.round), "map/x": {}}) for r in played]
+    titles = [figure.layout.title.text for figure in figures(record_of(told))]
+    assert titles.count("Client h: what it told") == 1
+    words = " ".join(Reader(page(record_of(told))).words)
+    assert "answered in 2 of 2 rounds" in words
+
+
 def test_nothing_is_loaded_and_only_the_pages_own_scripts_run(played):
     read = Reader(page(record_of(played)))
     assert not [a for _, a in read.tags if {"src", "href"} & set(a)]
@@ -121,7 +136,7 @@ def test_a_simulation_can_be_repeated_from_the_page(played):
         {"name": "mine", "attacks": [{"name": "label_flip", "count": 2}], "target": 0.9}
     ).model_dump()
     text = page(record_of(played, run_of("in-process", config=config)))
-    shown = [unescape(p) for p in re.findall(r"<pre>(.*?)</pre>", text, re.S)]
+    shown = [unescape(p) for p in re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.S)]
     assert shown[0] == "fedwarden run ward-7.toml"
     assert load_scenario(tomllib.loads(shown[1])) == load_scenario(config)
     on_flower = page(record_of(played, run_of("flower-simulation", config=config)))

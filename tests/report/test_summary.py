@@ -61,8 +61,28 @@ def test_a_simulation_knows_the_truth(record):
     ).model_dump()
     ids = tuple(map(str, range(8)))  # the last one is excluded: honest
     simulated = replace(RUN, engine="in-process", config=config)
-    told = tell(replace(record, run=simulated, series=replace(record.series, clients=ids, rejected=((4, "1", "odd"),))))
+    told = tell(
+        replace(
+            record,
+            run=simulated,
+            series=replace(record.series, clients=ids, rejected=((4, "1", Note.of("no_answer")),)),
+        )
+    )
     assert "This was a simulation, so the truth is known: it excluded 0 of 2 attackers and 1 honest client." in told
+
+
+def test_who_is_silent_and_since_when(record):
+    late = Note.of("no_answer")
+    gone = replace(record.series, rejected=((5, "g", late), (6, "g", late)))
+    gone.weights[4:, 6] = np.nan
+    assert "Asked and without an answer: g since round 5." in tell(replace(record, series=gone))
+
+
+def test_a_failed_run_says_why(record):
+    failed = replace(RUN, state="failed", summary={"error": "out of memory"})
+    assert tell(replace(record, run=failed))[0].endswith("failed after 6 of 6 rounds (out of memory) with 8 clients.")
+    again = replace(failed, state="running")  # the error is that of an earlier end
+    assert "memory" not in tell(replace(record, run=again))[0]
 
 
 def test_nothing_recorded_and_nothing_watched(record):

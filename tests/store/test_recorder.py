@@ -88,7 +88,17 @@ def test_an_error_marks_the_run_and_its_sinks(error, ends, tmp_path):
     sinks = Heard()
     begun(tmp_path, [1], error, sinks=sinks)
     assert head(tmp_path).state == ends
+    assert head(tmp_path).error == ("RuntimeError" if ends == "failed" else "")
     assert sinks.ended == [ends]
+
+
+def test_a_run_whose_rounds_came_to_nothing_says_why_until_it_goes_on(tmp_path):
+    with Recorder(tmp_path) as recorder:
+        recorder.start("mine", "test", CONFIG)
+        recorder.finish({"accuracy": 0.1}, "all clients are excluded")
+        assert (head(tmp_path).state, head(tmp_path).error) == ("failed", "all clients are excluded")
+        recorder.ledger.reopen(1, CONFIG)
+        assert head(tmp_path).error == ""
 
 
 def test_an_error_before_the_start_marks_nothing(tmp_path):

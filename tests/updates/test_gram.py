@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from fedwarden.updates import gram
-from fedwarden.updates.gram import cosines, distances_to, geometric_median, principal, squared_distances
+from fedwarden.updates.gram import cosines, distances_to, geometric_median, planar, principal, squared_distances
 
 
 def centred(x):
@@ -135,3 +135,31 @@ def test_rows_that_agree_have_no_main_direction():
     value, along = principal(np.zeros((4, 4)), np.full(4, 0.25))
     assert value == 0.0
     assert along.tolist() == [0.0] * 4
+
+
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_a_map_keeps_the_distances_of_directions_that_lie_in_a_plane(seed, n):
+    rng = np.random.default_rng(seed)
+    angles, lengths = rng.uniform(0, 2 * np.pi, size=n), rng.uniform(0.1, 9.0, size=n)
+    ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    rows = lengths[:, None] * ways @ np.linalg.qr(rng.normal(size=(7, 2)))[0].T
+    np.testing.assert_allclose(cdist(*2 * [planar(rows @ rows.T)]), cdist(ways, ways), atol=1e-6)
+
+
+def test_a_map_does_not_flip_from_round_to_round():
+    rng = np.random.default_rng(0)
+    common, aim = rng.normal(size=(2, 200))
+    side = []
+    for _ in range(20):
+        rows = common + rng.normal(size=(10, 200))
+        rows[8:] = aim + 0.1 * rng.normal(size=(2, 200))
+        points = planar(rows @ rows.T)
+        assert np.linalg.norm(points[8] - points[9]) < 0.2 < np.linalg.norm(points[8] - points[:8], axis=1).min()
+        side.append(points[8, 0] > 0)
+    assert all(side)
+
+
+@pytest.mark.parametrize("rows", [np.zeros((3, 4)), np.ones((1, 4)), np.ones((4, 4)), np.zeros((0, 4))])
+def test_a_map_of_rows_without_directions_is_finite(rows):
+    assert planar(rows @ rows.T).shape == (len(rows), 2)
+    assert np.isfinite(planar(rows @ rows.T)).all()

@@ -61,6 +61,8 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, series = told.run, told.series
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
+    if run.error:
+        out.print(f"[red]failed[/]: {safe(run.error)}")
     if len(series):
         for sentence in verdict(series).sentences:
             out.print(safe(sentence))

@@ -1,7 +1,8 @@
 """Numbers of single clients in a round: what they tell of themselves, and what a server sees of their replies.
 
 A name says whose word it is: ``train/`` and ``evaluate/`` are the client's own, ``reply/`` is measured by the server,
-``update/`` by the guard. What clients tell is shown and never believed.
+``update/`` by the guard, ``map/`` is where a client's update lies beside the others. What clients tell is shown and
+never believed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from .words import short
 
 MOST = 32  # names that one round keeps
 SECONDS, BYTES, COSINE = "reply/seconds", "reply/bytes", "update/cosine"
+ACROSS, UP = "map/x", "map/y"
+MEASURED = ("reply/", "update/", "map/")  # not the word of a client
 
 
 def told(prefix: str, values: Iterable[tuple[str, Mapping[str, float]]]) -> Reported:

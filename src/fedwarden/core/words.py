@@ -74,7 +74,7 @@ def abbreviated(names: Sequence[str], most: int = 12) -> dict[str, str]:
     return {name: name if times[b] > 1 else b for name, b in brief.items()}
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """What an error says, in one line; its name where it says nothing.
 
     >>> reason(ValueError("two\\nlines")), reason(KeyError())

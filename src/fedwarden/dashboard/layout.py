@@ -104,10 +104,11 @@ def card(title: str, *children: Child, note: str = "", **attributes: Any) -> htm
     return html.Section([*head, *children], className="card", **attributes)
 
 
-def graph(id: str, label: str, height: int = 380) -> html.Section:
+def graph(id: str, label: str, height: int = 380, hidden: bool = False) -> html.Section:
     """A card for a figure, which brings its own title; the height keeps the page still until it is drawn."""
     made = dcc.Graph(id=id, figure=BLANK, config=GRAPH, style={"minHeight": height})
-    return html.Section([html.H2(label, className="hidden"), made], className="card graph")
+    parts = [html.H2(label, className="hidden"), made]
+    return html.Section(parts, className="card graph", id=f"{id}-part", hidden=hidden)
 
 
 def field(label: str, control: Component, *, of: str | None = None) -> html.Div:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 PATIENCE = 1.0  # seconds to wait for a locked ledger; the page asks again by itself
 SETTLED = 0.2  # seconds after which a file's time tells that it has not changed since it was read
+RECENT = 30  # rounds that the overview of all watches shows
 KEPT = 24  # values, of which a run of 1,000 clients and 500 rounds takes some 100 MB
 
 
@@ -79,6 +80,10 @@ class Workspace:
             else:
                 only = None
             return self._read(("view", number, only), lambda ledger, old: _grow(ledger, number, only, old))
+
+    def recent(self, number: int) -> RunView:
+        """The last rounds of a run with all its watches."""
+        return self._read(("recent", number), lambda ledger, old: _tail(ledger, number, old))
 
     def record(self, number: int, round: int) -> RoundRecord:
         """One round in full; it never changes."""
@@ -148,6 +153,14 @@ def _grow(ledger: Ledger, number: int, watch: str | None, old: RunView | None) -
         return old if (run, watches) == (old.run, old.watches) else replace(old, run=run, watches=watches)
     series = old.series.then(new) if old.records else Series.of(new)
     return RunView(run, watches, (*old.records, *new), series)
+
+
+def _tail(ledger: Ledger, number: int, old: RunView | None) -> RunView:
+    """The last rounds; those of them that were read before are kept."""
+    run, first = _find(ledger, number), ledger.last_round(number) - RECENT
+    known = [r for r in old.records if r.round > first] if old is not None and old.run.created == run.created else []
+    records = (*known, *ledger.records(number, known[-1].round if known else max(first, 0)))
+    return RunView(run, ledger.watches(number), records, Series.of(records))
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:

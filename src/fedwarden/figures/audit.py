@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from scipy.special import stdtr, stdtrit
 
 from ..core.types import Observation
-from .theme import BAND, CYCLE, GREY, VERMILION, empty, figure, plain
+from .theme import BAND, CYCLE, GREY, VERMILION, empty, figure, plain, whole_rounds
 
 LEVEL = 0.05  # chance of a value outside the band
 
@@ -52,7 +52,8 @@ def leakage(
         return empty(title, "nothing has been observed yet", dark)
     rounds, value, expected = (np.array([getattr(o, k) for o in found]) for k in ("round", "value", "expected"))
     half = np.array([margin(o) for o in found])
-    fig = figure(title, dark, 380, xaxis={"title": {"text": "round"}}, yaxis={"title": {"text": "value"}})
+    fig = figure(title, dark, 380, yaxis={"title": {"text": "value"}})
+    fig.update_layout(xaxis={"title": {"text": "round"}, **whole_rounds(rounds)})
     if np.isfinite(half).any():
         for y, style in ((expected - half, {}), (expected + half, {"fill": "tonexty", "fillcolor": BAND,
                                                                   "name": "95 % of what chance gives"})):  # fmt: skip

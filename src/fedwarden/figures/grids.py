@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from ..core.stats import Scores, robust_z
 from ..store.series import Grid, WatchSeries
 
+ABOVE = 2.0  # times as far from the median client as the limit: where a scale of both ends
+
 
 def to_limit(watch: WatchSeries) -> Grid:
     """Scores on a scale that all watches share: 0 at the round's median client and 1 at its limit.
@@ -19,6 +21,42 @@ def to_limit(watch: WatchSeries) -> Grid:
     middle = by_round(np.nanmedian, watch.scores)
     span = finite(watch.threshold) - middle
     return np.asarray((watch.scores - middle[:, None]) / np.where(span > 0, span, np.nan)[:, None], dtype=np.float64)
+
+
+def nearness(watch: WatchSeries) -> Grid:
+    """The same, with 2 for who was flagged by a limit that is no higher than the median client.
+
+    >>> flagged, limits = np.array([[False, False, True]]), np.array([0.0])
+    >>> scores = np.array([[0.0, 0.0, 3.0]])
+    >>> nearness(WatchSeries("far", scores, scores, flagged, limits, {})).tolist()
+    [[nan, nan, 2.0]]
+    """
+    near = to_limit(watch)
+    return np.where(np.isnan(near) & watch.flagged, ABOVE, near)
+
+
+def steady(x: Grid, y: Grid) -> tuple[Grid, Grid]:
+    """Maps of several rounds, each turned and mirrored to lie on the last known places of its clients.
+
+        Q = argmin ||M Q - L||_F over Q'Q = I,   Q = U V' of the singular value decomposition of M'L
+
+    M are the places of the clients that have one in both, L their last known ones, both about their means.
+
+    >>> x, y = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]), np.array([[0.0, 0.0, 2.0], [0.0, -1.0, 0.0]])
+    >>> [np.abs(part.round(6)).tolist() for part in steady(x, y)]  # the second round is the first one, turned
+    [[[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]]]
+    """
+    points = np.stack([x, y], axis=-1)
+    out, last = points.copy(), np.full(points.shape[1:], np.nan)
+    for row, here in zip(out, points, strict=True):
+        there = np.isfinite(here).all(axis=1)
+        both = there & np.isfinite(last).all(axis=1)
+        if both.sum() > 1:
+            about, known = here[both].mean(axis=0), last[both].mean(axis=0)
+            left, _, right = np.linalg.svd((here[both] - about).T @ (last[both] - known))
+            row[there] = (here[there] - about) @ (left @ right) + known
+        last[there] = row[there]
+    return out[..., 0], out[..., 1]
 
 
 def robust_rows(grid: Grid) -> Grid:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,68 +11,22 @@ from numpy.typing import NDArray
 
 from ..core.errors import ConfigError, nearest
 from ..core.words import listed
-from ..store.series import Grid, Series, WatchSeries
+from ..store.series import Grid, Series
 from ..store.verdict import verdict
-from .grids import by_round, finite, pool_all, pool_highest, ranges, robust_rows, top
+from .grids import by_round, finite, top
 from .grids import to_limit as to_limit
-from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain
+from .heatmap import Scale, exclusions, watch_of
+from .heatmap import heatmap as heatmap
+from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain, whole_rounds
 
-Scale = Literal["linear", "log", "robust z"]
-
-ROWS, COLUMNS = 300, 400  # cells that a screen shows; of more, the highest of neighbours is drawn
 LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
 FIRST = 4  # excluded clients that stand out by themselves
 DOTS = 60  # rounds up to which every value has a dot
 MOMENTS = 40  # rounds of exclusion up to which each has a line through the panels
-FAR = 10.0  # robust deviations at which the colour scale ends
-
-
-def heatmap(series: Series, watch: str, scale: Scale = "linear", dark: bool = False) -> go.Figure:
-    """Clients x rounds of a watch's scores; crosses mark exclusions, grey the rounds that a client stood excluded.
-
-    A cell's ``customdata`` is (score, limit, position of the client in ``series.clients``).
-    """
-    seen, title = _watch(series, watch), f"{plain(watch)}: scores by client and round"
-    if not series.clients or not len(series):
-        return empty(title, "no round has been recorded yet", dark)
-    step = -(-len(series.clients) // ROWS), -(-len(series) // COLUMNS)
-    scores, who = pool_highest(seen.scores.T, step)
-    colours, bar = _colours(seen, scale)
-    shown, _ = pool_highest(np.where(np.isposinf(colours), top(colours), colours).T, step)
-    limits = finite(seen.threshold)[:: step[1]]
-    cells = np.stack([scores, np.broadcast_to(limits, scores.shape), who], axis=-1).astype(np.float32)
-    names, rounds = ranges(labels(series.clients), step[0]), ranges([str(t) for t in series.rounds], step[1], "-")
-    pooled = step != (1, 1)
-    note = f"each cell is the highest of {step[0]} clients and {step[1]} rounds" if pooled else ""
-    fig = figure(title, dark, min(860, max(320, 170 + 18 * len(names))), note)
-    gone = pool_all(series.excluded.T, step)
-    if (gone & np.isnan(scores)).any():
-        grey = np.where(gone & np.isnan(scores), 1.0, np.nan).astype(np.float32)
-        fig.add_heatmap(x=rounds, y=names, z=grey, colorscale=[[0, FAINT], [1, FAINT]], showscale=False,
-                        hovertemplate="client %{y}, round %{x}<br>stood excluded<extra></extra>")  # fmt: skip
-    score = "highest score" if pooled else "score"
-    fig.add_heatmap(
-        x=rounds, y=names, z=shown.astype(np.float32), customdata=cells, hoverongaps=False, coloraxis="coloraxis",
-        hovertemplate=f"client %{{y}}, round %{{x}}<br>{score} %{{customdata[0]:.4g}}, "
-        "limit %{customdata[1]:.4g}<extra></extra>",
-    )  # fmt: skip
-    places = {c: (series.clients.index(c), int(np.searchsorted(series.rounds, t))) for c, t in _excluded(series)}
-    fig.add_scatter(
-        x=[rounds[j // step[1]] for _, j in places.values()], y=[names[i // step[0]] for i, _ in places.values()],
-        mode="markers", name="excluded", showlegend=bool(places), hoverinfo="text",
-        marker={"symbol": "x", "size": 9, "color": VERMILION, "line": {"color": "white", "width": 1}},
-        text=[_why(series, i, j) for i, j in places.values()],
-    )  # fmt: skip
-    fig.update_layout(
-        coloraxis=bar,
-        xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 12},
-        yaxis={"title": {"text": "client"}, "type": "category", "showgrid": False, "autorange": "reversed"},
-    )
-    return fig
 
 
 def draw(
-    series: Series, watch: str | None = None, of: str | None = None, scale: Scale = "linear", dark: bool = False
+    series: Series, watch: str | None = None, of: str | None = None, scale: Scale = "limit", dark: bool = False
 ) -> go.Figure:
     """What a notebook shows: the client ``of``, a watch's scores, or accuracy and loss where there are any.
 
@@ -81,11 +34,15 @@ def draw(
     """
     if of is not None:
         return client(series, of, dark)
-    shown = [name for name in series.metrics if "acc" in name.lower() or "loss" in name.lower()]
-    if watch is None and (shown or not series.watches):
+    if watch is None and (learned(series) or not series.watches):
         return learning(series, dark)
     seen = series.watches
     return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)
+
+
+def learned(series: Series) -> bool:
+    """Whether an accuracy or a loss was recorded."""
+    return any("acc" in name.lower() or "loss" in name.lower() for name in series.metrics)
 
 
 def learning(series: Series, dark: bool = False) -> go.Figure:
@@ -96,7 +53,7 @@ def learning(series: Series, dark: bool = False) -> go.Figure:
     if not len(series) or not (shares or losses):
         return empty(title, "this run has recorded no accuracy and no loss", dark)
     shown = [p for p in ((shares, "accuracy", ".1%"), (losses, "loss", ".4g")) if p[0]]
-    fig = panels(title, dark, 240 + 170 * len(shown), *(1.0 for _ in shown))
+    fig = panels(title, dark, 240 + 170 * len(shown), series.rounds, *(1.0 for _ in shown))
     for row, (lines, name, form) in enumerate(shown, 1):
         for metric, values in lines.items():
             words = "clean accuracy" if metric == "accuracy" else plain(metric.replace("_", " "))
@@ -114,7 +71,7 @@ def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool =
 
     Where none are given, they are those that are out of the model or stood out, the gravest first.
     """
-    seen, title = _watch(series, watch), f"{plain(watch)}: scores over rounds"
+    seen, title = watch_of(series, watch), f"{plain(watch)}: scores over rounds"
     if not series.clients or not len(series):
         return empty(title, "no round has been recorded yet", dark)
     chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or _worth_a_word(series)[:FIRST]
@@ -136,7 +93,9 @@ def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool =
         fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode=_dots(series), hovertemplate=hover,
                         name=f"client {names[place[client]]}", line={"color": CYCLE[k], "width": 2.5},
                         marker={"size": 5})  # fmt: skip
-    fig.update_layout(xaxis={"title": {"text": "round"}}, yaxis={"title": {"text": "score"}})
+    fig.update_layout(
+        xaxis={"title": {"text": "round"}, **whole_rounds(series.rounds)}, yaxis={"title": {"text": "score"}}
+    )
     return fig
 
 
@@ -145,7 +104,7 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
     if client not in series.clients:
         raise ConfigError(f"no client {client!r} in this run; {nearest(client, series.clients)}")
     j = series.clients.index(client)
-    fig = panels(f"Client {labels(series.clients)[j]}", dark, 520, 0.65, 0.35)
+    fig = panels(f"Client {labels(series.clients)[j]}", dark, 520, series.rounds, 0.65, 0.35)
     for k, (name, seen) in enumerate(series.watches.items()):
         fig.add_scatter(
             x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode=_dots(series), marker={"size": 5},
@@ -178,7 +137,7 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
 
 def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> go.Figure:
     """Two runs: the accuracy of both, and how many clients each had excluded by every round."""
-    fig = panels("Two runs", dark, 520, 0.6, 0.4)
+    fig = panels("Two runs", dark, 520, np.union1d(first.rounds, second.rounds), 0.6, 0.4)
     for series, name, colour in zip((first, second), names, CYCLE, strict=False):
         line = {"color": colour, "width": 2}
         shown = next((v for k, v in series.metrics.items() if "acc" in k.lower()), None)
@@ -194,48 +153,8 @@ def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = 
     return fig
 
 
-def _colours(seen: WatchSeries, scale: Scale) -> tuple[Grid, Mapping[str, Any]]:
-    """What the colour of a cell stands for, and the bar beside the figure."""
-    values = seen.scores
-    if scale == "robust z":
-        return robust_rows(values), {
-            "cmin": 0,
-            "cmax": FAR,
-            "colorbar": {"title": {"text": "robust z<br>in its round"}},
-        }
-    if scale == "linear":
-        return values, {"colorbar": {"title": {"text": "score"}}}
-    if scale != "log":
-        raise ConfigError(f"the scale is 'linear', 'log' or 'robust z'; got {scale!r}")
-    positive = values[values > 0]
-    low = float(positive.min()) if positive.size else 1.0
-    with np.errstate(invalid="ignore"):
-        logs = np.log10(np.where(values < low, low, values))
-    ticks = np.arange(np.floor(np.log10(low)), np.ceil(top(logs)) + 1)
-    shown = {"tickvals": ticks, "ticktext": [f"{10.0**t:g}" for t in ticks]}
-    return logs, {"colorbar": {"title": {"text": "score"}, **shown}}
-
-
-def _watch(series: Series, watch: str) -> WatchSeries:
-    if watch not in series.watches:
-        raise ConfigError(f"this run has no watch {watch!r}; {nearest(watch, series.watches)}")
-    return series.watches[watch]
-
-
 def _worth_a_word(series: Series) -> list[str]:
     return [s.client for s in verdict(series).standings]
-
-
-def _excluded(series: Series) -> list[tuple[str, int]]:
-    """Clients with the round in which they were first excluded, earliest first."""
-    return sorted(series.excluded_in.items(), key=lambda found: found[1])
-
-
-def _why(series: Series, j: int, i: int) -> str:
-    """An exclusion in words: the watches whose limit was exceeded."""
-    over = [f"{plain(w.name)} {w.scores[i, j]:.4g}, limit {w.threshold[i]:.4g}" for w in series.watches.values()
-            if w.flagged[i, j]]  # fmt: skip
-    return "<br>".join([f"client {labels([series.clients[j]])[0]}: excluded in round {series.rounds[i]}", *over])
 
 
 def _dots(series: Series) -> str:
@@ -245,7 +164,7 @@ def _dots(series: Series) -> str:
 def _mark_moments(fig: go.Figure, series: Series) -> None:
     """Dotted lines through all panels, with who was excluded on hover."""
     moments: dict[int, list[str]] = {}
-    for client, t in _excluded(series):
+    for client, t in exclusions(series):
         moments.setdefault(t, []).extend(labels([client]))
     if not moments:
         return

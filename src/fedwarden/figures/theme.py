@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs as get_plotlyjs
 from plotly.subplots import make_subplots
 
@@ -31,6 +33,9 @@ LONGEST = 28  # characters of a client's name
 
 HEAT = ((0.0, "#F3F0E6"), (0.5, SKY), (1.0, "#00304D"))
 HEAT_DARK = ((0.0, "#1B222C"), (0.5, BLUE), (1.0, "#FFE9A8"))
+MEDIAN, LIMIT = 1 / 3, 2 / 3  # where they lie on a scale from -1 to 2, of which they are 0 and 1
+SIDES = ((0.0, "#7FB8DA"), (MEDIAN, "#F7F5EE"), (LIMIT, "#F2C496"), (LIMIT, VERMILION), (1.0, "#4D1A00"))
+SIDES_DARK = ((0.0, "#1F5C85"), (MEDIAN, "#1B222C"), (LIMIT, "#6B4626"), (LIMIT, "#F07A2B"), (1.0, "#FFE9A8"))
 
 
 @cache
@@ -41,7 +46,7 @@ def template(dark: bool = False) -> go.layout.Template:
         "gridcolor": line, "linecolor": GREY, "zerolinecolor": line, "ticks": "outside", "tickcolor": GREY,
         "automargin": True, "title": {"standoff": 8},
     }  # fmt: skip
-    scale = [list(stop) for stop in (HEAT_DARK if dark else HEAT)]
+    scale, sides = ([list(stop) for stop in s] for s in ((HEAT_DARK, SIDES_DARK) if dark else (HEAT, SIDES)))
     return go.layout.Template(
         layout={
             "font": {"family": "system-ui, sans-serif", "size": 13, "color": ink},
@@ -52,7 +57,7 @@ def template(dark: bool = False) -> go.layout.Template:
             "paper_bgcolor": paper,
             "plot_bgcolor": paper,
             "colorway": list(CYCLE),
-            "colorscale": {"sequential": scale, "sequentialminus": scale, "diverging": scale},
+            "colorscale": {"sequential": scale, "sequentialminus": scale, "diverging": sides},
             "xaxis": axis,
             "yaxis": axis,
             "hoverlabel": {"align": "left", "bgcolor": paper, "bordercolor": GREY, "font": {"color": ink}},
@@ -70,9 +75,22 @@ def figure(title: str, dark: bool, height: int = 380, subtitle: str = "", **layo
     return go.Figure(layout={"template": template(dark), "title": head, "height": height, **layout})
 
 
-def panels(title: str, dark: bool, height: int, *shares: float) -> go.Figure:
+def whole_rounds(rounds: Sequence[int] | NDArray[np.int64]) -> dict[str, Any]:
+    """The ticks of an axis of rounds, which have no halves: at most ten of them, by steps of 1, 2, 5, 10, 20, ...
+
+    >>> [whole_rounds(range(1, last + 1))["dtick"] for last in (3, 20, 100)]
+    [1, 2, 10]
+    """
+    first, last = (int(min(rounds)), int(max(rounds))) if len(rounds) else (1, 1)
+    steps = (step * 10**power for power in range(19) for step in (1, 2, 5))
+    step = next(step for step in steps if last - first <= 10 * step)
+    return {"tick0": 0, "dtick": step, "autorangeoptions": {"minallowed": first - 0.5, "maxallowed": last + 0.5}}
+
+
+def panels(title: str, dark: bool, height: int, rounds: Sequence[int] | NDArray[np.int64], *shares: float) -> go.Figure:
     """Panels one above the other with one axis of rounds, each with its share of the height."""
     fig = make_subplots(len(shares), 1, shared_xaxes=True, vertical_spacing=0.09, row_heights=list(shares))
+    fig.update_xaxes(whole_rounds(rounds))
     fig.update_xaxes(title_text="round", row=len(shares), col=1)
     return fig.update_layout(template=template(dark), title={"text": title}, height=height)
 

@@ -117,7 +117,8 @@ class Guarded(Strategy):
             result = super().start(grid, arrays, rest, timeout, train_config, evaluate_config, follow)
             self._send()
         except BaseException as error:
-            self.journal.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            cut = isinstance(error, KeyboardInterrupt)
+            self.journal.close("interrupted" if cut else "failed", error="" if cut else reason(error))
             raise
         for line in self.journal.close("done", self._told()):
             LOG.info("fedwarden: %s", line)

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.reported import COSINE, joined
+from ..core.reported import ACROSS, COSINE, UP, joined
 from ..core.stats import Mask, Scores, V, Weights, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
-from ..updates.gram import copy_leaders, cosines_to_others, squared_distances
+from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
 from .admission import buffer_notes, enter
 from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, judgement_notes, one_vote
 from .suspicion import suspicion
+
+MAPPED, DIGITS = 1000, 4  # clients up to which a map of them is drawn, and its digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +78,19 @@ class Decision:
             notes=(*self.notes, *notes),
             metrics={"update_length": self.length, **self.judgement.facts} if len(self.index) else {},
             suspended=self.suspended,
-            reported=joined(self.came.reported, self._cosines(self.weights if weights is None else weights)),
+            reported=joined(self.came.reported, self._directions(self.weights if weights is None else weights)),
         )
 
-    def _cosines(self, weights: Weights) -> Reported:
-        """The way of each update beside that of the rest of the model's step, where it costs no read of the rows."""
+    def _directions(self, weights: Weights) -> Reported:
+        """The way of each update beside the rest of the model's step, and on a map; where it costs no read of rows."""
         updates = self.cohort.updates
         if not updates.knows_products or not len(weights):
             return {}
-        found = cosines_to_others(updates.inner_products(), weights)
-        return {COSINE: dict(zip(self.cohort.client_ids, found.tolist(), strict=True))}
+        products, ids = updates.inner_products(), self.cohort.client_ids
+        found = {COSINE: cosines_to_others(products, weights)}
+        if len(ids) <= MAPPED:
+            found[ACROSS], found[UP] = planar(products).T.round(DIGITS)
+        return {name: dict(zip(ids, values.tolist(), strict=True)) for name, values in found.items()}
 
 
 def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:

@@ -73,15 +73,18 @@ class Journal:
         """Send committed rounds that will not be amended any more to the sinks; what is to be noted of it."""
         return self.recorder.send()
 
-    def close(self, state: str, summary: Mapping[str, Any] | None = None) -> list[str]:
-        """The run is done, failed or interrupted; of one that is done, the verdict and how to look at it, for a log."""
+    def close(self, state: str, summary: Mapping[str, Any] | None = None, error: str = "") -> list[str]:
+        """The run is done, failed for an ``error``, or interrupted.
+
+        Of one that is done, the verdict and how to look at it, for a log.
+        """
         try:
             if state == "done":
                 self.recorder.finish(summary)
                 with suppress(LedgerError):  # what cannot be read again must not cost the run its result
                     return self._look()
             else:
-                self.recorder.stop(state)
+                self.recorder.stop(state, error)
             return []
         finally:
             self.recorder.close()

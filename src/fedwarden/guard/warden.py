@@ -200,7 +200,7 @@ class Warden:
         return Series.of(self.recent)
 
     def plot(
-        self, watch: str | None = None, client: str | None = None, scale: str = "linear", dark: bool = False
+        self, watch: str | None = None, client: str | None = None, scale: str = "limit", dark: bool = False
     ) -> Any:
         """The last rounds as a Plotly figure: the scores of a watch, the first by default, or one client."""
         return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)

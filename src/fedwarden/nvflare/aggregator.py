@@ -170,7 +170,8 @@ class GuardedAggregator(ModelAggregator):
             return
         record = self.record
         told = {} if record is None else {"rounds": record.round, "excluded": list(record.excluded)}
-        for line in journal.close(state, told):
+        error = "a fatal error of the job; its log says which" if state == "failed" else ""
+        for line in journal.close(state, told, error):
             LOG.info("fedwarden: %s", line)
 
     def _take(self, model: Any) -> bool:

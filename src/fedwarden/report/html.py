@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,15 +21,19 @@ from markupsafe import Markup, escape
 from ..core.config import to_toml
 from ..core.notes import Note
 from ..core.words import printable, rounds_of
-from ..figures import audit, guard
+from ..figures import audit, clients, guard
+from ..figures.heatmap import deciding
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
-from ..store.contribution import contributions
+from ..store.contribution import every_contribution
+from ..store.health import at_odds, healths
 from ..store.overview import client_rows, distinct_notes
 from ..store.record import RunRecord
+from ..store.series import Series
+from ..store.verdict import verdict
 from .summary import day, tell
 
-WATCHES, AUDITORS, SOURCES = 6, 3, 8  # drawn at most; sources of each auditor
+WATCHES, AUDITORS, SOURCES, SHEETS = 6, 3, 8, 4  # drawn at most; sources of each auditor
 HERE = Path(__file__).parent
 
 
@@ -86,13 +91,21 @@ def policy(scripts: list[str]) -> str:
 
 
 def figures(record: RunRecord) -> Iterator[Any]:
-    """What is drawn: accuracy and loss, each watch, the sources of an audit; those with alarms first."""
+    """What is drawn: accuracy and loss, a map, each watch, what the gravest clients told, the sources of an audit.
+
+    Of the watches those that decided come first, of the sources those with alarms.
+    """
     series = record.series
-    if len(series) and series.metrics:
+    if len(series) and guard.learned(series):
         yield guard.learning(series)
-    for watch in list(series.watches)[:WATCHES]:
+    if clients.has_map(series):
+        yield clients.similarity(series)
+    for watch in deciding(series)[:WATCHES]:
         yield guard.heatmap(series, watch)
         yield guard.scores(series, watch)
+    for client in [s.client for s in verdict(series).standings][:SHEETS]:
+        if (drawn := clients.told(series, client)) is not None:
+            yield drawn.update_layout(title_text=f"Client {plain(client)}: what it told", margin_t=64)
     loudest = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
     for who, seen in loudest[:AUDITORS]:
         named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
@@ -112,9 +125,9 @@ def tables(record: RunRecord) -> Iterator[Table]:
             for c in client_rows(series, record.reasons)
         ]
         yield Table("Clients", head if truth is None else [*head, "attacker"], rows)
-    if found := contributions(series):
-        rows = [[client, c.rounds, str(c)] for client, c in sorted(found.items(), key=lambda pair: -pair[1].mean)]
-        yield Table("Contributions on the server's samples", ["client", "rounds measured", "contribution"], rows)
+    if parts := takes_part(series):
+        rows = [[client, *words] for client, words in parts.items()]
+        yield Table("How clients take part", ["client", "answers", "contribution"], rows)
     if series.rejected:
         grouped: dict[tuple[str, Note], list[int]] = {}
         for t, client, reason in series.rejected:
@@ -132,6 +145,17 @@ def tables(record: RunRecord) -> Iterator[Table]:
             for who, seen in record.observations.items() for o in seen if o.alarm
         ]  # fmt: skip
         yield Table("Alarms of the audit", head, rows)
+
+
+def takes_part(series: Series) -> dict[str, list[str]]:
+    """How each client answers, and what its updates do for the model; in words, the most helpful first."""
+    found, contributed, health = {}, every_contribution(series), healths(series)
+    order = {client: -given.mean for client, given in contributed.items() if math.isfinite(given.mean)}
+    for client in sorted(series.clients, key=lambda c: order.get(c, math.inf)):
+        given = contributed.get(client)
+        words = [str(given) if given is not None else "", at_odds(series, client, given)]
+        found[client] = [str(health[client]), "; at odds: ".join(part for part in words if part)]
+    return found
 
 
 def repeat(record: RunRecord) -> dict[str, str]:

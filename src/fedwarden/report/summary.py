@@ -13,6 +13,7 @@ from ..core.types import Observation
 from ..core.words import count, listed, percent, rounds_of
 from ..sim.recorded import truth_of
 from ..store.contribution import contributions
+from ..store.health import healths
 from ..store.overview import distinct_notes
 from ..store.record import RunRecord
 from ..store.verdict import TOLD, verdict
@@ -22,7 +23,7 @@ NAMED = 5  # reasons and warnings that are told one by one
 
 def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, who was kept out and why, and what else one should know."""
-    parts = (_state, _model, _exclusions, _truth, _contributions, _rejections, _warnings, _audit)
+    parts = (_state, _model, _exclusions, _truth, _contributions, _silent, _rejections, _warnings, _audit)
     return [sentence for part in parts for sentence in part(record)]
 
 
@@ -48,7 +49,7 @@ def _state(record: RunRecord) -> list[str]:
         "done": f"is complete: {of}",
         "running": f"is recorded as running: {of} so far",
         "interrupted": f"was interrupted after {of}",
-        "failed": f"failed after {of}",
+        "failed": f"failed after {of}" + (f" ({run.error})" if run.error else ""),
     }.get(run.state, f"is {run.state!r}: {of}")
     who = f" with {count(len(record.series.clients), 'client')}" if record.series.clients else ""
     return [f"Run {run.id} ({run.name}), begun on {day(run.created)}, {how}{who}."]
@@ -112,6 +113,15 @@ def _contributions(record: RunRecord) -> list[str]:
         return []
     head = f"On the server's samples, {len(who['helps'])} of {count(len(found), 'client')} measurably helped the model"
     return [head + (f"; {listed(who['harms'])} harmed it." if who["harms"] else "; nobody harmed it.")]
+
+
+def _silent(record: RunRecord) -> list[str]:
+    since: dict[int, list[str]] = {}
+    for client, health in healths(record.series).items():
+        if health.silent_since is not None:
+            since.setdefault(health.silent_since, []).append(client)
+    told = [f"{listed(who)} since round {t}" for t, who in sorted(since.items())]
+    return [f"Asked and without an answer: {listed(told)}."] if told else []
 
 
 def _rejections(record: RunRecord) -> list[str]:

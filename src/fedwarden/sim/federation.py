@@ -291,7 +291,7 @@ def simulate(
         caught = detection(records, truth)
         summary = summarise(records, caught, truth, scenario.target, scenario.target_loss)
         unchanged = _why_unchanged(records) if torch.equal(before, federation.params) else None
-        recorder.finish(summary, "done" if unchanged is None else "failed")
+        recorder.finish(summary, unchanged)
         federation.model.load_state_dict(federation.engine.layout.unflatten(federation.params))
         return Result(
             recorder.run, scenario.name, records, caught, summary, federation.params, federation.model, unchanged

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
+from ..core.reported import ACROSS, UP
 from ..core.types import RoundRecord
 from ..store.ledger import Run
 
@@ -131,6 +132,8 @@ def _data_points(record: RoundRecord, clients: list[str]) -> Iterator[DataPoint]
         yield from (DataPoint("client", name, float(values[i]), client=c) for c, i in present)
     yield from (DataPoint("client", "excluded", float(c in excluded), client=c) for c in clients)
     for name, told in record.reported.items():
+        if name in (ACROSS, UP):  # places on a map, which is turned from round to round
+            continue
         yield from (DataPoint("reported", name, told[c], client=c) for c in clients if c in told)
     yield DataPoint("round", "flagged", float(record.flagged.sum()))
     yield DataPoint("round", "excluded", float(len(excluded)))

@@ -112,3 +112,10 @@ def contribution_of(series: Series, client: str) -> Contribution | None:
         return found
     grid = series.reported.get(COSINE)
     return None if grid is None else agreement(grid[:, series.clients.index(client)])
+
+
+def every_contribution(series: Series) -> dict[str, Contribution]:
+    """The same of every client of which something was measured."""
+    grid = series.reported.get(COSINE)
+    by_way = {} if grid is None else {c: agreement(grid[:, j]) for j, c in enumerate(series.clients)}
+    return {**by_way, **contributions(series)}

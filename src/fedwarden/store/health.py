@@ -70,11 +70,12 @@ def healths(series: Series) -> dict[str, Health]:
         of_client.setdefault(client, []).append((t, note.kind))
     found = {}
     for j, client in enumerate(series.clients):
-        came = [int(t) for t in series.rounds[~np.isnan(series.weights[:, j])]]
         kinds = of_client.get(client, [])
+        without = {t for t, _ in kinds}
+        came = series.rounds[~np.isnan(series.weights[:, j])].tolist()
         silent, broken = (tuple(t for t, kind in kinds if kind in some) for some in (SILENT, BROKEN))
         found[client] = Health(
-            tuple(t for t in came if t not in dict(kinds)),
+            tuple(t for t in came if t not in without),
             silent,
             broken,
             tuple(t for t, kind in kinds if kind not in SILENT | BROKEN),

@@ -132,4 +132,5 @@ def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
         "accuracy": accuracy,
         "excluded": excluded,
         "verdict": verdict_of(ledger, run).short,
+        "error": run.error,
     }

@@ -14,6 +14,7 @@ from . import cells
 from .cells import Damaged
 from .schema import REMARKS
 
+ERROR = "error"  # of a summary: why a run failed
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # of SQLite's whole numbers
 
 
@@ -31,6 +32,11 @@ class Run:
     summary: dict[str, Any]
     rounds: int
 
+    @property
+    def error(self) -> str:
+        """Why it failed, in the words of the error; empty where it did not, or nobody wrote it down."""
+        return str(self.summary.get(ERROR) or "") if self.state == "failed" else ""
+
 
 def read_run(row: sqlite3.Row) -> Run:
     return Run(
@@ -41,7 +47,7 @@ def read_run(row: sqlite3.Row) -> Run:
         cells.text(row, "engine"),
         cells.table(row, "config", rounds=_is_figure, guard=_is_guard),
         _versions(row),
-        cells.table(row, "summary", accuracy=_is_figure, excluded=_are_names),
+        cells.table(row, "summary", accuracy=_is_figure, excluded=_are_names, error=_is_text),
         cells.whole(row, "rounds"),
     )
 
@@ -55,6 +61,10 @@ def _versions(row: sqlite3.Row) -> dict[str, str]:
 
 def _is_figure(found: object) -> bool:
     return found is None or cells.is_number(found)
+
+
+def _is_text(found: object) -> bool:
+    return isinstance(found, str | None)
 
 
 def _is_guard(found: object) -> bool:

@@ -60,9 +60,9 @@ class RunRecord:
         return require("pandas", "dashboard", "a frame").DataFrame(columns(self.series))
 
     def plot(
-        self, watch: str | None = None, client: str | None = None, scale: str = "linear", dark: bool = False
+        self, watch: str | None = None, client: str | None = None, scale: str = "limit", dark: bool = False
     ) -> Any:
-        """A Plotly figure: accuracy and loss, the scores of a watch, or one client; scale: linear, log, robust z."""
+        """A Plotly figure: accuracy and loss, a watch's scores, or a client; scale: limit, linear, log or robust z."""
         return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
 
     def _repr_html_(self) -> str:

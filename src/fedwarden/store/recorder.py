@@ -29,9 +29,11 @@ import torch
 
 from ..core.notes import Note
 from ..core.types import RoundRecord
+from ..core.words import reason
 from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
+from .parse import ERROR
 
 T = TypeVar("T")
 
@@ -65,7 +67,8 @@ class Recorder:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self.stop("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            cut = isinstance(error, KeyboardInterrupt)
+            self.stop("interrupted" if cut else "failed", "" if cut else reason(error))
         self.close()
 
     def start(
@@ -110,18 +113,19 @@ class Recorder:
         """Send the committed rounds that are new to the sinks; what is to be noted of it in the newest one."""
         return self.sinks.send(self.ledger, self.run) if self.sinks else ()
 
-    def finish(self, summary: Mapping[str, Any] | None = None, state: str = "done") -> None:
-        """The run has played all its rounds: it is done, or failed where they came to nothing."""
-        self.ledger.finish(self.run, state, summary)
+    def finish(self, summary: Mapping[str, Any] | None = None, error: str | None = None) -> None:
+        """The run has played all its rounds: it is done, or failed where they came to nothing, for the ``error``."""
+        state = "done" if error is None else "failed"
+        self.ledger.finish(self.run, state, summary if error is None else {**(summary or {}), ERROR: error})
         self._end(state)
 
-    def stop(self, state: str) -> None:
-        """Note how an unfinished run ended; a full disk leaves it "running", which can be resumed as well."""
+    def stop(self, state: str, error: str = "") -> None:
+        """Note how an unfinished run ended, and why; a full disk leaves it "running", which can be resumed as well."""
         if not self.run or self.ended:
             return
         for _ in range(2):  # a write that broke off may have left a transaction open, which the first attempt then ends
             with suppress(LedgerError):
-                self.ledger.finish(self.run, state)
+                self.ledger.finish(self.run, state, {ERROR: error} if error else None)
                 break
         self._end(state)
 

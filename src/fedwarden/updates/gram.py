@@ -167,3 +167,25 @@ def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
     scale = np.outer(lengths, lengths)
     safe = np.where(scale > 0, scale, 1.0)
     return np.asarray(np.where(scale > 0, np.clip(products / safe, -1.0, 1.0), 0.0), dtype=np.float64)
+
+
+def planar(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows as points of a plane in which those of like directions lie near one another: classical scaling.
+
+        B = J C J,   J = I - 1/n,   C = cosines;   B v_k = l_k v_k;   (x, y) = (sqrt(l_1) v_1, sqrt(l_2) v_2)
+
+    Torgerson (1952). Differs from it: of the two largest eigenvalues those that are not positive count as 0. Each axis
+    points to the side on which few rows lie far out. Rows of one direction are one point.
+
+    >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])  # two directions, sqrt(2) apart
+    >>> planar(rows @ rows.T)[:, 0].round(4).tolist()
+    [1.0607, -0.3536, -0.3536, -0.3536]
+    """
+    n = len(products)
+    if n < 2:
+        return np.zeros((n, 2))
+    values, vectors = eigh(centred(cosines(products), np.full(n, 1 / n)), subset_by_index=[n - 2, n - 1])
+    points = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0.0))
+    cubes = (points**3).sum(axis=0).round(9)  # of a pair of opposite clients 0, whichever way round
+    first = points[np.abs(points).argmax(axis=0), (0, 1)]
+    return np.asarray(points * np.where(np.where(cubes == 0, first, cubes) < 0, -1.0, 1.0), dtype=np.float64)

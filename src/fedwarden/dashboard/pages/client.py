@@ -12,15 +12,18 @@ from dash.exceptions import PreventUpdate
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
 from ...core.words import number, printable
+from ...figures import clients
 from ...figures import guard as figures
-from ...store.contribution import contributions
+from ...store.contribution import contribution_of
 from ...store.explain import explain
+from ...store.health import at_odds, healths
 from ...store.overview import rounds_by_note
 from ..layout import GRAPH, aria, card, problem, table
 from ..routes import link, query, read
 from ..state import RunView, Workspace
 
 REASONS = 5  # flagged rounds that are explained, the latest
+WAYS = {"loss": "On the server's samples", "cosine": "By the way of its updates"}
 PARTS = 12  # layers that are listed, the most unusual
 
 
@@ -51,13 +54,26 @@ def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="", margin_t=16)
     away = dcc.Link("Close", href=link("run", view.run.id, **rest), className="close")
     last = next((r for r in reversed(view.records) if name in r.client_ids), None)
-    text = [reasons(view, name), contributed(view, name), refused(view, name)]
+    text = [reasons(view, name), takes_part(view, name), refused(view, name)]
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
     figure = dcc.Graph(id="client-figure", figure=drawn, config=GRAPH)
     label = f"Scores and weight of client {printable(name)} by round"
-    left = html.Div(figure, className="graph", role="group", **aria(label=label))
+    left = html.Div(
+        [html.Div(figure, className="graph", role="group", **aria(label=label)), reported(view, name, dark)]
+    )
     right = html.Div([*text, *numbers])
     return card(f"Client {name}", away, html.Div([left, right], className="halves"), id="client-card")
+
+
+def reported(view: RunView, name: str, dark: bool) -> Any:
+    """What it told of itself over rounds, where it did."""
+    drawn = clients.told(view.series, name, dark)
+    if drawn is None:
+        return None
+    drawn.update_layout(uirevision=name)
+    figure = dcc.Graph(id="told-figure", figure=drawn, config=GRAPH)
+    head = "What it tells of itself, and how its replies come"
+    return html.Div([html.H3(head), html.Div(figure, className="graph", role="group", **aria(label=head))])
 
 
 def reasons(view: RunView, name: str) -> Any:
@@ -74,10 +90,15 @@ def reasons(view: RunView, name: str) -> Any:
     return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), more and html.P(more, className="note")])
 
 
-def contributed(view: RunView, name: str) -> Any:
-    """Whether it helps the model, in words."""
-    found = contributions(view.series).get(name)
-    return None if found is None else html.P(f"On the server's samples: {found}.")
+def takes_part(view: RunView, name: str) -> Any:
+    """How it answers, whether it helps the model, and whether what it tells of itself fits that; in words."""
+    found = contribution_of(view.series, name)
+    words = [f"It {healths(view.series)[name]}."]
+    if found is not None:
+        words.append(f"{WAYS[found.of]}: {found}.")
+    if odd := at_odds(view.series, name, found):
+        words.append(f"At odds: {odd}.")
+    return html.Div([html.H3("How it takes part"), *(html.P(printable(w)) for w in words)])
 
 
 def refused(view: RunView, name: str) -> Any:

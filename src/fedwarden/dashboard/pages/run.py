@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from dash import Dash, Input, Output, State, dcc, html
+from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ...core.words import number, printable
+from ...core.words import count, number, printable
+from ...figures import clients as similar
 from ...figures import guard as figures
+from ...figures.heatmap import Scale
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
 from ...report.summary import NAMED, tell
@@ -21,45 +24,53 @@ from ..layout import Child, address, aria, card, empty, field, graph, heading, m
 from ..routes import Page, link, query, read, search
 from ..state import RunView, Workspace
 from . import client as details
+from . import glance
 
-SCALES: tuple[figures.Scale, ...] = ("linear", "log", "robust z")
+SCALES: tuple[Scale, ...] = ("limit", "linear", "log", "robust z")
 WORST = 12  # clients in the list
+NOW = 10  # rounds within which a client must have taken part to be in it
 
 
 def show(asked: Page) -> list[Component]:
     scale = asked.query.get("scale", "")
     watch = dcc.Dropdown(id="watch", clearable=False, placeholder="no watch yet")
     scales = dcc.RadioItems(
-        SCALES, scale if scale in SCALES else "linear", id="scale", inline=True, className="segmented"
+        SCALES, scale if scale in SCALES else SCALES[0], id="scale", inline=True, className="segmented"
     )
-    tools = html.Div([field("Watch", watch, of="watch"), field("Colours", scales)], className="tools")
+    worst = card("Who is worst now", html.Div(id="worst"))
     return page(
         f"Run {asked.run}",
         address("run"),
         heading(f"Run {asked.run}", asked.run, "run"),
         html.Div(id="summary", className="summary", **aria(live="polite")),
-        tools,
-        html.Div(
-            [
-                graph("heatmap", "Scores of every client in every round", 420),
-                card("Who is worst now", html.Div(id="worst")),
-            ],
-            className="wide-and-narrow",
-        ),
+        glance.part(),
         html.Div(id="client", **aria(live="polite")),
         html.Div(
             [
-                graph("learning", "Accuracy and loss by round, with exclusions", 580),
-                graph("scores", "Scores over rounds with the limit", 420),
+                html.Div([field("Watch", watch, of="watch"), field("Colours", scales)], className="tools"),
+                html.Div(
+                    [graph("heatmap", "Scores of every client in every round", 420), worst], className="wide-and-narrow"
+                ),
+            ],
+            id="watched",
+            hidden=True,
+        ),
+        html.Div(
+            [
+                graph("scores", "Scores over rounds with the limit", 420, hidden=True),
+                graph("similar", "A map of the clients by the directions of their updates", 460, hidden=True),
+                graph("learning", "Accuracy and loss by round, with exclusions", 580, hidden=True),
             ],
             className="halves",
+            id="pictures",
         ),
     )
 
 
 def version(workspace: Workspace, asked: Page) -> str:
     run = workspace.run(asked.run or 0)
-    return f"{run.created}:{run.state}:{run.rounds}"
+    seen = "" if run.rounds else [len(workspace.observations(run.id, who)) for who in workspace.observers(run.id)]
+    return f"{run.created}:{run.state}:{run.rounds}:{seen}"
 
 
 def register(app: Dash, workspace: Workspace) -> None:
@@ -68,6 +79,12 @@ def register(app: Dash, workspace: Workspace) -> None:
         Output("summary", "children"),
         Output("watch", "options"),
         Output("watch", "value"),
+        Output("glance-part", "hidden"),
+        Output("client", "hidden"),
+        Output("watched", "hidden"),
+        Output("scores-part", "hidden"),
+        Output("learning-part", "hidden"),
+        Output("similar-part", "hidden"),
         Input("version", "data"),
         State("url", "pathname"),
         State("url", "search"),
@@ -78,7 +95,10 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = _view(workspace, version, path, watch)
         names = list(view.watches)
         title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
-        return title, told(workspace, view), names, watch if watch in names else workspace.loudest(view.run.id)
+        shown = watch if watch in names else first_watch(workspace, view)
+        nobody, learned = not view.series.clients, figures.learned(view.series)
+        hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
+        return title, told(workspace, view), names, shown, *hidden
 
     @app.callback(
         Output("heatmap", "figure"),
@@ -124,15 +144,30 @@ def register(app: Dash, workspace: Workspace) -> None:
         return drawn.update_layout(uirevision=f"{path} {watch}"), ranking(view, watch, query(asked))
 
     @app.callback(
+        Output("similar", "figure"),
+        Input("version", "data"),
+        Input("run-address", "search"),
+        Input("dark", "data"),
+        State("url", "pathname"),
+        State("watch", "value"),
+    )
+    def draw_map(version: object, asked: object, dark: object, path: object, watch: object) -> object:
+        if asked is None:
+            raise PreventUpdate
+        view = _view(workspace, version, path, watch, dark)
+        return similar.similarity(view.series, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
+
+    @app.callback(
         Output("run-address", "search"),
         Input("watch", "value"),
         Input("scale", "value"),
         Input("heatmap", "clickData"),
+        Input("similar", "clickData"),
         State("url", "pathname"),
         State("run-address", "search"),
         prevent_initial_call=True,
     )
-    def steer(watch: object, scale: object, click: object, path: object, asked: object) -> object:
+    def steer(watch: object, scale: object, cell: object, point: object, path: object, asked: object) -> object:
         """What is chosen is in the address, so that a link shows it again."""
         run, known = read(path).run, query(asked)
         if run is None or asked is None:
@@ -140,7 +175,8 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = workspace.view(run, str(watch or ""))
         new = {**known, "scale": scale if scale in SCALES[1:] else None}
         if watch in view.watches:
-            new["watch"] = watch if watch != workspace.loudest(run) else None
+            new["watch"] = watch if watch != first_watch(workspace, view) else None
+        click = point if ctx.triggered_id == "similar" else cell if ctx.triggered_id == "heatmap" else None
         clicked = clicked_client(click, view.series)
         if clicked is not None:
             new["client"] = clicked
@@ -148,19 +184,32 @@ def register(app: Dash, workspace: Workspace) -> None:
         return move(asked, found)
 
     details.register(app, workspace)
+    glance.register(app, workspace)
 
 
-def told(workspace: Workspace, view: RunView) -> list[Component]:
+def told(workspace: Workspace, view: RunView) -> list[Component | None]:
     """The run in words."""
     gone = dict(list(view.series.excluded_in.items())[:NAMED])
     records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
-    sentences = tell(RunRecord(view.run, view.series, reasons=reasons(records, gone)))
+    seen = {who: tuple(workspace.observations(view.run.id, who)) for who in workspace.observers(view.run.id)}
+    sentences = tell(RunRecord(view.run, view.series, seen, reasons(records, gone)))
     first, *others = map(printable, sentences)
-    return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others])]
+    audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id)) if seen else None
+    return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others]), html.P(audit) if audit else None]
+
+
+def first_watch(workspace: Workspace, view: RunView) -> str | None:
+    """The watch that is shown first: that which flagged most clients as they were excluded, or else most clients."""
+    gone = dict(list(view.series.excluded_in.items())[:NAMED])
+    records = {t: workspace.record(view.run.id, t) for t in sorted(set(gone.values()))}
+    at = [(records[t], records[t].client_ids.index(c)) for c, t in gone.items() if c in records[t].client_ids]
+    decided = Counter(w.name for record, i in at for w in record.watches if w.flagged[i])
+    best = max(view.watches, key=lambda name: decided[name], default="")
+    return best if decided[best] else workspace.loudest(view.run.id)
 
 
 def ranking(view: RunView, watch: str, asked: dict[str, str]) -> html.Div:
-    """The clients that come closest to the limit, or exceed it farthest."""
+    """The clients that come closest to the limit now, or exceed it farthest."""
     rows: list[list[Child]] = []
     for place in worst(view.series, watch):
         here = aria(current="true") if asked.get("client") == place.client else {}
@@ -168,25 +217,31 @@ def ranking(view: RunView, watch: str, asked: dict[str, str]) -> html.Div:
         name = printable(place.client)
         shown = dcc.Link(name, href=href, title=f"Show client {name}")
         what = "suspended" if place.client in view.series.suspended else "excluded"
-        gone = f"{what} in round {place.excluded_in}" if place.excluded_in else "over the limit" if place.over else ""
+        gone = f"{what} now" if place.out else "over the limit" if place.over else ""
         rows.append([html.Span(shown, **here), number(place.score), number(place.limit), gone])
-    return table("Clients, those closest to the limit first", ("client", "score", "limit", ""), rows, (1, 2))
+    away = len(gone_before(view.series))
+    note = f"{count(away, 'client')} left out, as excluded before the last round." if away else ""
+    made = table("Clients, those closest to the limit first", ("client", "score", "limit", ""), rows, (1, 2))
+    return html.Div([made, html.P(note, className="note")])
 
 
 class Place(NamedTuple):
-    """Where a client stood in the last round that it took part in."""
+    """Where a client stood in the last round that it took part in; ``out`` says that it was excluded in that."""
 
     client: str
     round: int
     score: float
     limit: float
     over: bool
-    excluded_in: int | None
+    out: bool
 
 
 def worst(series: Series, watch: str, most: int = WORST) -> list[Place]:
-    """Clients by their last score, on a scale of 0 at the median client and 1 at the limit; highest first."""
-    seen, gone = series.watches[watch], series.excluded_in
+    """Clients of the last rounds by their last score, 0 at the median client and 1 at the limit; highest first.
+
+    Who was excluded before the last round is not among them, nor who has not taken part in the last ten.
+    """
+    seen, gone = series.watches[watch], gone_before(series)
     there = np.isfinite(seen.scores)
     last = len(series) - 1 - there[::-1].argmax(axis=0)
     column = np.arange(len(series.clients))
@@ -199,11 +254,18 @@ def worst(series: Series, watch: str, most: int = WORST) -> list[Place]:
             float(score[j]),
             float(seen.threshold[last[j]]),
             bool(seen.flagged[last[j], j]),
-            gone.get(series.clients[j]),
+            bool(series.excluded[-1, j]),
         )
         for j in order
-        if there[:, j].any()
+        if there[:, j].any() and series.clients[j] not in gone and len(series) - last[j] <= NOW
     ][:most]
+
+
+def gone_before(series: Series) -> set[str]:
+    """Who stood excluded before the last round, and does so still."""
+    if len(series) < 2:
+        return set()
+    return {series.clients[j] for j in np.flatnonzero(series.excluded[-1] & series.excluded[-2])}
 
 
 def clicked_client(click: Any, series: Series) -> str | None:
@@ -212,8 +274,8 @@ def clicked_client(click: Any, series: Series) -> str | None:
         point = click["points"][0]
         if "customdata" not in point:
             return series.clients[labels(series.clients).index(point["y"])]
-        cell = point["customdata"]  # a typed array, which JSON makes a table by position
-        place = int(cell["2"] if isinstance(cell, dict) else cell[2])
+        cell = point["customdata"]  # a typed array, which JSON makes a table by position; its last is the client's
+        place = int(cell[str(len(cell) - 1)] if isinstance(cell, dict) else cell[-1])
         return series.clients[place] if 0 <= place < len(series.clients) else None
     except (TypeError, KeyError, IndexError, ValueError, OverflowError):
         return None

@@ -80,13 +80,15 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
     )
     return [
         dcc.Link(str(number), href=link("run", number)),
-        dcc.Link(row["name"], href=link("run", number)),
+        html.Span(
+            [dcc.Link(row["name"], href=link("run", number)), html.Span(state(row["state"]), className="narrow")]
+        ),
         state(row["state"]),
         f"{row['rounds']} of {row['of']}" if row["of"] else str(row["rounds"]),
         row["engine"],
         row["preset"] or "-",
         percent(row["accuracy"]),
-        printable(row["verdict"]),
+        printable(row["error"] or row["verdict"]),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])),
         tick,
     ]
