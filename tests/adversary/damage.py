@@ -60,6 +60,7 @@ def fill(folder: Path, played: Sequence[RoundRecord]) -> Path:
                 excluded=tuple(ids[c] for c in record.excluded),
                 rejected=tuple(replace(r, client_id=ids[r.client_id]) for r in record.rejected),
                 watches=tuple(replace(w, parts=parts) for w in record.watches),
+                reported={"train/loss": {ids[c]: 0.5 for c in record.client_ids}},
             ))  # fmt: skip
             ledger.append(two, record)
         ledger.finish(one, "done", {"accuracy": 0.6, "excluded": {"7": 2}})

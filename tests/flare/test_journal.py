@@ -12,8 +12,9 @@ from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.signal import Signal
 
 from fedwarden.dashboard.pages.client import sheet
-from fedwarden.dashboard.pages.run import ranking
+from fedwarden.dashboard.pages.glance import listing
 from fedwarden.dashboard.state import Workspace
+from fedwarden.figures.glance import glances
 from fedwarden.nvflare import GuardedAggregator
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
@@ -163,7 +164,6 @@ def test_the_dashboard_shows_a_job_and_its_sites(workspace):
     _, aggregator = job(8)
     aggregator.close()
     view = Workspace(workspace).view(1)
-    first = next(iter(view.series.watches))
-    assert "client=site-5" in str(ranking(view, first, {}))
+    assert "client=site-5" in str(listing(1, glances(view.series, view.series), True, "", {}))
     shown = str(sheet(view, BAD, "", dark=False))
     assert "uspended in round" in shown or "xcluded in round" in shown

@@ -10,6 +10,7 @@ import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.notes import Note
 from fedwarden.flower import Guarded
+from fedwarden.flower.names import Names
 from fedwarden.store.ledger import Ledger
 
 from .nodes import BAD, NODES, LocalGrid, content, model, one_round, trained
@@ -68,6 +69,48 @@ def test_nobody_takes_a_name_that_another_has(first):
         assert str(other) in guarded.record.client_ids
         assert len(set(guarded.record.client_ids)) == len(NODES)
         assert guarded.record.notes == ((Note.of("name_taken", str(other), name="0"),) if t == 1 else ())
+
+
+@pytest.mark.parametrize(
+    "twin", ["SITE 1", "site\u00a01", "site 1\ufe0f", "site\u3164 1", "\uff53ite 1", "si\u034fte 1"]
+)
+def test_nobody_takes_a_name_that_looks_like_anothers(twin):
+    guarded = Guarded(flower.FedAvg(), client_name=KEY)
+    grid = LocalGrid({100: named(100, "site 1", "config"), 101: named(101, twin, "config")})
+    guarded.strategy.min_train_nodes = guarded.strategy.min_available_nodes = 2
+    guarded.aggregate_train(1, grid.send_and_receive(guarded.configure_train(1, model(), ConfigRecord(), grid)))
+    assert sum(name.isdecimal() for name in guarded.record.client_ids) == 1
+    assert [note.kind for note in guarded.record.notes].count("name_taken") == 1
+
+
+def test_nobody_is_called_by_the_number_of_a_node_that_is_asked():
+    """Node 104 says that it is 105, poisons, and 105 would be excluded for it."""
+    guarded = Guarded(flower.FedAvg(), client_name=KEY)
+    one_round(guarded, {node: named(node, "105" if node == 104 else None, "config") for node in NODES})
+    assert sorted(guarded.record.client_ids) == [str(node) for node in NODES]
+    assert guarded.record.notes == (Note.of("name_taken", "104", name="105"),)
+
+
+def test_a_number_that_was_taken_as_a_name_gets_another():
+    names = Names(KEY)
+    first, second = (
+        Message(RecordDict({"about": ConfigRecord({KEY: "7"})}), dst_node_id=1, message_type="train") for _ in "ab"
+    )
+    names.learn(3, first, asked=(3,))
+    names.learn(7, second, asked=(3, 7))
+    assert [names(3), names(7)] == ["7", "node 7"]
+
+
+@pytest.mark.parametrize("value", [10**400, float("nan"), float("inf"), True, [1.0, 2.0], b"site", "", " ", "\u3164"])
+def test_what_is_no_name_ends_nothing(value):
+    class Odd(ConfigRecord):
+        def get(self, key, default=None):
+            return value if key == KEY else default
+
+    reply = Message(RecordDict({"about": Odd({"x": 1})}), dst_node_id=1, message_type="train")
+    names = Names(KEY)
+    assert names.learn(BAD, reply) is None
+    assert names(BAD) == str(BAD)
 
 
 def test_nobody_takes_the_number_of_another():

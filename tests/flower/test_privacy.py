@@ -162,7 +162,15 @@ def test_whatever_the_app_does_wrong_nothing_leaves(fault):
     reply = play(ask(), context, clip_and_noise(**GOOD), FAULTS[fault])
     assert refused(reply)
     assert "secret" not in reply.error.reason
-    assert KEY not in context.state.config_records  # what did not leave costs nothing
+    assert context.state.config_records[KEY]["spent"] > 0  # that it is refused may hang on the data, and tells of them
+
+
+def test_refusals_that_hang_on_the_noise_are_not_for_free():
+    """Near the end of float16's range, how often an answer is refused tells where the update lies."""
+    context, mod = node(), clip_and_noise(norm=16.0, noise=2.0, epsilon=8.0)
+    edge = {"w": np.full(D, 65504, np.float16)}
+    replies = [play(ask(model=edge), context, mod, lambda m: edge) for _ in range(40)]
+    assert sum("spent its privacy budget" in r.error.reason for r in replies if r.has_error()) >= 37
 
 
 def test_an_exception_tells_the_server_nothing():

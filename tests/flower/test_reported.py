@@ -37,7 +37,7 @@ def test_numbers_of_single_nodes_are_kept(tmp_path):
     for t, record in enumerate(records, 1):
         others = {str(node) for node in NODES[1:]}
         assert set(record.reported) == {
-            "train/train_loss", "reply/seconds", "reply/bytes", "update/cosine", "evaluate/acc",
+            "train/train_loss", "reply/seconds", "reply/bytes", "update/cosine", "map/x", "map/y", "evaluate/acc",
         }  # fmt: skip
         assert record.reported["train/train_loss"][str(BAD)] == pytest.approx(1e6 / t)
         assert set(record.reported["train/train_loss"]) == set(record.reported["update/cosine"]) == others

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden import Cohort, Updates, Warden
-from fedwarden.guard.grouped import Grouped
+from fedwarden import Cohort, RoundRecord, Updates, Warden, WatchRecord
+from fedwarden.guard.grouped import Grouped, by_member
 from fedwarden.guard.groups import Evidence, Groups, easy_coalition, group_means, least_capital, random_groups
 
 N, D = 20, 200
@@ -118,6 +118,25 @@ def test_attackers_are_excluded_for_what_their_groups_did_and_nobody_else():
         record = grouped.step(cohort(t, bad=[c for c in ("c0", "c5") if c in asked], scale=-8.0, names=asked)).record
     assert set(grouped.excluded) == {"c0", "c5"} == set(record.excluded)
     assert len(asked) == N - 2
+    for told in record.reported.values():  # of clients, each with its group's number
+        assert set(told) == set(asked)
+    assert "update/cosine" in record.reported
+
+
+def test_members_have_the_numbers_of_their_own_group_in_whatever_order_sums_came():
+    watch = WatchRecord("far", np.array([7.0, 1.0]), np.array([7.0, 1.0]), 3.0, np.array([True, False]))
+    record = RoundRecord(
+        1, ("c+d", "a+b"), np.array([8.0, 4.0]), np.array([0.0, 1.0]), (watch,), np.array([True, False]),
+        reported={"update/cosine": {"c+d": -0.5, "a+b": 0.5}},
+    )  # fmt: skip
+    groups = (("a", "b"), ("c", "d"), ("e", "f"))  # the last has no sum
+    told = by_member(record, groups, tuple("abcdef"), Evidence(), Evidence())
+    assert told.client_ids == ("a", "b", "c", "d")
+    assert told.weights.tolist() == [0.5, 0.5, 0.0, 0.0]
+    assert told.watches[0].scores.tolist() == [1.0, 1.0, 7.0, 7.0]
+    assert told.num_examples.tolist() == [2.0, 2.0, 4.0, 4.0]
+    assert told.reported == {"update/cosine": {"c": -0.5, "d": -0.5, "a": 0.5, "b": 0.5}}
+    assert told.metrics["lost_with_group"] == 4
 
 
 def brute(seen, colluders, chance=0.05, likely=0.5):

@@ -74,6 +74,26 @@ def test_one_client_cannot_fill_the_ledger_with_names():
     assert found["train/loss"] == {"a": 1.0, "b": 2.0}
 
 
+@pytest.mark.parametrize("cut", [0, 30, 60])
+def test_new_names_in_every_round_do_not_fill_the_memory(cut):
+    rounds = [
+        record(t, "ab", {"train/loss": {"a": 1.0, "b": 2.0}} | {f"train/x{t}-{i}": {"b": 1.0} for i in range(31)})
+        for t in range(1, 61)
+    ]
+    series = Series.of(rounds[:cut]).then(rounds[cut:])
+    assert len(series.reported) == 64
+    assert np.isfinite(series.reported["train/loss"]).all()
+
+
+def test_another_clients_names_do_not_hide_a_falling_loss():
+    rounds = [
+        record(t, "ab", {"train/a_loss": {"b": 1.0}, "train/loss": {"a": 3.0 / t}}, harm=[0.3 + 0.001 * t, -0.3])
+        for t in range(1, 8)
+    ]
+    series = Series.of(rounds)
+    assert at_odds(series, "a", contribution_of(series, "a")).startswith("it reports a falling loss")
+
+
 @pytest.mark.parametrize(
     ("losses", "harm", "odd"),
     [

@@ -40,6 +40,9 @@ class Remembered(Mapping[str, tuple[float, ...]]):
     def __getitem__(self, client: str) -> tuple[float, ...]:
         return tuple(self._rows[self._place[client]].tolist())
 
+    def __contains__(self, client: object) -> bool:
+        return client in self._place
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids)
 

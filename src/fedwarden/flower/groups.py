@@ -17,7 +17,7 @@ from flwr.superlink.grid import HttpGrid
 from ..core.notes import Note
 from ..core.types import RoundRecord
 from ..core.words import short
-from ..guard.grouped import flags_of, forget
+from ..guard.grouped import by_member, flags_of, forget
 from ..guard.groups import Evidence, Group, Groups, group_name
 from ..guard.warden import Warden
 from .grid import OneByOne, Seen
@@ -110,12 +110,16 @@ class GuardedGroups(Guarded):
         self.warden.memory = forget(self.warden.guard, self.warden.memory)
         before, self.evidence = self.evidence, self.groups.step(self.evidence, flags_of(groups, record))
         new = [Note.of("groups_prove", c) for c in self.evidence.excluded if c not in before.excluded]
-        notes = [*self.hidden.failed, *new]
-        for note in notes:
+        for note in (*self.hidden.failed, *new):
             warn(str(note))
-        super()._commit(
-            replace(record, excluded=self.evidence.excluded, suspended=(), notes=(*record.notes, *notes)), arrays
-        )
+        members = [client for group in groups for client in group]
+        told = tuple(r for r in record.rejected if r.reason.kind != "no_answer")  # that a sum is lost is a note
+        record = replace(record, rejected=told, notes=(*record.notes, *self.hidden.failed))
+        super()._commit(by_member(record, groups, members, before, self.evidence), arrays)
+
+    @property
+    def _mode(self) -> tuple[str, ...]:
+        return (repr(self.groups),)
 
     def _remembered(self) -> dict[str, Any]:
         return {**super()._remembered(), "groups": self.evidence.state_dict()}

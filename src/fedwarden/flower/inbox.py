@@ -45,11 +45,16 @@ class Letter:
 
 
 def match(
-    sent: Sequence[Message], replies: Iterable[Message], name: Names, unreadable: Mapping[str, Note]
+    sent: Sequence[Message],
+    replies: Iterable[Message],
+    name: Names,
+    unreadable: Mapping[str, Note],
+    settle: bool = True,
 ) -> tuple[list[tuple[str, Message]], list[Rejection], list[Note]]:
     """Each reply with the client that was asked, who answered unasked or not at all, and notes on their names.
 
-    ``unreadable`` says of messages why their replies did not come through.
+    ``unreadable`` says of messages why their replies did not come through. Names are settled by replies that train:
+    what is learned there is in the checkpoint of the round.
     """
     nodes = {m.metadata.message_id: m.metadata.dst_node_id for m in sent if m.metadata.message_id}
     asked = {m.metadata.dst_node_id for m in sent}
@@ -60,7 +65,7 @@ def match(
             refused.append(node)
         else:
             heard.add(node)
-            if note := name.learn(node, reply):
+            if settle and (note := name.learn(node, reply, asked)):
                 notes.append(note)
             found.append((name(node), reply))
     why = {nodes[message]: reason for message, reason in unreadable.items() if message in nodes}

@@ -6,6 +6,8 @@ that is another node's number is nobody else's, and a node without a name goes b
 
 from __future__ import annotations
 
+import math
+import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -14,9 +16,11 @@ from flwr.app import Message
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.words import printable
+from ..guard.metrics import number
 
 Name = Callable[[int], str]
 LONGEST = 40  # characters
+FILLERS = "\u115f\u1160"  # letters that are not seen
 
 
 class Names:
@@ -37,14 +41,22 @@ class Names:
             name = str(node)
         return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
 
-    def learn(self, node: int, reply: Message) -> Note | None:
-        """Settle the name of a node at its first reply with content; a note where it may not have what it sends."""
+    def learn(self, node: int, reply: Message, asked: Collection[int] = ()) -> Note | None:
+        """Settle the name of a node at its first reply with content; a note where it may not have what it sends.
+
+        Nobody is called by the number of another node that was ``asked``, nor by what looks like another's name.
+        """
         if not self.key or node in self.known or not reply.has_content():
             return None
         name = sent_name(reply, self.key)
-        taken = name in self.known.values() or (name.isdecimal() and len(name) > 15)  # as long as a node's number
-        self.known[node] = str(node) if taken or not name else name
-        return Note.of("name_taken", str(node), name=name) if taken else None
+        used = {looks(other) for other in self.known.values()}
+        numbers = {str(other) for other in asked if other != node}
+        taken = looks(name) in used or looks(name) in numbers or (name.isdecimal() and len(name) > 15)
+        own = str(node)
+        while looks(own) in used:
+            own = f"node {own}"
+        self.known[node] = own if taken or not name else name
+        return Note.of("name_taken", self.known[node], name=name) if taken else None
 
     def check(self, named: Collection[str]) -> None:
         """Refuse names that carry a right, such as a larger share, where nodes name themselves."""
@@ -70,7 +82,19 @@ def sent_name(reply: Message, key: str) -> str:
     for record in records:
         value = record.get(key)
         if isinstance(value, str):
-            return printable(value.encode("utf-8", "backslashreplace").decode("utf-8")).strip()[:LONGEST]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return f"{value:.15g}"
+            shown = printable(value.encode("utf-8", "backslashreplace").decode("utf-8")).strip()[:LONGEST].strip()
+            return shown if looks(shown) else ""
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(told := number(value)):
+            return f"{told:.15g}"
     return ""
+
+
+def looks(name: str) -> str:
+    """A name as a reader sees it: without case, width, spaces, accents and what is not seen.
+
+    >>> looks("Site 1") == looks("site\\u00a01\\ufe0f"), looks("site 1") == looks("site 2")
+    (True, False)
+    """
+    plain = unicodedata.normalize("NFKD", name).casefold()
+    unseen = ("Mn", "Me", "Zs", "Zl", "Zp", "Cc", "Cf")
+    return "".join(c for c in plain if unicodedata.category(c) not in unseen and c not in FILLERS)

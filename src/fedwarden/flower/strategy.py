@@ -193,9 +193,9 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_evaluate(t, replies)
-        found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
+        found, lost, _ = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}), settle=False)
         kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission, self.names.key)
-        notes = named + [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
+        notes = [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
         notes += [Note.of("evaluation", *note.clients, cause=note) for note in bounded]
         try:
             metrics = self.strategy.aggregate_evaluate(t, kept)
@@ -285,6 +285,11 @@ class Guarded(Strategy):
             return cast(MetricRecord, getattr(core, METRICS)([m.content for m in messages], self._weight_key))
 
     @property
+    def _mode(self) -> tuple[str, ...]:
+        """What else must be the same in a run that is continued."""
+        return ()
+
+    @property
     def _weight_key(self) -> str:
         return str(getattr(innermost(self.strategy), "weighted_by_key", "num-examples"))
 
@@ -292,7 +297,7 @@ class Guarded(Strategy):
         assert self.template is not None
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
-        names, template = [type(s).__name__ for s in chain(self.strategy)], self.template
+        names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
         same = experiment(names, self.warden, template.slots, template.buffers)
         recorded = {**config, **guard, "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)

@@ -89,12 +89,16 @@ def by_member(
     record: RoundRecord, groups: Sequence[Group], client_ids: Sequence[str], before: Evidence, after: Evidence
 ) -> RoundRecord:
     """The record of a round of groups as one of clients: each has its group's scores and its part of the weight."""
-    place = {client: g for g, group in enumerate(groups) for client in group}
+    row = {name: i for i, name in enumerate(record.client_ids)}
+    came = [group for group in groups if group_name(group) in row]  # in any order, and some may have no sum
+    place = {client: row[group_name(group)] for group in came for client in group}
+    size = {client: len(group) for group in came for client in group}
     clients = tuple(c for c in client_ids if c in place)
-    index = np.array([place[c] for c in clients], dtype=int)
-    sizes = np.array([len(group) for group in groups])[index] if groups else np.zeros(0)
+    index, sizes = np.array([place[c] for c in clients], dtype=int), np.array([size[c] for c in clients])
     new = [c for c in after.excluded if c not in before.excluded]
-    out = sum(len(groups[g]) for g in np.flatnonzero(record.weights == 0).tolist())
+    out = sum(
+        len(group) for group in groups if group_name(group) not in row or not record.weights[row[group_name(group)]]
+    )
     return replace(
         record,
         client_ids=clients,
@@ -116,6 +120,10 @@ def by_member(
         rejected=tuple(Rejection(c, r.reason) for r in record.rejected for c in _members(r.client_id, groups)),
         notes=(*record.notes, *(Note.of("groups_prove", client) for client in new)),
         metrics={**record.metrics, "groups": float(len(groups)), "lost_with_group": float(out)},
+        reported={
+            name: {client: value for group, value in values.items() for client in _members(group, groups)}
+            for name, values in record.reported.items()
+        },
     )
 
 

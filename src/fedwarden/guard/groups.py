@@ -195,6 +195,14 @@ class Groups:
         rng = numpy_rng(self.seed, "groups", round)
         return random_groups(clients, self.size, rng) if len(clients) >= self.size else ()
 
+    def most(self, n: int) -> int:
+        """How many of n clients may attack together: the share of them, and one at the least.
+
+        >>> [Groups(colluders=0.2).most(n) for n in (4, 9, 10, 25)], Groups(colluders=0.0).most(4)
+        ([1, 1, 2, 5], 0)
+        """
+        return max(1, int(self.colluders * n + 1e-9)) if self.colluders else 0
+
     def step(self, past: Evidence, flags: Mapping[Group, bool]) -> Evidence:
         """What is known after one more round, whose groups were flagged or not.
 
@@ -203,7 +211,7 @@ class Groups:
         many = 2 * sum(flags.values()) > len(flags)
         held = tuple((group, bool(flag)) for group, flag in flags.items() if not (flag and many))
         now = replace(past, rounds=(*past.rounds, held), known=past.known.union(*flags))
-        enough, most = math.log(max(1, len(now.known)) / self.alpha), int(self.colluders * len(now.known))
+        enough, most = math.log(max(1, len(now.known)) / self.alpha), self.most(len(now.known))
         for client in sorted({c for group, flag in held if flag for c in group} - set(past.excluded)):
             seen = now.of(client)
             easy = easy_coalition(seen, most, past.excluded)

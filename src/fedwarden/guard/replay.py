@@ -35,7 +35,8 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         if not len(keep):
             out.append(replace(record, excluded=tuple(memory.excluded), suspended=memory.suspended, metrics={}))
             continue
-        clients = tuple(record.client_ids[i] for i in keep)
+        every = len(keep) == len(record.client_ids)
+        clients = record.client_ids if every else tuple(record.client_ids[i] for i in keep.tolist())
         signals = [_signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}

@@ -90,10 +90,12 @@ class Quarantine:
         clean, weights, nobody = dict(excluded), kept(findings), np.zeros(len(findings.client_ids), bool)
         weak = findings.weak if len(findings.weak) else nobody
         question = findings.question if len(findings.question) else nobody
-        for i, (client, flagged) in enumerate(zip(findings.client_ids, findings.flagged, strict=True)):
+        out = {i for i, client in enumerate(findings.client_ids) if client in clean} if clean else set[int]()
+        for i in sorted(out.union(np.flatnonzero(findings.flagged).tolist())):
+            client = findings.client_ids[i]
             if clean.get(client, 0) == FOR_GOOD:
                 continue
-            if flagged:
+            if findings.flagged[i]:
                 clean[client] = 0 if weak[i] or self.parole is not None else FOR_GOOD
             elif client in clean:
                 clean[client] = clean[client] + 1 if weights[i] and not question[i] else 0

@@ -11,9 +11,11 @@ from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort
 
+FARTHEST = 1e100  # whose square is a number still
+
 
 def from_median(values: Scores, reference: Mask) -> Scores:
-    """How far each value lies from the median one of the reference; 0 where there is none (NaN).
+    """How far each value lies from the median one of the reference, 1e100 at most; 0 where there is none (NaN).
 
     >>> from_median(np.array([1.0, 2.0, np.nan, 9.0]), np.array([True, True, True, False])).tolist()
     [0.5, 0.5, 0.0, 7.5]
@@ -21,10 +23,11 @@ def from_median(values: Scores, reference: Mask) -> Scores:
     known = values[reference & np.isfinite(values)]
     if not len(known):
         return np.zeros(len(values))
-    return np.asarray(np.nan_to_num(np.abs(values - np.median(known)), nan=0.0), dtype=np.float64)
+    far = np.minimum(np.abs(values - np.median(known)), FARTHEST)
+    return np.asarray(np.nan_to_num(far, nan=0.0), dtype=np.float64)
 
 
-@register("signal", "reported", exempt={"higher-is-suspicious": "it looks at what clients tell, not at their updates"})
+@register("signal", "reported")
 @dataclass(frozen=True)
 class ReportedNumber:
     """How far a number that clients report lies from the median one; 0 for a client that does not report it.

@@ -89,13 +89,15 @@ def healths(series: Series) -> dict[str, Health]:
 def at_odds(series: Series, client: str, contribution: Contribution | None) -> str:
     """A client whose own loss falls, it says, while its updates do the model no good; empty where that is not so."""
     losses = [name for name in series.reported if name.startswith("train/") and "loss" in name]
-    if contribution is None or contribution.kind not in ("harms", "no help") or not losses:
+    if contribution is None or contribution.kind not in ("harms", "no help"):
         return ""
-    values = series.reported[losses[0]][:, series.clients.index(client)]
-    values = values[np.isfinite(values)]
-    third = len(values) // 3 or 1
-    first, last = (float(np.median(part)) for part in (values[:third], values[-third:])) if len(values) else (0.0, 0.0)
-    if len(values) < FEWEST or not last < first:
+    columns = (series.reported[name][:, series.clients.index(client)] for name in losses)
+    values = next((told for c in columns if len(told := c[np.isfinite(c)]) >= FEWEST), None)
+    if values is None:
+        return ""
+    third = len(values) // 3
+    first, last = (float(np.median(part)) for part in (values[:third], values[-third:]))
+    if not last < first:
         return ""
     return f"it reports a falling loss ({number(first)} to {number(last)}), and {contribution}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ..core.notes import Note
 from ..core.types import RoundRecord
 
+TOLD = 64  # names of what is known of single clients that a run has at most
 Grid = NDArray[np.float64]  # (rounds, clients); NaN where a client did not take part
 
 
@@ -89,10 +91,14 @@ class Series:
                 next(w.words for w in seen if w is not None),
             )
         names = dict.fromkeys(name for r in records for name in r.metrics)
-        reported = {name: np.full(shape, np.nan) for r in records for name in r.reported}
+        told = Counter[str]()
+        for record in records:
+            told.update({name: len(values) for name, values in record.reported.items()})
+        reported = {name: np.full(shape, np.nan) for name in _most_told(told)}
         for i, record in enumerate(records):
-            for name, values in record.reported.items():
-                reported[name][i, [place[c] for c in values]] = list(values.values())
+            for name, grid_of in reported.items():
+                values = record.reported.get(name, {})
+                grid_of[i, [place[c] for c in values]] = list(values.values())
         return cls(
             np.array([r.round for r in records], dtype=np.int64),
             clients,
@@ -143,6 +149,9 @@ class Series:
                 a.words if a else b.words if b else "",
             )
 
+        told = Counter[str]()
+        for series in (self, later):
+            told.update({name: int(np.isfinite(values).sum()) for name, values in series.reported.items()})
         return Series(
             np.concatenate([self.rounds, later.rounds]),
             later.clients,
@@ -158,10 +167,7 @@ class Series:
             self.rejected + later.rejected,
             self.notes + later.notes,
             later.suspended if len(later) else self.suspended,
-            {
-                k: stack(self.reported.get(k), later.reported.get(k))
-                for k in dict.fromkeys([*self.reported, *later.reported])
-            },
+            {k: stack(self.reported.get(k), later.reported.get(k)) for k in _most_told(told)},
         )
 
     def __len__(self) -> int:
@@ -193,6 +199,16 @@ def _named_in(record: RoundRecord) -> Iterator[str]:
     yield from (x.client_id for x in record.rejected)
     for values in record.reported.values():
         yield from values
+
+
+def _most_told(told: Counter[str]) -> list[str]:
+    """The names under which most numbers of clients are known: one client with new names all the time fills no memory.
+
+    >>> _most_told(Counter({f"x{i}": 1 for i in range(1000)} | {"loss": 9}))[-1], len(_most_told(Counter(a=1, b=2)))
+    ('loss', 2)
+    """
+    kept = {name for name, _ in told.most_common(TOLD)}
+    return [name for name in told if name in kept]
 
 
 def columns(series: Series) -> dict[str, NDArray[Any]]:

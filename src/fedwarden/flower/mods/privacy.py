@@ -55,7 +55,8 @@ def clip_and_noise(
     The update is the difference to the model that was received, over all floating-point arrays, BatchNorm's statistics
     too; arrays of whole numbers go back as they came. The node's answers of all rounds together are (epsilon,
     delta)-private: whatever two sets of data the node could hold (the sensitivity is 2 norm), the server can tell them
-    apart by no more than that. The round that would cost more is refused, and so is everything that cannot be checked.
+    apart by no more than that. The round that would cost more is refused, and so is everything that cannot be checked;
+    a refusal costs what an answer does, since it tells something too.
     Of the metrics in any answer only those named in ``public`` are sent, as they are: name none that may not be known.
 
     What was spent is kept in the node's context, which Flower forgets when the node is started again, and in the file
@@ -66,7 +67,7 @@ def clip_and_noise(
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         try:
             if is_training(message):
-                limit.check(spent(context))  # before hours of training are for nothing
+                charge(context, limit)  # first: whether an answer is refused later may hang on the data
             reply = call_next(message, context)
             if reply.has_error():
                 return Message(Error(reply.error.code, REFUSED), reply_to=message)
@@ -76,8 +77,6 @@ def clip_and_noise(
                 content[arrays] = protected(message.content.array_records[arrays], sent.pop(arrays), norm, noise)
             if sent or reply.content.config_records:
                 raise ValueError(f"the app also sends {[*sent, *reply.content.config_records]}, which is not protected")
-            if is_training(message):
-                charge(context, limit)
             return Message(content, reply_to=message)
         except BudgetSpent as error:
             LOG.warning("fedwarden: %s", error)
@@ -198,7 +197,7 @@ def spent(context: Context) -> float:
 
 
 def charge(context: Context, limit: Limit) -> None:
-    """Count one answer in context and file before it leaves; :class:`BudgetSpent` where it may not."""
+    """Count one answer in context and file before it is made; :class:`BudgetSpent` where it may not be."""
     path = _path(context)
     with _alone(path):
         after = limit.check(spent(context))
