@@ -68,7 +68,7 @@ def test_a_simulation_knows_the_truth(record):
             series=replace(record.series, clients=ids, rejected=((4, "1", Note.of("no_answer")),)),
         )
     )
-    assert "This was a simulation, so the truth is known: it excluded 0 of 2 attackers and 1 honest client." in told
+    assert "This was a simulation, so the truth is known: out are 0 of 2 attackers and 1 honest client." in told
 
 
 def test_who_is_silent_and_since_when(record):

@@ -205,7 +205,7 @@ class Monitor:
             if note.topic not in self.noted and not self.quiet:
                 err.print(f"[yellow]warning[/] round {record.round}: {safe(str(note))}")
             self.noted.add(note.topic)
-        gone = f"excluded {safe(short(record.excluded))}" if record.excluded else "nobody excluded"
+        gone = f"out: {safe(short(record.excluded))}" if record.excluded else "nobody is out"
         status = f"{_quality(record.metrics)}, {gone}"
         self.bar.update(self.task, completed=record.round, status=status)
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file

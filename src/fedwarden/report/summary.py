@@ -97,13 +97,19 @@ def _truth(record: RunRecord) -> list[str]:
     attackers = truth_of(record.run)
     if attackers is None or not len(record.series):
         return []
-    gone = verdict(record.series).gone
-    wronged = len(gone - attackers)
-    honest = count(wronged, "honest client") if wronged else "no honest client"
-    if not attackers:
-        return [f"This was a simulation without attackers; {honest} {'was' if wronged < 2 else 'were'} excluded."]
-    caught = f"{len(gone & attackers)} of {count(len(attackers), 'attacker')}"
-    return [f"This was a simulation, so the truth is known: it excluded {caught} and {honest}."]
+    found = verdict(record.series)
+    if not found.judged and not found.standings:
+        return []
+    told, ways = [], (("out", ("excluded", "suspended")), ("left out of single rounds", ("left out",)),
+                      ("noted, and left in", ("stood out",)))  # fmt: skip
+    for words, states in ways:
+        who = {s.client for s in found.standings if s.state in states}
+        if who or words == "out":
+            wronged = len(who - attackers)
+            honest = count(wronged, "honest client") if wronged else "no honest client"
+            caught = f"{len(who & attackers)} of {count(len(attackers), 'attacker')} and " if attackers else ""
+            told.append(f"{words} {'are' if caught or wronged != 1 else 'is'} {caught}{honest}")
+    return [f"This was a simulation, so the truth is known: {'; '.join(told)}."]
 
 
 def _contributions(record: RunRecord) -> list[str]:
