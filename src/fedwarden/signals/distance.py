@@ -61,7 +61,7 @@ class CentroidDistance:
 
     centre: Literal["mean", "median", "geometric_median"] = "mean"
 
-    words: ClassVar[str] = "its weights moved"
+    words: ClassVar[str] = "its update lies far out"
 
     def __post_init__(self) -> None:
         if self.centre not in ("mean", "median", "geometric_median"):

@@ -93,7 +93,7 @@ class RelativeDistance:
     excuse: float = 2.0
     bounded: bool = False
 
-    words: ClassVar[str] = "its weights moved"
+    words: ClassVar[str] = "its update lies far out"
 
     def __post_init__(self) -> None:
         if not self.excuse >= 1:
