@@ -114,7 +114,7 @@ def test_the_runs_are_listed_filtered_and_compared(site, browser, until, shared)
     until(says="Compare runs 1 and 2")
     browser.find_element(By.LINK_TEXT, "Compare runs 1 and 2").click()
     until(drawn="both")
-    until(says="excluded here alone")
+    until(says="out here alone")
     assert browser.current_url.endswith("/compare?first=1&second=2")
     assert "guarded" in browser.find_element(By.ID, "first").text
     choose(browser, until, "First run", "2 plain")
@@ -132,7 +132,7 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     assert first.text.startswith("h excluded since round 2 0")
     assert [i.is_displayed() for i in browser.find_elements(By.CSS_SELECTOR, "#glance tbody tr:nth-child(2) img")]
     browser.find_element(By.LINK_TEXT, "h").click()
-    until(says="Excluded in round 2:")
+    until(says="Taken out in round 2:")
     until(drawn="client")
     assert browser.current_url.endswith("/run/1?client=h")
     assert "Layers in round 2" in browser.find_element(By.ID, "client").text

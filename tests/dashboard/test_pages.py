@@ -163,7 +163,7 @@ def test_the_list_links_to_each_client_and_keeps_the_rest(shared):
 
 def test_a_client_in_full(shared):
     shown = text(sheet(Workspace(shared).view(1), "h", "", dark=False))
-    assert "Excluded in round 2: " in shown
+    assert "Taken out in round 2: " in shown
     assert "most in" in shown
     assert "Layers in round" in shown
     assert '"conv"' in shown
@@ -194,10 +194,10 @@ def test_a_what_if_names_those_who_change_and_the_limit_of_the_rule(shared):
     settings = ("rule=k_sigma", "rule.k=3")  # of 8 values none lies more than sqrt(7) deviations above the mean
     shown = text(whatif.verdict(Workspace(shared).view(1), settings))
     assert "1 of 8 clients are treated differently" in shown
-    assert "no longer excluded" in shown
+    assert "no longer out" in shown
     assert "can flag at most" in shown
     shown = text(whatif.verdict(Workspace(shared).view(1), ("policy=observe",)))
-    assert "no longer excluded" in shown
+    assert "no longer out" in shown
 
 
 def test_a_what_if_that_cannot_be_is_a_message(shared):

@@ -166,4 +166,4 @@ def test_the_dashboard_shows_a_job_and_its_sites(workspace):
     view = Workspace(workspace).view(1)
     assert "client=site-5" in str(listing(1, glances(view.series, view.series), True, "", {}))
     shown = str(sheet(view, BAD, "", dark=False))
-    assert "uspended in round" in shown or "xcluded in round" in shown
+    assert "Taken out in round" in shown

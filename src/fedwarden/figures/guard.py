@@ -20,6 +20,7 @@ from .heatmap import heatmap as heatmap
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain, whole_rounds
 
 LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
+DASHES = ("solid", "dot", "dash")  # where there are more lines than colours
 FIRST = 4  # excluded clients that stand out by themselves
 DOTS = 60  # rounds up to which every value has a dot
 MOMENTS = 40  # rounds of exclusion up to which each has a line through the panels
@@ -108,7 +109,8 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
     for k, (name, seen) in enumerate(series.watches.items()):
         fig.add_scatter(
             x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode=_dots(series), marker={"size": 5},
-            line={"color": CYCLE[k % len(CYCLE)], "width": 2}, row=1, col=1,
+            line={"color": CYCLE[k % len(CYCLE)], "width": 2, "dash": DASHES[k // len(CYCLE) % len(DASHES)]},
+            row=1, col=1,
             customdata=np.stack([seen.scores[:, j], finite(seen.threshold)], axis=-1),
             hovertemplate=f"round %{{x}}<br>{plain(name)}: score %{{customdata[0]:.4g}}, "
             "limit %{customdata[1]:.4g}<extra></extra>",

@@ -148,7 +148,7 @@ def parts(record: RoundRecord, name: str) -> Any:
 
 
 def _moment(t: int, gone: int | None) -> str:
-    return f"Excluded in round {t}: " if t == gone else f"Round {t}: "
+    return f"Taken out in round {t}: " if t == gone else f"Round {t}: "
 
 
 def _rounds(rounds: Sequence[int]) -> str:

@@ -183,9 +183,9 @@ def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
         ]
         for c in changes[:MOST]
     ]
-    heads = ["client", "excluded, recorded", "excluded, what if", "change", *([] if truth is None else ["truth"])]
+    heads = ["client", "out, recorded", "out, what if", "change", *([] if truth is None else ["truth"])]
     more = html.P(f"{len(changes) - MOST} more clients.") if len(changes) > MOST else None
-    return html.Div([table("Exclusions before and after", heads, rows), more])
+    return html.Div([table("Who is out, before and after", heads, rows), more])
 
 
 def _words(change: Change) -> str:
@@ -194,9 +194,9 @@ def _words(change: Change) -> str:
         return "as recorded"
     if after is None:
         seen = f", as far as it was seen (to round {change.unseen_from - 1})" if change.unseen_from else ""
-        return "no longer excluded" + seen
+        return "no longer out" + seen
     if before is None:
-        return "newly excluded"
+        return "newly out"
     return f"{abs(after - before)} rounds {'later' if after > before else 'earlier'}"
 
 
