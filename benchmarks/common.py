@@ -1,7 +1,12 @@
-"""What the benchmarks share: tables, bars, and a line about the machine."""
+"""What the benchmarks share: tables, bars, the fastest read there is, and a line about the machine.
+
+Tables go to standard output as Markdown, and to the file named by FEDWARDEN_BENCH, if there is one, as a line of JSON
+each, so that ``compare.py`` can hold two runs against each other.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
@@ -44,12 +49,53 @@ def at_least(value: float, bar: float | None, unit: str = "") -> str:
     return "-" if bar is None else f"at least {bar:g}{unit}: {verdict(value >= bar)}"
 
 
+def reads(rows: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """Ways to read every number once and add them up; which one is the fastest hangs on the machine."""
+    ones, ways = torch.ones(1, len(rows)), {"torch.sum(dim=0)": lambda: rows.sum(dim=0)}
+    ways["ones @ x"] = lambda: ones @ rows
+    try:
+        from numba import njit, prange, set_num_threads
+    except ImportError:
+        return ways
+
+    @njit(parallel=True, fastmath=True)
+    def total(x: Any, out: Any, width: int) -> None:
+        for block in prange((x.shape[1] + width - 1) // width):
+            part = out[block * width : (block + 1) * width]
+            part[:] = 0
+            for i in range(x.shape[0]):
+                part += x[i, block * width : (block + 1) * width]
+
+    out, array = np.empty(rows.shape[1], np.float32), rows.numpy()
+
+    def compiled() -> Any:
+        set_num_threads(torch.get_num_threads())
+        total(array, out, 4096)
+        return out
+
+    return {**ways, "compiled sum": compiled}
+
+
+def fastest_read(rows: torch.Tensor, turns: int = 5) -> tuple[str, Callable[[], Any]]:
+    """The floor of whatever reads all rows: its name and the call, by the best of some turns."""
+    ways = reads(rows)
+    for way in ways.values():
+        way()  # compiles
+    best = {name: min(seconds(way) for _ in range(turns)) for name, way in ways.items()}
+    name = min(best, key=best.__getitem__)
+    return name, ways[name]
+
+
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> None:
     """A Markdown table on standard output, with a heading and a remark below it."""
     print(f"### {title}\n")
     for line in (header, ["---"] * len(header), *rows):
         print("| " + " | ".join(str(cell) for cell in line) + " |")
     print(f"\n{note}\n" if note else "", flush=True)
+    if kept := os.environ.get("FEDWARDEN_BENCH"):
+        cells = [[str(cell) for cell in row] for row in rows]
+        with Path(kept).open("a", encoding="utf-8") as file:
+            print(json.dumps({"title": title, "machine": machine(), "header": list(header), "rows": cells}), file=file)
 
 
 def say(message: str) -> None:

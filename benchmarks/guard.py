@@ -1,11 +1,12 @@
-"""What one guarded round costs beside one plain sum of the same updates: time, memory, from disk, and by clients.
+"""What one guarded round costs beside one plain read of the same updates: time, memory, from disk, and by clients.
 
     python benchmarks/guard.py                  about ten minutes, 3 GB of memory, 9 GB of disk
     python benchmarks/guard.py --quick          about a minute, small models
     python benchmarks/guard.py --only time --threads 1
 
-Prints Markdown. The floor is ``torch.sum(dim=0)`` over the same memory with the same threads; floor and guard take
-turns, and a ratio is that of two neighbouring measurements.
+Prints Markdown. The floor is the fastest of ``torch.sum(dim=0)``, ``ones @ x`` and a plain compiled sum over the same
+memory with the same threads, chosen before the measurements; floor and guard take turns, and a ratio is that of two
+neighbouring measurements. Where all pairs of clients are needed, ``x @ x.T`` is measured too.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from typing import Any
 import common
 import numpy as np
 import torch
-from common import at_most, machine, say, seconds, show, spread
+from common import at_most, fastest_read, machine, say, seconds, show, spread
 
 import fedwarden as fw
 from fedwarden.core.types import Outcome
 from fedwarden.sim.models import build_model
 
 GIB = 1 << 30
+BARS = {"pid_made": {20: 2.5, 50: 2.0}, "auto": {20: 4.5, 50: 4.5}}  # the largest median ratio, by n
+PAIRS_BAR = 0.65  # or of x @ x.T, for what needs all pairs
 MEMORY_BAR = 10.0  # per cent of n * d * 4 bytes
 RESIDENT_BAR = 4.0  # GiB
 FREE_DISK = 12 * 10**9
@@ -153,43 +156,49 @@ def outlier(stack: torch.Tensor, present: bool) -> Iterator[None]:
             stack[0] /= 20
 
 
-def measure(stack: torch.Tensor, guards: Sequence[Guard], repetitions: int) -> list[list[tuple[float, float]]]:
+def measure(read: Callable[[], Any], guards: Sequence[Guard], repetitions: int) -> list[list[tuple[float, float]]]:
     """(floor, guard) seconds of every repetition and guard; the guards take turns, each after a floor of its own."""
     for guard in guards:
         guard.check()
-    stack.sum(dim=0)
     times: list[list[tuple[float, float]]] = [[] for _ in guards]
     for _ in range(repetitions):
         for pairs, guard in zip(times, guards, strict=True):
             guard.reset()
-            floor = seconds(lambda: stack.sum(dim=0))
+            floor = seconds(read)
             pairs.append((floor, seconds(guard.second_round)))
     return times
 
 
 def time_table(sizes: Sequence[tuple[int, Layers]], repetitions: int, threads: int, bar: float | None) -> None:
     torch.set_num_threads(threads)
-    rows = []
+    rows, floors = [], []
     for n, layers in sizes:
         say(f"time: n = {n}, d = {sum(layers):,}, {threads} threads")
         stack = make_stack(n, layers)
         guards = [Guard(case, stack, layers) for case in CASES]  # before there is an outlier
+        name, read = fastest_read(stack)
+        all_pairs = median(seconds(lambda stack=stack: stack @ stack.T) for _ in range(repetitions))
+        floors.append(f"n = {n}: `{name}`, and `x @ x.T` takes {1000 * all_pairs:.1f} ms")
         for excluded in (False, True):
             some = [g for g in guards if g.case.excluded == excluded]
             with outlier(stack, excluded):
-                for guard, pairs in zip(some, measure(stack, some, repetitions), strict=True):
+                for guard, pairs in zip(some, measure(read, some, repetitions), strict=True):
                     ratios = [b / a for a, b in pairs]
                     floor, ours = (1000 * median(p[k] for p in pairs) for k in (0, 1))
+                    limit = bar or BARS[guard.case.preset].get(n)
+                    if limit and guard.case.preset == "auto":
+                        limit = max(limit, round(PAIRS_BAR * 1000 * all_pairs / floor, 2))
                     rows.append(
                         [n, f"{sum(layers):,}", *str(guard.case).split(" | "), f"{floor:.1f}", f"{ours:.1f}",
-                         f"{median(ratios):.2f}", f"{min(ratios):.2f}", at_most(median(ratios), bar)]
+                         f"{median(ratios):.2f}", f"{min(ratios):.2f}", at_most(median(ratios), limit)]
                     )  # fmt: skip
     show(
         f"Time of a guarded round, {threads} thread{'s' * (threads > 1)}",
         (*HEADER, "floor, ms", "guard, ms", "median ratio", "smallest", "bar"),
         rows,
-        f"Floor: `torch.sum(dim=0)` over the same memory. {repetitions} repetitions, floor and guard in turn; times "
-        "are medians. The guard's time covers wrapping the rows, scores, decision and aggregate. Rows: `stacked` one "
+        f"Floor: the fastest read of the same memory ({'; '.join(floors)}). {repetitions} "
+        "repetitions, floor and guard in turn; times are medians. The guard's time covers wrapping the "
+        "rows, scores, decision and aggregate. Rows: `stacked` one "
         "tensor; `layers` a list of layers per client; `models` the same as whole models, the global one subtracted.",
     )
 
@@ -376,13 +385,14 @@ def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, thre
     torch.set_num_threads(threads)
     say(f"clients: {', '.join(map(str, numbers))}, {threads} threads")
     stacks = {n: make_stack(n, layers) for n in numbers}
+    read = {n: fastest_read(stack)[1] for n, stack in stacks.items()}
     rows = []
     for preset in ("pid_made", "auto"):
         guards = {n: Guard(Case(preset, False, "stacked"), stacks[n], layers) for n in numbers}
         times: dict[int, list[tuple[float, float]]] = {n: [] for n in numbers}
         for _ in range(repetitions):
             for n in numbers:
-                times[n] += measure(stacks[n], [guards[n]], 1)[0]
+                times[n] += measure(read[n], [guards[n]], 1)[0]
         each = {n: 1000 * median(b for _, b in times[n]) / n for n in numbers}
         for n in numbers:
             ratio = median(b / a for a, b in times[n])
