@@ -25,6 +25,23 @@ Mask = NDArray[np.bool_]
 """Some of the clients."""
 
 V = TypeVar("V", bound=np.generic)
+FEW = 1000  # values that are sorted as fast as parted
+
+
+def median(values: ArrayLike) -> float:
+    """The value in the middle, or the mean of the two there; NaN where one of them is NaN, and of none.
+
+    NumPy's own does the same in some five times the time, which a guard of many watches spends on little else.
+
+    >>> median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 3.0]), median([1.0, math.nan])
+    (2.0, 2.5, nan)
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    ordered = np.sort(x) if n <= FEW else np.partition(x, ((n - 1) // 2, n // 2, n - 1))
+    if not n or math.isnan(ordered[-1]):
+        return math.nan
+    return float(ordered[n // 2]) if n % 2 else (float(ordered[n // 2 - 1]) + float(ordered[n // 2])) / 2
 
 
 def mad(values: ArrayLike) -> float:
@@ -34,7 +51,7 @@ def mad(values: ArrayLike) -> float:
     1.0
     """
     x = np.asarray(values, dtype=np.float64)
-    return float(np.median(np.abs(x - np.median(x))))
+    return median(np.abs(x - median(x)))
 
 
 def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None = None) -> Scores:
@@ -51,7 +68,7 @@ def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None 
     if x.size == 0:
         return x.copy()
     usual = x if reference is None else np.asarray(reference, dtype=np.float64)
-    return np.asarray((x - np.median(usual)) / (mad(usual) + eps), dtype=np.float64)
+    return np.asarray((x - median(usual)) / (mad(usual) + eps), dtype=np.float64)
 
 
 def scatter(values: NDArray[V], index: Sequence[int] | NDArray[np.int_], n: int, fill: object) -> NDArray[V]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, joined
-from ..core.stats import Mask, Scores, V, Weights, scatter, shortening
+from ..core.stats import Mask, Scores, V, Weights, median, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
 from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
 from .admission import buffer_notes, enter
@@ -133,7 +133,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
 def typical_length(cohort: Cohort) -> float:
     """The median length of the updates of clients in good standing; of all where there are none."""
     lengths = cohort.updates.lengths()
-    return float(np.median(lengths[cohort.trusted] if cohort.trusted.any() else lengths))
+    return median(lengths[cohort.trusted] if cohort.trusted.any() else lengths)
 
 
 def measure(watches: Sequence[Watch], cohort: Cohort, kept: Kept) -> list[Scores | Reading]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, median
 from .judge import Guard, Judgement
 
 
@@ -20,7 +20,7 @@ def nearness(scores: Scores, threshold: float, trusted: Mask) -> Scores:
     >>> nearness(np.array([0.0, 0.0, 1.0, 3.0]), 2.0, np.array([True, True, True, False])).tolist()
     [0.0, 0.0, 0.5, 1.0]
     """
-    middle = float(np.median(scores[trusted])) if trusted.any() else 0.0
+    middle = median(scores[trusted]) if trusted.any() else 0.0
     span = threshold - middle
     if not (math.isfinite(span) and span > 0):
         return np.zeros(len(scores))

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.remembered import Remembered
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, median
 from ..core.types import State
 
 
@@ -39,7 +39,7 @@ def lower_spread(means: Scores) -> float:
     >>> lower_spread(np.array([-2.0, -2.0, 0.0, 50.0, 90.0]))  # median 0; deviations 2, 2 and 0
     1.632993161855452
     """
-    below = np.minimum(means - np.median(means), 0.0)
+    below = np.minimum(means - median(means), 0.0)
     return float(np.sqrt(np.square(below).sum() / ((len(means) + 1) // 2)))  # as many lie at or below the median
 
 
@@ -178,7 +178,7 @@ class Excess:
         scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
         known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
         if (known & normal).any():
-            usual, wobble = (float(np.median(x[known & normal])) for x in (levels, wobbles))
+            usual, wobble = (median(x[known & normal]) for x in (levels, wobbles))
             leaps = leap(values, levels, usual, wobble, self.effect) * known
             scores = np.where(known, np.maximum(scores, leaps), scores)
         first = rounds == 0

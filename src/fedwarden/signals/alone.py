@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort
 from ..updates.updates import Updates
 
@@ -75,4 +75,4 @@ class Alone:
         updates, within = cohort.updates, cohort.reference
         columns = spread_columns(updates, max(ENTRIES // len(cohort), 1), numpy_rng(0, "alone", cohort.round))
         shares = share_alone(updates.sample(columns).cpu().numpy(), within, self.times)
-        return np.asarray(shares - np.median(shares[within]), dtype=np.float64)
+        return np.asarray(shares - median(shares[within]), dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort
 from ..updates.gram import cosines, squared_distances
 
@@ -50,7 +50,7 @@ def closeness(squares: NDArray[np.float64], trusted: Mask) -> Scores:
     if len(squares) < 2:
         return np.zeros(len(squares))
     nearest = np.sqrt(np.min(squares + np.diag(np.full(len(squares), np.inf)), axis=1))
-    middle = float(np.median(nearest[trusted]))
+    middle = median(nearest[trusted])
     if not middle > 0:
         return np.zeros(len(squares))
     return np.asarray(np.log(middle) - np.log(np.maximum(nearest, middle * math.exp(-MOST))), dtype=np.float64)
@@ -65,7 +65,7 @@ class Direction:
 
     def __call__(self, cohort: Cohort) -> Scores:
         found = agreement(cosines(cohort.updates.inner_products()), cohort.reference)
-        return np.asarray(np.median(found[cohort.reference]) - found, dtype=np.float64)
+        return np.asarray(median(found[cohort.reference]) - found, dtype=np.float64)
 
 
 @register("signal", "twins")

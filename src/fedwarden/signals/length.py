@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Norms, Scores
+from ..core.stats import Norms, Scores, median
 from ..core.types import Cohort
 
 
@@ -31,4 +31,4 @@ class UpdateNorm:
 
     def __call__(self, cohort: Cohort) -> Scores:
         lengths = cohort.updates.lengths()
-        return length_ratio(lengths, float(np.median(lengths[cohort.reference])))
+        return length_ratio(lengths, median(lengths[cohort.reference]))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import eigsh
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort, Reading
 from ..updates.gram import cosines
 
@@ -36,7 +36,7 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     n = int(trusted.sum())
     inside = np.flatnonzero(trusted)
     off = similarity[np.ix_(inside, inside)][~np.eye(n, dtype=bool)]
-    unit = float(np.median(np.abs(off))) if n >= FEW else 0.0
+    unit = median(np.abs(off)) if n >= FEW else 0.0
     if not unit > 0:
         return np.ones(len(similarity)), 0.0
     signs = np.clip(similarity / unit, -1.0, 1.0)
@@ -68,4 +68,4 @@ class Opposition:
         facts = {"agreement": agreement - 1 / max(n, 1)}
         if not agreement * (n - 1) > max(AGREED * (n - 1), 2 * math.sqrt(n)):
             return Reading(np.zeros(len(side)), facts=facts)
-        return Reading(np.asarray(np.median(side[trusted]) - side, dtype=np.float64), facts=facts)
+        return Reading(np.asarray(median(side[trusted]) - side, dtype=np.float64), facts=facts)

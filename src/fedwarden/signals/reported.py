@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores
+from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort
 
 FARTHEST = 1e100  # whose square is a number still
@@ -23,7 +23,7 @@ def from_median(values: Scores, reference: Mask) -> Scores:
     known = values[reference & np.isfinite(values)]
     if not len(known):
         return np.zeros(len(values))
-    far = np.minimum(np.abs(values - np.median(known)), FARTHEST)
+    far = np.minimum(np.abs(values - median(known)), FARTHEST)
     return np.asarray(np.nan_to_num(far, nan=0.0), dtype=np.float64)
 
 
