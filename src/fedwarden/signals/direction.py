@@ -29,9 +29,9 @@ def agreement(similarity: NDArray[np.float64], trusted: Mask) -> Scores:
     [0.6, 0.7, 0.6, -0.9]
     """
     others = np.where(trusted[None, :] & ~np.eye(len(similarity), dtype=bool), similarity, np.nan)
-    out = np.zeros(len(similarity))
-    some = ~np.isnan(others).all(axis=1)
-    out[some] = np.nanquantile(others[some], 0.5, axis=1, method="higher")
+    out, many = np.zeros(len(similarity)), (~np.isnan(others)).sum(axis=1)
+    some = many > 0
+    out[some] = np.sort(others, axis=1)[some, many[some] // 2]  # NaN come last
     return out
 
 
