@@ -23,6 +23,7 @@ from fedwarden.studies.tables import read_csv
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ON_THE_SITE = {**AT_THE_ROOT, "README.md": "index.md"}
 SHOWN = {".md", ".py", ".sh", ".toml"}
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+|(?:docs/|examples/)?[\w./-]+)(?=[)#])")
 SHEET = re.compile(r"^\[[^\]]+\]\(([\w./-]+\.csv)\)$", re.MULTILINE)
@@ -67,5 +68,5 @@ def _led(target: str, folder: Path, page: str) -> str:
     if path.is_dir():
         path = path / "README.md"
     inside = path.relative_to(ROOT).as_posix()
-    place = AT_THE_ROOT.get(inside, inside.removeprefix("docs/"))
+    place = ON_THE_SITE.get(inside, inside.removeprefix("docs/"))
     return os.path.relpath(place, PurePosixPath(page).parent)
