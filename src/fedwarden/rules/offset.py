@@ -15,6 +15,7 @@ def offset_threshold(scores: Scores, limit: float) -> float:
 
         tau = median(u) + limit
 
+    >>> import numpy as np
     >>> offset_threshold(np.array([0.0, 0.0, 0.0, 5.0]), limit=2.0)
     2.0
     """

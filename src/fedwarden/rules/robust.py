@@ -17,6 +17,7 @@ def robust_threshold(scores: Scores, limit: float) -> float:
 
     arXiv 2605.22266, the robust z-score as a threshold.
 
+    >>> import numpy as np
     >>> robust_threshold(np.array([1.0, 2.0, 3.0, 4.0, 100.0]), limit=6.0)
     9.0
     """
