@@ -5,8 +5,9 @@ Names are imported when they are first used, so that ``import fedwarden`` and th
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .core.late import late
 
 if TYPE_CHECKING:
     from .aggregators.alignins import AlignIns
@@ -146,12 +147,7 @@ _HOMES = {
     "sim.from_python": ("simulate",),
 }  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    for home, names_there in _HOMES.items():
-        if name in names_there:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -5,11 +5,11 @@ Names are imported when they are first used, so that a client that only audits n
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import MissingExtra
+from ..core.late import late
 
 if find_spec("flwr") is None:
     raise MissingExtra("fedwarden.flower needs Flower, which is not installed: pip install 'fedwarden[flower]'")
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Guarded", "GuardedGroups", "audit_mod", "secure_mod"]
 
-_HOMES = {"Guarded": "strategy", "GuardedGroups": "groups", "audit_mod": "mods", "secure_mod": "secure"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late(
+    __name__,
+    {"groups": ["GuardedGroups"], "mods": ["audit_mod"], "secure": ["secure_mod"], "strategy": ["Guarded"]},
+)

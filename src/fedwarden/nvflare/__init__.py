@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import MissingExtra
+from ..core.late import late
 
 if find_spec("nvflare") is None:
     raise MissingExtra("fedwarden.nvflare needs NVIDIA FLARE, which is not installed: pip install 'fedwarden[nvflare]'")
@@ -16,8 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["GuardedAggregator"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module(f"{__name__}.aggregator"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late(__name__, {"aggregator": ["GuardedAggregator"]})

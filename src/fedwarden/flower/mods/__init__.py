@@ -5,8 +5,9 @@ Names are imported when they are first used: a client without a red team loads n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ...core.late import late
 
 if TYPE_CHECKING:
     from .audit import audit_mod
@@ -15,10 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attack_mod", "audit_mod", "clip_and_noise", "poisoned"]
 
-_HOMES = {"attack_mod": "red_team", "audit_mod": "audit", "clip_and_noise": "privacy", "poisoned": "red_team"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late(
+    __name__,
+    {"audit": ["audit_mod"], "privacy": ["clip_and_noise"], "red_team": ["attack_mod", "poisoned"]},
+)
