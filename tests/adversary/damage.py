@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from fedwarden.store.ledger import Ledger
 from fedwarden.store.schema import ROUND_TABLES
 
 SEED = 20261115
+TIMES = int(os.environ.get("FEDWARDEN_FUZZ", "1"))  # before a release five times as many cases as in every slow run
 TABLES = ("run", "audit", *ROUND_TABLES)
 ODD = (
     None, -1, 0, 1.5, 2**62, -(2**40), 1e300, float("inf"), "", "\x1b[2J", "[/]", "not json", "[", "{}", "[]", "null",

@@ -22,6 +22,8 @@ from fedwarden.sim.training.pool import FRUITLESS
 from fedwarden.store import checkpoint
 from fedwarden.store.ledger import Ledger, LedgerError
 
+from .damage import TIMES
+
 SCENARIO = """
 name = "tiny"
 rounds = 20000
@@ -99,10 +101,10 @@ def test_a_few_kills(start, file, tmp_path, committed, contents, chance, eventua
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(start, file, tmp_path, committed, contents, chance, eventually, workers_of):
+def test_many_kills(start, file, tmp_path, committed, contents, chance, eventually, workers_of):
     """One in ten comes so late that the worker may have started."""
     given = start, file, tmp_path, committed, contents, eventually
-    assert kill_again_and_again(100, chance, lambda: 8.0 if chance.random() < 0.1 else 0.6, *given) >= 30
+    assert kill_again_and_again(20 * TIMES, chance, lambda: 8.0 if chance.random() < 0.1 else 0.6, *given) >= 6 * TIMES
     eventually(lambda: workers_of() == [])
 
 

@@ -38,7 +38,7 @@ RUN = [
 def test_who_answered_and_since_when_not():
     found = healths(Series.of(RUN))
     a, b, c = (found[client] for client in "abc")
-    assert (a.answered, a.refused, a.asked, a.silent_since) == ((1, 2, 3), (4,), 4, None)
+    assert (a.answered, a.refused, a.asked, a.silent_since) == ((1, 2, 3, 4), (4,), 4, None)
     assert (b.answered, b.silent, b.broken, b.asked, b.last, b.silent_since) == ((1,), (2, 4), (3,), 4, 1, 2)
     assert (a.seconds, b.seconds) == (2.0, 9.0)
     assert str(b) == (

@@ -14,6 +14,7 @@ from .series import Grid, Series
 
 SILENT = frozenset({"no_answer"})
 BROKEN = frozenset({"failed", "sent_nothing", "unpacked", "unreadable"})
+FURTHER = frozenset({"answered_twice"})  # a second reply is refused; the first one counts
 FEWEST = 4  # values of a loss that have a beginning and an end
 
 
@@ -21,7 +22,7 @@ FEWEST = 4  # values of a loss that have a beginning and an end
 class Health:
     """One client's replies over a run: the rounds with one that was let in, those without any, and those in error.
 
-    ``refused`` are rounds whose reply could be read and was not let in. ``seconds`` and ``bytes`` are medians of the
+    ``refused`` are rounds in which a reply could be read and was not let in. ``seconds`` and ``bytes`` are medians of the
     replies, NaN where nobody measured them; ``told`` are the last numbers that it reported of itself.
     """
 
@@ -71,7 +72,7 @@ def healths(series: Series) -> dict[str, Health]:
     found = {}
     for j, client in enumerate(series.clients):
         kinds = of_client.get(client, [])
-        without = {t for t, _ in kinds}
+        without = {t for t, kind in kinds if kind not in FURTHER}
         came = series.rounds[~np.isnan(series.weights[:, j])].tolist()
         silent, broken = (tuple(t for t, kind in kinds if kind in some) for some in (SILENT, BROKEN))
         found[client] = Health(
