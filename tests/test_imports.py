@@ -61,7 +61,7 @@ def test_every_public_name_loads_torch_numpy_and_scipy():
     assert not rooms(everything) & (SIMULATOR | {"flower", "nvflare", "sinks"})
 
 
-@pytest.mark.parametrize("name", ["Guarded", "audit_mod", "mods.clip_and_noise"])
+@pytest.mark.parametrize("name", ["Guarded", "audit_mod", pytest.param("mods.clip_and_noise", marks=pytest.mark.slow)])
 def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):
     if find_spec("flwr") is None:
         pytest.skip("the extra 'flower' is not installed")

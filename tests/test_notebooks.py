@@ -19,7 +19,7 @@ def test_there_is_one_for_each_verb():
     assert set(NAMES) >= {"guard", "watch", "audit"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["guard", *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n != "guard")])
 def test_a_notebook_prints_what_it_says(name):
     notebook = notebooks.load(name)
     now = notebooks.outputs(notebook, name)

@@ -17,6 +17,8 @@ from fedwarden.flower.grid import OneByOne
 from flower.conftest import quiet  # noqa: F401
 from flower.nodes import BAD, NODES, LocalGrid, honest, model, state
 
+from .damage import TIMES
+
 SEED = int(os.environ.get("FEDWARDEN_FUZZ_SEED", random.SystemRandom().randrange(2**32)))
 
 
@@ -93,7 +95,7 @@ def test_without_damage_nothing_is_lost():
 def test_random_damage_ends_no_run():
     print("seed", SEED)
     rng, refused = random.Random(SEED), 0
-    for _ in range(20):
+    for _ in range(6 * TIMES):
         guarded, result = play(flipped(rng), rounds=10)
         assert result.arrays, f"seed {SEED}"
         refused += len(guarded.record.rejected)

@@ -71,6 +71,9 @@ BROKEN = {
 }
 
 
+ONE_AND_MORE = ["rule", *(pytest.param(kind, marks=pytest.mark.slow) for kind in BROKEN if kind != "rule")]
+
+
 @pytest.fixture
 def conform(tmp_path):
     """Run the command in a folder that holds the extension, or a changed one."""
@@ -85,7 +88,7 @@ def conform(tmp_path):
     return call
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", ONE_AND_MORE)
 def test_one_file_keeps_the_laws(conform, kind):
     done = conform(kind, "mine")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -93,7 +96,7 @@ def test_one_file_keeps_the_laws(conform, kind):
     assert " 0 broken, " in done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("kind", ONE_AND_MORE)
 def test_a_broken_one_fails_with_the_laws_name(conform, kind):
     sound, wrong, law = BROKEN[kind]
     assert sound in MINE
@@ -104,6 +107,7 @@ def test_a_broken_one_fails_with_the_laws_name(conform, kind):
     assert law in {finding["law"] for finding in component["laws"] if finding["status"] == "broken"}
 
 
+@pytest.mark.slow
 def test_a_kind_without_a_name_is_all_of_the_kind(conform):
     done = conform("rule", text=MINE.replace("Flag scores beyond", "flag").replace("upper quartile.", "quartile"))
     assert done.returncode == 1

@@ -142,6 +142,7 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     until(says="No client “nobody” has taken part")
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_one_that_only_audits_and_one_without_a_guard(site, browser, until, home):
     with Ledger(home) as ledger:
         audit = ledger.start("an audit", "flower", {}, {})
@@ -172,6 +173,7 @@ def test_a_run_that_failed_one_that_only_audits_and_one_without_a_guard(site, br
     until(says="out of <b>memory</b>")
 
 
+@pytest.mark.slow
 def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, browser, until, tmp_path):
     rng = np.random.default_rng(0)
     warden = fw.Warden([fw.Watch("twins")], "observe")
@@ -194,6 +196,7 @@ def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, brow
     until(lambda d: d.execute_script(DRAWN, "client-card"))
 
 
+@pytest.mark.slow
 def test_a_click_in_the_heatmap_opens_the_client(site, browser, until, shared):
     site(shared)("/run/1")
     until(drawn="heatmap")
@@ -237,6 +240,7 @@ def test_what_if_another_rule_had_decided(site, browser, until, shared):
     until(says="1 of 8 clients are treated differently.")
 
 
+@pytest.mark.slow
 def test_an_audit_with_its_alarm_and_a_run_without(site, browser, until, shared):
     show = site(shared)
     show("/run/2/audit")

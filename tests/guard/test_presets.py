@@ -96,7 +96,7 @@ def test_pid_made_is_the_papers_formulas(options, keep_sending, seed):
     assert 3 in found  # so that the loop above has excluded somebody
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 10, 50])
+@pytest.mark.parametrize("n", [3, 4, 5, 10, pytest.param(50, marks=pytest.mark.slow)])
 def test_auto_leaves_honest_clients_alone(n):
     for seed in range(8):
         rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
