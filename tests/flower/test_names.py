@@ -53,6 +53,15 @@ def test_words_are_cut_and_printable():
         assert client.isprintable()
 
 
+@pytest.mark.parametrize("call", ["<!channel>", "@everyone", "[log in](https://x.y)", "<https://x.y|log in>", "`rm`"])
+def test_a_name_calls_nobody_and_leads_nowhere(call):
+    guarded = Guarded(flower.FedAvg(), client_name=KEY)
+    one_round(guarded, {node: named(node, f"site {node} {call}", "config") for node in NODES})
+    for client in guarded.record.client_ids:
+        assert client.startswith("site ")
+        assert not set("<>@[]()|/`") & set(client)
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["the liar first", "the liar last"])
 def test_nobody_takes_a_name_that_another_has(first):
     """Who says it first keeps it, in all later rounds too; the other one goes by its number, and both are told of."""

@@ -20,6 +20,7 @@ from ..guard.metrics import number
 
 Name = Callable[[int], str]
 LONGEST = 40  # characters
+MARKS = frozenset("-_.,:+#")  # the signs that a name may have: none that a chat takes for a link or a call to all
 FILLERS = "\u115f\u1160"  # letters that are not seen
 
 
@@ -74,15 +75,18 @@ class Names:
 
 
 def sent_name(reply: Message, key: str) -> str:
-    """The name in a reply, cut short and printable; empty where there is none.
+    """The name in a reply, cut short and plain; empty where there is none.
 
+    It is shown in logs, pages and chats, so that it may not be a link or call everybody there by its signs.
     A number, such as a partition's, is written as a whole one where it is whole.
     """
     records: list[Any] = [*reply.content.config_records.values(), *reply.content.metric_records.values()]
     for record in records:
         value = record.get(key)
         if isinstance(value, str):
-            shown = printable(value.encode("utf-8", "backslashreplace").decode("utf-8")).strip()[:LONGEST].strip()
+            text = printable(value.encode("utf-8", "backslashreplace").decode("utf-8"))
+            plain = "".join("?" if unicodedata.category(c)[0] in "PS" and c not in MARKS else c for c in text)
+            shown = plain.strip()[:LONGEST].strip()
             return shown if looks(shown) else ""
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(told := number(value)):
             return f"{told:.15g}"

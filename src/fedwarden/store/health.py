@@ -22,8 +22,8 @@ FEWEST = 4  # values of a loss that have a beginning and an end
 class Health:
     """One client's replies over a run: the rounds with one that was let in, those without any, and those in error.
 
-    ``refused`` are rounds in which a reply could be read and was not let in. ``seconds`` and ``bytes`` are medians of the
-    replies, NaN where nobody measured them; ``told`` are the last numbers that it reported of itself.
+    ``refused`` are rounds in which a reply could be read and was not let in. ``seconds`` and ``bytes`` are medians of
+    the replies, NaN where nobody measured them; ``told`` are the last numbers that it reported of itself.
     """
 
     answered: tuple[int, ...]
