@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import fedwarden as fw
 from fedwarden import names
 from fedwarden.core.registry import FOLDERS
+from fedwarden.core.types import Observation
 from fedwarden.guard.config import WatchConfig
 from fedwarden.sim.scenario import AttackConfig, Scenario, load_scenario
 from fedwarden.store.ledger import Ledger
@@ -176,3 +177,14 @@ def test_a_run_of_another_engine_is_shown_but_not_resumed(call, workspace):
         code, _, err = call(*args)
         assert code == 2
         assert err.startswith("error: ")
+
+
+def test_show_tells_what_an_auditor_saw(call, call_json, workspace):
+    with Ledger(workspace) as ledger:
+        ledger.start("eve", "auditor", {}, {})
+        ledger.observe(1, [Observation(4, "weights", "cosine", "", 1.0, 0.1, 9.0, 1e-4, True)])
+    code, out, _ = call("show", "1")
+    assert code == 0
+    assert "1 alarm, the first in round 4: weights, cosine" in " ".join(out.split())
+    assert "rounds   0" not in out
+    assert "1 alarm" in call_json("show", "1")["auditors"][0]

@@ -18,6 +18,7 @@ from ..store.contribution import contribution_of, contributions
 from ..store.explain import explain
 from ..store.health import at_odds, healths
 from ..store.ledger import Run
+from ..store.observed import observed
 from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
@@ -66,9 +67,12 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     if len(series):
         for sentence in verdict(series).sentences:
             out.print(safe(sentence))
+    for sentence in observed(told.observations):
+        out.print(safe(sentence))
     for key, value in _config(run, truth).items():
         out.print(f"  [dim]{key:<9}[/]{safe(value)}")
-    out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
+    if len(series) or not told.observations:  # an auditor alone guards no round
+        out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
     commands = []
     if run.state != "done" and run.engine in SIMULATORS:
         commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
@@ -140,7 +144,7 @@ def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[st
     """The clients that are worth a word or near a limit, or all of them, and why they are."""
     picked = [c for c in clients if every or c.standing or c.nearness >= NEAR or not watches]
     names = {c.client: c.client for c in clients} if every else abbreviated([c.client for c in clients])
-    heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "score\n/ limit"] if watches else [])]
+    heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "last score\n/ limit"] if watches else [])]
     heads += ["last\nweight", "\nverdict"]
     shown = table(*heads, *(["\nattacker"] if truth is not None else []), left=(0, len(heads) - 1, len(heads)))
     for c in picked:
@@ -277,6 +281,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "versions": run.versions,
         "summary": run.summary,
         "verdict": verdict(series).sentences,
+        "auditors": observed(told.observations),
         "attackers": None if truth is None else client_order(list(truth)),
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},
         "clients": [

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 
-from ..core.types import Observation
 from ..core.words import count, listed, percent, rounds_of
 from ..sim.recorded import truth_of
 from ..store.contribution import contributions
 from ..store.health import healths
+from ..store.observed import observed
 from ..store.overview import distinct_notes
 from ..store.record import RunRecord
 from ..store.verdict import TOLD, verdict
@@ -152,18 +150,4 @@ def _warnings(record: RunRecord) -> list[str]:
 
 
 def _audit(record: RunRecord) -> list[str]:
-    return [_auditor(who, seen) for who, seen in record.observations.items() if seen]
-
-
-def _auditor(who: str, seen: Sequence[Observation]) -> str:
-    sources = {(o.source, o.metric, o.layer) for o in seen}
-    alarms = [o for o in seen if o.alarm]
-    rounds, name = len({o.round for o in seen}), f"Auditor {who}" if who else "An auditor"
-    head = f"{name} looked at the shared model in {count(rounds, 'round')}, in {count(len(sources), 'way')}"
-    if not alarms:
-        return f"{head}; nothing departed from its trend by more than chance explains."
-    first = alarms[0]
-    what = f"{first.source}, {first.metric.replace('_', ' ')}" + (f", {first.layer}" if first.layer else "")
-    by_chance = f" (by chance with probability {first.p:.2g})" if math.isfinite(first.p) else ""
-    moved = f"; the answers for class {listed([str(c) for c in first.moved()])} moved" if first.moved() else ""
-    return f"{head}; {count(len(alarms), 'alarm')}, the first in round {first.round}: {what}{by_chance}{moved}."
+    return observed(record.observations)
