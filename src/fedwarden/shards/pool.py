@@ -287,7 +287,7 @@ class Shards:
 
         for i, answer in enumerate([call(i) for i in range(len(self.workers))]):
             found = self._answer(i, answer, call)
-            self.wire["received"] += _bytes((found,))
+            self.wire["received"] += _bytes(found)
             yield found
 
     def _answer(self, i: int, answer: Any, call: Callable[[int], Any]) -> Any:
@@ -328,6 +328,16 @@ class Shards:
             self.folder = None
 
 
-def _bytes(values: Sequence[Any]) -> int:
-    """The bytes of the arrays among some values, and of indices: 8 for each whole number."""
-    return sum(v.nbytes if isinstance(v, np.ndarray) else 8 * len(v) if isinstance(v, tuple) else 0 for v in values)
+def _bytes(value: Any) -> int:
+    """The bytes of what a call carries: arrays, numbers of 8 bytes, and names.
+
+    >>> _bytes((np.zeros((2, 2)), (0, 1), {0: "a.npy"}))
+    61
+    """
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        return _bytes([*value, *value.values()])
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes, value))
+    return len(value) if isinstance(value, str) else 8
