@@ -10,14 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import ray
 import torch
 
 import fedwarden as fw
 from fedwarden.core.registry import make, names
-
-ray = pytest.importorskip("ray", reason="the extra 'shards' is not installed")
-
-from fedwarden.shards import LostShard, NeedsRows, Shards  # noqa: E402
+from fedwarden.shards import LostShard, NeedsRows, Shards
 
 N, D, WORKERS = 9, 4001, 3
 IDS = tuple(f"c{i}" for i in range(N))
@@ -27,6 +25,7 @@ BOUND = 1e-6  # of the largest entry of an update, and of a score: float32 sums 
 
 @pytest.fixture(scope="module", autouse=True)
 def running():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
         num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20,
         _node_ip_address="127.0.0.1",
