@@ -27,7 +27,7 @@ BOUND = 1e-6  # of the largest entry of an update, and of a score: float32 sums 
 def running():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
-        num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20,
+        num_cpus=4 * WORKERS, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20,
         _node_ip_address="127.0.0.1",
     )  # fmt: skip
     yield
@@ -254,6 +254,15 @@ def test_a_round_in_which_nothing_is_left_writes_no_change(shards, tmp_path):
         assert outcome.update.device.type == "meta", "no d numbers on the server"
         assert not written(shards, outcome.update, tmp_path).any()
         assert np.array_equal(written(shards, outcome.update, tmp_path, add_base=True), base)
+
+
+def test_more_workers_than_the_cluster_has_room_for_are_refused_rather_than_waited_for():
+    with pytest.raises(ValueError, match=r"5 workers of 3 CPUs need 15; this Ray cluster has 12"):
+        Shards(D, 5, cpus=3)
+    with pytest.raises(ValueError, match=r"one column for each; got 5 for d=4"):
+        Shards(4, 5)
+    with pytest.raises(ValueError, match="shards hold float32 or float64; got int8"):
+        Shards(D, 2, dtype="int8")
 
 
 def test_the_updates_of_an_earlier_round_are_refused(shards, tmp_path):

@@ -148,7 +148,10 @@ class Shards:
         self.wire: Counter[str] = Counter()
         if not ray.is_initialized():
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            ray.init(include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+            most = max(os.cpu_count() or 1, workers * cpus)
+            ray.init(num_cpus=most, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+        if workers * cpus > (there := int(ray.cluster_resources().get("CPU", 0))):
+            raise ValueError(f"{workers} workers of {cpus} CPUs need {workers * cpus}; this Ray cluster has {there}")
         self.workers: list[Any] = [self._start(i) for i in range(workers)]
         self.folder: str | None = None
         self.begin()
@@ -220,7 +223,8 @@ class Shards:
         The file is there as a whole or not at all.
         """
         index, fold, arguments = self._recipe(update)
-        target, part = Path(path).absolute(), Path(f"{path}.part").absolute()
+        target = Path(path).absolute()
+        part = target.with_name(f"{target.name}.part")
         with part.open("wb") as file:
             header = {"descr": np.dtype(self.dtype).str, "fortran_order": False, "shape": (self.d,)}
             np.lib.format.write_array_header_1_0(file, header)
