@@ -204,8 +204,7 @@ def main() -> None:
         return
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
-        num_cpus=max(WORKERS) + 1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * MIB,
-        _node_ip_address="127.0.0.1",
+        num_cpus=max(WORKERS) + 1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * MIB
     )  # fmt: skip
     sizes, turns = (QUICK, 3) if arguments.quick else (SIZES, 5)
     small = {

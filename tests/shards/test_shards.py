@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -27,8 +29,7 @@ BOUND = 1e-6  # of the largest entry of an update, and of a score: float32 sums 
 def running():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
-        num_cpus=4 * WORKERS, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20,
-        _node_ip_address="127.0.0.1",
+        num_cpus=4 * WORKERS, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20
     )  # fmt: skip
     yield
     ray.shutdown()
@@ -254,6 +255,12 @@ def test_a_round_in_which_nothing_is_left_writes_no_change(shards, tmp_path):
         assert outcome.update.device.type == "meta", "no d numbers on the server"
         assert not written(shards, outcome.update, tmp_path).any()
         assert np.array_equal(written(shards, outcome.update, tmp_path, add_base=True), base)
+
+
+def test_without_a_running_ray_none_is_started():
+    code = "from fedwarden.shards import Shards; Shards(4)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ConfigError: shards need a running Ray: call ray.init() first" in done.stderr.splitlines()[-1]
 
 
 def test_more_workers_than_the_cluster_has_room_for_are_refused_rather_than_waited_for():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ray.exceptions import ObjectLostError, RayActorError
 from torch import Tensor
 
-from ..core.errors import FedwardenError
+from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.stats import Norms, Weights, number
 from ..core.types import Cohort, Rejection
@@ -57,7 +57,7 @@ def cuts(d: int, workers: int) -> list[tuple[int, int]]:
     [(0, 3), (3, 6), (6, 10)]
     """
     if not 1 <= workers <= d:
-        raise ValueError(f"shards need at least one worker and one column for each; got {workers} for d={d}")
+        raise ConfigError(f"shards need at least one worker and one column for each; got {workers} for d={d}")
     edges = [i * d // workers for i in range(workers + 1)]
     return list(pairwise(edges))
 
@@ -126,10 +126,9 @@ class ShardedUpdates(Updates):
 class Shards:
     """Workers that hold the columns of all clients of a round, in equal parts; d numbers of one type each.
 
-    Ray is started on this machine alone unless it runs already: call ``ray.init(address=...)`` before for a cluster.
-    Rows that are handed over are in the memory of the workers, or in files under ``spool``, a folder that every worker
-    can reach; a worker that is lost is replaced, and reads its columns again from files. ``wire`` counts the bytes of
-    arrays that were handed over, sent and received.
+    Ray must run already: nothing here opens a port. Rows that are handed over are in the memory of the workers, or in
+    files under ``spool``, a folder that every worker can reach; a worker that is lost is replaced, and reads its
+    columns again from files. ``wire`` counts the bytes that were handed over, sent and received.
     """
 
     def __init__(
@@ -141,17 +140,18 @@ class Shards:
         cpus: int = 1,
     ) -> None:
         if dtype not in TORCH:
-            raise ValueError(f"shards hold {' or '.join(TORCH)}; got {dtype}")
+            raise ConfigError(f"shards hold {' or '.join(TORCH)}; got {dtype}")
         self.d, self.dtype, self.cpus, self.key = d, dtype, cpus, 0
         self.columns = cuts(d, workers)
         self.spool = None if spool is None else Path(spool)
         self.wire: Counter[str] = Counter()
         if not ray.is_initialized():
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            most = max(os.cpu_count() or 1, workers * cpus)
-            ray.init(num_cpus=most, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
-        if workers * cpus > (there := int(ray.cluster_resources().get("CPU", 0))):
-            raise ValueError(f"{workers} workers of {cpus} CPUs need {workers * cpus}; this Ray cluster has {there}")
+            raise ConfigError(
+                "shards need a running Ray: call ray.init() first, or ray.init(address=...) for a cluster"
+            )
+        there = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        if workers * cpus > there:
+            raise ConfigError(f"{workers} workers of {cpus} CPUs need {workers * cpus}; this Ray cluster has {there}")
         self.workers: list[Any] = [self._start(i) for i in range(workers)]
         self.folder: str | None = None
         self.begin()
@@ -303,7 +303,7 @@ class Shards:
                 return ray.get(answer)
             except LOST as error:
                 cause = error
-        raise LostShard(f"{self._whose(i)} was lost {TRIES} times in one call") from cause
+        raise LostShard(f"{self._whose(i)} was lost {TRIES} times in one call: {cause}") from cause
 
     def _replace(self, i: int) -> None:
         """A new worker in place of a lost one, with the same columns read again."""
