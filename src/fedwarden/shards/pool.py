@@ -170,8 +170,10 @@ class Shards:
         self._tidy()
 
     def begin(self, base: str | os.PathLike[str] | None = None) -> None:
-        """A new round, without what is left of the last one; ``base`` is the file of the global model, where clients
-        send whole models."""
+        """A new round: what is left of the last one goes.
+
+        ``base`` is the .npy file of the global model, where clients send whole models.
+        """
         self._tidy()
         self.folder = None if self.spool is None else tempfile.mkdtemp(prefix="shards-", dir=self.spool)
         self.base = None if base is None else str(Path(base).absolute())
@@ -309,8 +311,9 @@ class Shards:
         """A new worker in place of a lost one, with the same columns read again."""
         ray.kill(self.workers[i])
         self.workers[i] = self._start(i)
-        self.workers[i].begin.remote(self.base, self.folder)
-        faults = ray.get(self.workers[i].open.remote({row: self.files[row] for row in self.held}))
+        begun = self.workers[i].begin.remote(self.base, self.folder)
+        opened = self.workers[i].open.remote({row: self.files[row] for row in self.held})
+        _, faults = ray.get([begun, opened])
         if faults:
             gone = [f"client {c}: {faults[row]}" for c, (row, _) in self.clients.items() if row in faults]
             raise LostShard(
