@@ -83,6 +83,14 @@ def test_the_nvflare_integration_loads_nvflare_and_nothing_of_the_simulator():
     assert not rooms(statement) & (SIMULATOR | {"flower"})
 
 
+def test_column_shards_load_ray_and_nothing_of_the_guard():
+    if find_spec("ray") is None:
+        pytest.skip("the extra 'shards' is not installed")
+    statement = "from fedwarden.shards import Shards"
+    assert beyond(statement, f"{NUMBERS}; import ray") == set()
+    assert rooms(statement) == {"core", "shards", "updates"}
+
+
 def test_the_command_line_loads_typer_until_a_command_runs():
     assert beyond("import fedwarden.cli", "import typer, typer.core") == set()
     assert rooms("import fedwarden.cli") == {"cli", "core"}

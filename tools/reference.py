@@ -27,6 +27,7 @@ BEYOND = {  # what else there is to call, by module
     "conformance.law": ("Report",),
     "flower.strategy": ("Guarded",),
     "flower.mods": ("audit_mod",),
+    "shards.pool": ("Shards",),
     "nvflare.aggregator": ("GuardedAggregator",),
     "audit.mitigations": ("add_noise", "blend", "clip_and_noise", "epsilon", "new_share", "smooth"),
     "signals.probe": ("draw_probe", "synthetic_probe"),

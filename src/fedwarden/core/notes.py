@@ -131,6 +131,11 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         "its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {most:g}"
     ),
     "update_too_long": ("its update is {times:.3g} times as long as the median one; at most {most:g} times is let in"),
+    # why an update is rejected by column shards
+    "update_dtype": "its update has dtype {dtype}; expected {expected}",
+    "update_gone": "its update was handed over and is kept nowhere else",
+    "update_shape": "its update has shape {shape}; expected {expected}",
+    "update_unreadable": "its update cannot be read ({error}: {words}); expected an array, or a .npy file of one",
     # why a reply to Flower's server is rejected
     "array": "array {array!r} {cause}",
     "array_bytes": "holds {held} bytes; its shape {shape} needs {needed}",

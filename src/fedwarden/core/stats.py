@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,18 @@ Mask = NDArray[np.bool_]
 
 V = TypeVar("V", bound=np.generic)
 FEW = 1000  # values that are sorted as fast as parted
+
+
+def number(value: Any) -> float:
+    """Whatever a client sent for a number; NaN where it is none.
+
+    >>> number(3), number("many")
+    (3.0, nan)
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def median(values: ArrayLike) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Counts, Norms, Weights
+from ..core.stats import Counts, Norms, Weights, number
 from ..core.types import Cohort, Rejection
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import Updates
@@ -77,7 +77,7 @@ def admit(
         else:
             kept.append((reply, read))
     updates = Updates.of([layers for _, layers in kept], flat, measured) if kept else Updates.empty(flat.numel())
-    counts = np.array([_number(reply.num_examples) for reply, _ in kept], dtype=np.float64)
+    counts = np.array([number(reply.num_examples) for reply, _ in kept], dtype=np.float64)
     cohort = Cohort(round, tuple(str(reply.client_id) for reply, _ in kept), updates, counts, flat)
     return cohort, tuple(rejected)
 
@@ -194,13 +194,6 @@ def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], 
         for client, types in zip(client_ids, sent, strict=True)
         if used != torch.float64 and torch.float64 in types
     ]
-
-
-def _number(count: Any) -> float:
-    try:
-        return float(count)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
 
 
 def _kind(array: Tensor | NDArray[Any]) -> str:

@@ -280,9 +280,12 @@ class Updates:
 
     def inner_products(self) -> NDArray[np.float64]:
         """The (n, n) inner products x_i . x_j, from the same read as :meth:`gram`."""
-        g = self._products()
-        n = self.n
+        g, n = self._products(), self.n
         return np.asarray(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n], dtype=np.float64)
+
+    def products_about(self, origin: int) -> NDArray[np.float64]:
+        """The (n + 1, n + 1) inner products about row ``origin``, of the rows and, last, of the zero vector."""
+        return self._back_end().gram(self, origin)
 
     @property
     def knows_products(self) -> bool:
@@ -329,7 +332,7 @@ class Updates:
         """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
         if self._gram is None:
             origin = int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
-            self._gram = self._back_end().gram(self, origin)
+            self._gram = self.products_about(origin)
         return self._gram
 
     def _back_end(self) -> BackEnd:
