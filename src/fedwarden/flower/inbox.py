@@ -16,14 +16,14 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
-from ..core.stats import Counts
+from ..core.stats import Counts, number
 from ..core.types import Cohort, Rejection, Reported
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, cast, row
 from ..guard.decide import Decision
 from ..guard.limits import Admission
-from ..guard.metrics import largest_metric, number
+from ..guard.metrics import largest_metric
 from ..updates.updates import Updates
 from .names import Names
 from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones, scalars

@@ -15,8 +15,8 @@ from flwr.app import Message
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
+from ..core.stats import number
 from ..core.words import printable
-from ..guard.metrics import number
 
 Name = Callable[[int], str]
 LONGEST = 40  # characters

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
+from ..core.stats import number
 from ..core.words import printable, short
 from ..guard.arrays import BUFFERS, VARIANCE, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
-from ..guard.metrics import number
 from .arrays import Slot, view
 
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]

@@ -35,7 +35,7 @@ from flwr.server.workflow.secure_aggregation.secaggplus_workflow import Workflow
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from ..guard.metrics import number
+from ..core.stats import number
 from .arrays import view
 from .grid import Seen
 from .records import arrays_of, metrics_of

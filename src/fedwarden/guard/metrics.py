@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +13,6 @@ from ..core.stats import Scores
 
 ACCURACY = re.compile(r"(?:^|[^a-z])acc(?:uracy)?(?:[^a-z]|$)")
 FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
-
-
-def number(value: Any) -> float:
-    """A metric as a float; NaN where it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
 
 
 def accuracy_of(metrics: Mapping[str, float], name: str = "") -> float | None:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, joined, told
-from ..core.stats import Weights
+from ..core.stats import Weights, number
 from ..core.types import Cohort, Rejection, Reported
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, row
-from ..guard.metrics import largest_metric, number
+from ..guard.metrics import largest_metric
 from ..updates.updates import Updates
 from .params import Arrays, Form, negative_variance, read_all
 
