@@ -79,7 +79,8 @@ def severity(scores: Sequence[Scores], trusted: Mask) -> Scores:
 
     Where nobody is trusted, medians are those of all.
 
-    >>> severity([np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 2.0, 3.0, 9.0])], np.array([1, 1, 1, 0], bool)).round().tolist()
+    >>> scores = [np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 2.0, 3.0, 9.0])]
+    >>> severity(scores, trusted=np.array([True, True, True, False])).round().tolist()
     [1.0, 0.0, 1.0, 7.0]
     """
     if not scores:
