@@ -568,3 +568,16 @@ def test_some_columns_of_every_form(form, with_base, x, tmp_path):
     for columns in (np.array([0, 20, 21, 22, 31, 1000, D - 1]), np.arange(D), np.zeros(0, np.int64)):
         np.testing.assert_allclose(rows.sample(columns), want[:, columns], rtol=1e-6)
         np.testing.assert_allclose(rows.mixed(matrix).sample(columns), matrix @ want[:, columns], rtol=1e-4, atol=1e-4)
+
+
+@linux
+def test_columns_far_apart_do_not_hold_all_pages_of_the_files(tmp_path):
+    n, d = 64, 1 << 20
+    paths = [tmp_path / f"{i}.npy" for i in range(n)]
+    for i, path in enumerate(paths):
+        np.save(path, np.full(d, i, np.float32))  # 4 MiB each, 256 MiB
+    updates, columns = Updates.open(paths), np.arange(0, d, 512)
+    updates.sample(columns[:1])
+    found = []
+    assert most_memory(lambda: found.append(updates.sample(columns))) < 100 << 20
+    assert found[0][:, -1].tolist() == list(range(n))

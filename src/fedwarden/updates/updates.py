@@ -23,11 +23,12 @@ from torch import Tensor
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, plain
 from .ranks import far_off, median
-from .segments import ARRAYS, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .segments import ARRAYS, BackEnd, Plan, Segment, give_back, pieces, plan, read_segments
 from .survey import Survey, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
+HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 T = TypeVar("T")
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
 
@@ -250,8 +251,10 @@ class Updates:
             if segment.stack is not None:
                 out[:, first:last] = segment.stack[:, inside]
                 continue
-            for target, row in zip(out, segment.rows, strict=True):
+            for i, (target, row) in enumerate(zip(out, segment.rows, strict=True), start=1):
                 target[first:last] = row[inside]
+                if i % HELD == 0 or i == self.n:
+                    give_back(self.maps)  # columns apart touch every page
         return out if self.base is None else out - self.base[torch.from_numpy(columns).to(self.device)]
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
