@@ -193,7 +193,9 @@ def simulator_table(asked: int, preset: str) -> None:
         command = [sys.executable, __file__, "--probe"]
         with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as home:
             env = {**os.environ, "FEDWARDEN_HOME": home}
-            done = subprocess.run(command, input=json.dumps(task), stdout=subprocess.PIPE, text=True, env=env, check=True)
+            done = subprocess.run(
+                command, input=json.dumps(task), stdout=subprocess.PIPE, text=True, env=env, check=True
+            )
         found = json.loads(done.stdout.splitlines()[-1])
         peak = found["peak"] / GIB
         first = first or peak

@@ -147,7 +147,12 @@ def main() -> None:
     for device in devices:
         for threads in sorted(set(args.threads or (1, default))) if device == "cpu" else [default]:
             torch.set_num_threads(threads)
-            table(args.only, numbers, lambda name: args.repetitions or usual.get(name, 1 if args.quick else 5), torch.device(device))
+            table(
+                args.only,
+                numbers,
+                lambda name: args.repetitions or usual.get(name, 1 if args.quick else 5),
+                torch.device(device),
+            )
 
 
 if __name__ == "__main__":
