@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import torch
 from common import at_most, machine, say, seconds, show, spread
-from guard import GIB, clients_table, cnn, counts_of, in_fresh_process, resident, write_updates
 
 import fedwarden as fw
 from fedwarden.core.types import RoundRecord, WatchRecord
@@ -36,6 +35,7 @@ from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.whatif import compare
 from fedwarden.store.ledger import Ledger
+from guard import GIB, clients_table, cnn, counts_of, in_fresh_process, resident, write_updates
 
 SECTIONS = ("files", "pairs", "clients", "whatif", "simulator")
 READS_BAR, RESIDENT_BAR, PAIRS_BAR, WHATIF_BAR = 6.0, 2.0, 10.0, 1.0

@@ -125,8 +125,8 @@ def table(
         f"Geometric divergence, {where}",
         ("model", "d", "n", "bare forward, ms", "signal, ms", "median ratio", "smallest", "bar"),
         rows,
-        "Probe of 128 samples, of the language model 8 texts of 16 tokens, float32. Bare forward: the n client models, one after another. Medians of "
-        "neighbouring measurements.",
+        "Probe of 128 samples, of the language model 8 texts of 16 tokens, float32. Bare forward: the n client models, "
+        "one after another; the signal runs the global one too. Medians of neighbouring measurements.",
     )
 
 
