@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import median_abs_deviation
 
-from fedwarden.core.stats import mad, median, robust_z
+from fedwarden.core.stats import mad, median, robust_z, severity
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
@@ -62,3 +62,16 @@ def test_the_median_of_many_is_numpys(n):
     assert math.isnan(median(np.append(values, math.nan)))
     np.testing.assert_array_equal(values, before)
     assert math.isnan(median([]))
+
+
+def test_severity_is_the_largest_robust_z_of_any_score():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7, 8, 301):
+        scores = [rng.standard_normal(n), rng.standard_cauchy(n), np.zeros(n)]
+        for trusted in (np.ones(n, bool), rng.random(n) < 0.5, np.zeros(n, bool)):
+            usual = trusted if trusted.any() else ~trusted
+            by_hand = [robust_z(u, reference=u[usual]) for u in scores]
+            np.testing.assert_array_equal(severity(scores, trusted), np.maximum.reduce([np.zeros(n), *by_hand]))
+    spoiled = [np.array([1.0, np.nan, 2.0]), np.arange(3.0)]
+    assert np.isnan(severity(spoiled, np.ones(3, bool))).all()
+    assert severity([], np.ones(2, bool)).tolist() == [0.0, 0.0]

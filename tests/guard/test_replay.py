@@ -8,7 +8,7 @@ import pytest
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.guard.config import alter, guard_table
-from fedwarden.guard.replay import find_sources, replay
+from fedwarden.guard.replay import _leaders, find_sources, replay
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.whatif import compare
@@ -145,3 +145,12 @@ def test_compare_tells_who_has_no_signals_afterwards(runs):
         assert change.replayed is None
         gone = left is not None and rounds[-1] < records[-1].round
         assert change.unseen_from == (rounds[-1] + 1 if gone else None)
+
+
+def test_copies_are_found_as_by_comparing_all_pairs():
+    rng = np.random.default_rng(0)
+    for values in ([0.0, 1.0], [0.0, -0.0, np.inf], np.arange(40.0)):
+        for _ in range(20):
+            signals = [rng.choice(values, size=12) for _ in range(3)]
+            rows = list(zip(*(s.tolist() for s in signals), strict=True))
+            assert _leaders(signals).tolist() == [rows.index(row) for row in rows]

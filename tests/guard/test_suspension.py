@@ -10,6 +10,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Reading
 from fedwarden.guard.judge import Guard, Watch, judge
 from fedwarden.guard.replay import replay
+from fedwarden.guard.telling import judgement_notes
 from fedwarden.policies.basic import Quarantine
 
 NAMES = tuple("abcdefgh")
@@ -99,7 +100,7 @@ def test_a_word_for_every_change():
     for t, values in enumerate([FAR] * 3 + [NEAR] * 4, start=1):
         before = memory
         memory, found = judge(guard, memory, t, NAMES, np.arange(8), lambda trusted, kept, v=values: [np.array(v)])
-        notes = fw.guard.judge.judgement_notes(guard, before, memory, found, NAMES, np.arange(8))
+        notes = judgement_notes(guard, before, memory, found, NAMES, np.arange(8))
         said += [(t, note.kind, note.clients) for note in notes]
     assert said == [(3, "suspended", ("a",)), (7, "let_in", ("a",))]
 

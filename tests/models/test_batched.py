@@ -13,6 +13,7 @@ import fedwarden as fw
 from fedwarden.models import batched
 from fedwarden.models.batched import at_home, at_once, each_model, evaluating
 from fedwarden.models.layout import Layout
+from fedwarden.updates.mixed import Mixed
 
 N = 21  # more than two groups of one after another
 
@@ -59,7 +60,7 @@ def held(layout, models, params):
         "layers": fw.Updates.of([list(row.split(list(layout.sizes))) for row in models], params, layout.measured),
         "float64": fw.Updates.of(models.double(), params),
         "columns first": fw.Updates.of(models.T.contiguous().T, params),
-        "mixed": fw.Updates.of(models.flip(0), params).mixed(np.eye(N)[::-1].copy()),
+        "mixed": Mixed(fw.Updates.of(models.flip(0), params), np.eye(N)[::-1].copy()),
         "some": fw.Updates.of(torch.cat([models[:3], models]), params).select(range(3, N + 3)),
     }
 

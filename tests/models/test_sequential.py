@@ -12,6 +12,7 @@ from torch import nn
 import fedwarden as fw
 from fedwarden.models.layout import Layout
 from fedwarden.models.sequential import TOGETHER, PlainMLP
+from fedwarden.updates.mixed import Mixed
 
 N = TOGETHER + 5  # two groups
 
@@ -98,7 +99,7 @@ def test_every_model_gives_what_its_modules_give(name):
         "flat rows": fw.Updates.of(list(models.numpy()), params),
         "float64": fw.Updates.of(models.double(), params),
         "columns first": fw.Updates.of(models.T.contiguous().T, params),
-        "mixed": fw.Updates.of(models.flip(0), params).mixed(np.eye(N)[::-1].copy()),
+        "mixed": Mixed(fw.Updates.of(models.flip(0), params), np.eye(N)[::-1].copy()),
     }
     for form, updates in held.items():
         groups = list(mlp.each(cohort(updates, params), x, lambda z: z.clone()))

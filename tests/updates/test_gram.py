@@ -10,7 +10,16 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from fedwarden.updates import gram
-from fedwarden.updates.gram import cosines, distances_to, geometric_median, planar, principal, squared_distances
+from fedwarden.updates.gram import (
+    MANY,
+    cosines,
+    distances_to,
+    geometric_median,
+    largest,
+    planar,
+    principal,
+    squared_distances,
+)
 
 
 def centred(x):
@@ -163,3 +172,23 @@ def test_a_map_does_not_flip_from_round_to_round():
 def test_a_map_of_rows_without_directions_is_finite(rows):
     assert planar(rows @ rows.T).shape == (len(rows), 2)
     assert np.isfinite(planar(rows @ rows.T)).all()
+
+
+@pytest.mark.parametrize("n", [2, MANY - 1, MANY, 3 * MANY])
+def test_the_largest_eigenvalues_are_those_of_all(n):
+    rows = np.random.default_rng(0).standard_normal((n, 40))
+    values, vectors = largest(rows @ rows.T, 2, np.ones(n))
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(rows @ rows.T)[-2:], rtol=1e-9)
+    np.testing.assert_allclose(rows @ rows.T @ vectors, vectors * values, atol=1e-7 * values[-1])
+    assert largest(np.zeros((n, n)), 2, np.ones(n))[0].tolist() == [0.0, 0.0]
+
+
+def test_many_rows_are_drawn_where_all_eigenvectors_place_them():
+    """Classical scaling written out, of two groups and some noise."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((3 * MANY, 50)) + 3.0 * (np.arange(3 * MANY) % 3 == 0)[:, None]
+    likeness = cosines(rows @ rows.T)
+    centre = np.eye(len(rows)) - 1 / len(rows)
+    values, vectors = np.linalg.eigh(centre @ likeness @ centre)
+    wanted = vectors[:, [-1, -2]] * np.sqrt(values[[-1, -2]])
+    np.testing.assert_allclose(np.abs(planar(rows @ rows.T)), np.abs(wanted), atol=1e-5)

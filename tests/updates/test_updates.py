@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedwarden.updates import cpu
 from fedwarden.updates import segments as rows_module
 from fedwarden.updates import updates as module
+from fedwarden.updates.mixed import Mixed
 from fedwarden.updates.updates import Updates
 
 N, D = 7, 2500
@@ -501,7 +502,7 @@ def test_mixed_rows_are_those_of_the_product(x, fast, request):
         request.getfixturevalue("compiled")
     matrix = np.random.default_rng(0).dirichlet(np.ones(len(x)), size=4)
     exact = matrix @ x
-    lazy, plain = Updates.of(x).mixed(matrix), Updates.of(exact.astype(np.float32))
+    lazy, plain = Mixed(Updates.of(x), matrix), Updates.of(exact.astype(np.float32))
     assert (len(lazy), lazy.d) == exact.shape
     survey, other = lazy.survey(), plain.survey()
     np.testing.assert_allclose(survey.sq_norms, other.sq_norms, rtol=1e-5)
@@ -510,11 +511,11 @@ def test_mixed_rows_are_those_of_the_product(x, fast, request):
     np.testing.assert_allclose(lazy.weighted_sum(np.array([0.5, 0.5, 0, 0])), exact[:2].mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(lazy.ranked_mean(1, 3), np.median(exact, axis=0), atol=1e-5)
     np.testing.assert_allclose(lazy.select([2, 0]).inner_products(), exact[[2, 0]] @ exact[[2, 0]].T, rtol=1e-4)
-    half = Updates.of(x).mixed(0.5 * matrix)  # shortened rows are mixed with the zero vector
+    half = Mixed(Updates.of(x), 0.5 * matrix)  # shortened rows are mixed with the zero vector
     np.testing.assert_allclose(half.inner_products(), 0.25 * exact @ exact.T, rtol=1e-4, atol=1e-2)
     np.testing.assert_allclose(half.weighted_sum(np.array([1.0, 0, 0, 0])), exact[0] / 2, atol=1e-5)
     with pytest.raises(ValueError, match="needs rows of"):
-        Updates.of(x).mixed(matrix[:, 1:])
+        Mixed(Updates.of(x), matrix[:, 1:])
 
 
 def test_fewer_rows_keep_what_is_known_of_them(x):
@@ -567,4 +568,17 @@ def test_some_columns_of_every_form(form, with_base, x, tmp_path):
     want = x if base is None else x - base.numpy()
     for columns in (np.array([0, 20, 21, 22, 31, 1000, D - 1]), np.arange(D), np.zeros(0, np.int64)):
         np.testing.assert_allclose(rows.sample(columns), want[:, columns], rtol=1e-6)
-        np.testing.assert_allclose(rows.mixed(matrix).sample(columns), matrix @ want[:, columns], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(Mixed(rows, matrix).sample(columns), matrix @ want[:, columns], rtol=1e-4, atol=1e-4)
+
+
+@linux
+def test_columns_far_apart_do_not_hold_all_pages_of_the_files(tmp_path):
+    n, d = 64, 1 << 20
+    paths = [tmp_path / f"{i}.npy" for i in range(n)]
+    for i, path in enumerate(paths):
+        np.save(path, np.full(d, i, np.float32))  # 4 MiB each, 256 MiB
+    updates, columns = Updates.open(paths), np.arange(0, d, 512)
+    updates.sample(columns[:1])
+    found = []
+    assert most_memory(lambda: found.append(updates.sample(columns))) < 100 << 20
+    assert found[0][:, -1].tolist() == list(range(n))

@@ -11,6 +11,7 @@ from ..core.protocols import equip
 from ..core.registry import component, register
 from ..core.stats import Norms, Weights, shrink
 from ..core.types import Aggregate, Cohort, Server, State
+from ..updates.mixed import Mixed
 from .common import inner
 
 
@@ -59,6 +60,6 @@ class ARC:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
         factors = arc_factors(kept.updates.lengths(), (len(kept) - 1) // 2 if self.f is None else self.f)
-        clipped = replace(kept, updates=kept.updates.mixed(np.diag(factors)))
+        clipped = replace(kept, updates=Mixed(kept.updates, np.diag(factors)))
         state, result = inner(self.then).step(state, clipped, weights[keep])
         return state, Aggregate(result.update)  # no mean of what the clients sent, so that it has no weights

@@ -14,6 +14,7 @@ from ..core.seeds import numpy_rng
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.gram import squared_distances
+from ..updates.mixed import Mixed
 from .common import inner, widen
 
 
@@ -114,6 +115,6 @@ def _on_mixed(
 ) -> tuple[State, Aggregate]:
     """The inner rule's word on the mixed updates; its weights told in terms of the clients."""
     ones = np.ones(len(matrix))
-    mixed = Cohort(cohort.round, ids, cohort.updates.mixed(matrix), ones, cohort.params)
+    mixed = Cohort(cohort.round, ids, Mixed(cohort.updates, matrix), ones, cohort.params)
     state, result = inner(then).step(state, mixed, ones)
     return state, Aggregate(result.update, None if result.weights is None else matrix.T @ result.weights)

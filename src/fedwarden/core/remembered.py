@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Columns = NDArray[np.float64]
+Ids = tuple[str, ...]
+
+
+@lru_cache(maxsize=16)  # the watches of a guard ask for the same clients one after another
+def joined(ids: Ids, others: Ids) -> tuple[Ids, Mapping[str, int], NDArray[np.intp]]:
+    """These clients and then those of the others that are new; where each stands; and where the others stand.
+
+    >>> ids, place, at = joined(("a", "b"), ("b", "c"))
+    >>> ids, place, at.tolist()
+    (('a', 'b', 'c'), {'a': 0, 'b': 1, 'c': 2}, [1, 2])
+    """
+    every, place, _ = joined((), ids) if ids else ((), {}, None)
+    if not all(client in place for client in others):
+        every = tuple(dict.fromkeys(ids + others))
+        place = {client: i for i, client in enumerate(every)}
+    at = np.fromiter(map(place.__getitem__, others), np.intp, len(others))
+    at.flags.writeable = False  # shared by all who ask
+    return every, place, at
 
 
 class Remembered(Mapping[str, tuple[float, ...]]):
@@ -23,22 +42,22 @@ class Remembered(Mapping[str, tuple[float, ...]]):
     [[4.0, 0.0], [40.0, -1.0]]
     """
 
-    __slots__ = ("_ids", "_place", "_rows")
+    __slots__ = ("_columns", "_ids", "_place")
 
-    def __init__(self, ids: tuple[str, ...], place: Mapping[str, int], rows: Columns) -> None:
-        self._ids, self._place, self._rows = ids, place, rows
+    def __init__(self, ids: Ids, place: Mapping[str, int], columns: Columns) -> None:
+        self._ids, self._place, self._columns = ids, place, columns
 
     @classmethod
     def of(cls, state: Mapping[str, Any], width: int) -> Remembered:
         """A state as it is, or made of the rows that a checkpoint holds."""
         if isinstance(state, cls):
             return state
-        ids = tuple(state)
+        ids, place, _ = joined((), tuple(state))
         rows = np.array([tuple(row) for row in state.values()], dtype=np.float64).reshape(-1, width)
-        return cls(ids, {client: i for i, client in enumerate(ids)}, rows)
+        return cls(ids, place, np.ascontiguousarray(rows.T))
 
     def __getitem__(self, client: str) -> tuple[float, ...]:
-        return tuple(self._rows[self._place[client]].tolist())
+        return tuple(self._columns[:, self._place[client]].tolist())
 
     def __contains__(self, client: object) -> bool:
         return client in self._place
@@ -51,28 +70,30 @@ class Remembered(Mapping[str, tuple[float, ...]]):
 
     def column(self, k: int) -> Columns:
         """One number of every client."""
-        return self._rows[:, k]
+        return np.asarray(self._columns[k])
 
-    def columns(self, client_ids: tuple[str, ...], blank: tuple[float, ...]) -> Columns:
+    def columns(self, client_ids: Ids, blank: tuple[float, ...]) -> Columns:
         """The numbers of these clients, (k, n); those of ``blank`` for one that is not known."""
         if client_ids == self._ids:
-            return self._rows.T
-        at = np.array([self._place.get(client, -1) for client in client_ids], dtype=int)
-        found = np.tile(np.asarray(blank, dtype=np.float64), (len(at), 1))
-        found[at >= 0] = self._rows[at[at >= 0]]
-        return found.T
+            return self._columns
+        known = len(self._ids)
+        every, _, at = joined(self._ids, client_ids)
+        if len(every) == known:
+            return self._columns.take(at, axis=1)
+        found = np.repeat(np.asarray(blank, dtype=np.float64)[:, None], len(at), axis=1)
+        found[:, at < known] = self._columns[:, at[at < known]]
+        return found
 
-    def updated(self, client_ids: tuple[str, ...], columns: Sequence[ArrayLike]) -> Remembered:
+    def updated(self, client_ids: Ids, columns: Sequence[ArrayLike]) -> Remembered:
         """The same with new numbers of these clients."""
-        rows = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+        new = np.array(columns, dtype=np.float64)
         if client_ids == self._ids:
-            return Remembered(self._ids, self._place, rows)
-        new = tuple(client for client in client_ids if client not in self._place)
-        place = {**self._place, **{client: len(self._ids) + i for i, client in enumerate(new)}} if new else self._place
-        table = np.empty((len(self._ids) + len(new), rows.shape[1]))
-        table[: len(self._ids)] = self._rows
-        table[[place[client] for client in client_ids]] = rows
-        return Remembered(self._ids + new, place, table)
+            return Remembered(self._ids, self._place, new)
+        every, place, at = joined(self._ids, client_ids)
+        table = np.empty((len(new), len(every)))
+        table[:, : len(self._ids)] = self._columns
+        table[:, at] = new
+        return Remembered(every, place, table)
 
     def restored(self, past: Mapping[str, Any], names: Collection[str]) -> Remembered:
         """The same with these clients as they stood in the past; who was not known then is not known now.
@@ -83,6 +104,6 @@ class Remembered(Mapping[str, tuple[float, ...]]):
         """
         kept = tuple(client for client in self._ids if client not in names or client in past)
         back = tuple(client for client in names if client in past)
-        none = (math.nan,) * self._rows.shape[1]
-        whole = Remembered(kept, {client: i for i, client in enumerate(kept)}, self.columns(kept, none).T)
+        none = (math.nan,) * len(self._columns)
+        whole = Remembered(*joined((), kept)[:2], self.columns(kept, none))
         return whole.updated(back, list(Remembered.of(past, len(none)).columns(back, none))) if back else whole

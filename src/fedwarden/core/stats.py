@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ Mask = NDArray[np.bool_]
 """Some of the clients."""
 
 V = TypeVar("V", bound=np.generic)
+EPS = 1e-12  # keeps equal values at zero
 FEW = 1000  # values that are sorted as fast as parted
 
 
@@ -66,7 +67,7 @@ def mad(values: ArrayLike) -> float:
     return median(np.abs(x - median(x)))
 
 
-def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None = None) -> Scores:
+def robust_z(values: ArrayLike, eps: float = EPS, reference: ArrayLike | None = None) -> Scores:
     """Distance from the median in units of the median absolute deviation, of the values or of a reference.
 
         z_i = (x_i - median(x)) / (MAD(x) + eps)
@@ -81,6 +82,55 @@ def robust_z(values: ArrayLike, eps: float = 1e-12, reference: ArrayLike | None 
         return x.copy()
     usual = x if reference is None else np.asarray(reference, dtype=np.float64)
     return np.asarray((x - median(usual)) / (mad(usual) + eps), dtype=np.float64)
+
+
+def severity(scores: Sequence[Scores], trusted: Mask) -> Scores:
+    """The largest robust z-score of each client over several scores, at least 0; medians are those of trusted clients.
+
+        z_i = max(0, max over scores u of (u_i - median(u)) / (MAD(u) + eps))
+
+    Where nobody is trusted, medians are those of all.
+
+    >>> scores = [np.array([1.0, 2.0, 3.0, 9.0]), np.array([4.0, 2.0, 3.0, 9.0])]
+    >>> severity(scores, trusted=np.array([True, True, True, False])).round().tolist()
+    [1.0, 0.0, 1.0, 7.0]
+    """
+    if not scores or not len(trusted):
+        return np.zeros(len(trusted))
+    x = np.array(scores, dtype=np.float64)
+    some = np.flatnonzero(trusted)
+    usual = x.take(some, axis=1) if 0 < len(some) < len(trusted) else x
+    centre = _medians(usual)
+    spread = _medians(np.abs(usual - centre))
+    return np.asarray(np.maximum(0.0, ((x - centre) / (spread + EPS)).max(axis=0)), dtype=np.float64)
+
+
+def cut(values: Scores, least: float, most: float) -> Scores:
+    """Values brought into a range; NumPy's own clip does the same in some five times the time.
+
+    >>> cut(np.array([-2.0, 0.5, 3.0]), -1.0, 1.0).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    return np.asarray(np.minimum(np.maximum(values, least), most), dtype=np.float64)
+
+
+def among(some: Collection[str], client_ids: Sequence[str]) -> Mask:
+    """Which of these clients are among some.
+
+    >>> among({"b": 1}, ("a", "b")).tolist()
+    [False, True]
+    """
+    if not some:
+        return np.zeros(len(client_ids), bool)
+    return np.fromiter(map(some.__contains__, client_ids), bool, len(client_ids))
+
+
+def _medians(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The median of each row, as a column."""
+    n = rows.shape[1]
+    ordered = np.sort(rows, axis=1)
+    middle = (ordered[:, (n - 1) // 2 : n // 2 + 1] / (1 if n % 2 else 2)).sum(axis=1)
+    return np.where(np.isnan(ordered[:, -1]), np.nan, middle)[:, None]
 
 
 def scatter(values: NDArray[V], index: Sequence[int] | NDArray[np.int_], n: int, fill: object) -> NDArray[V]:

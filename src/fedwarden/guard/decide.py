@@ -16,8 +16,9 @@ from ..core.stats import Mask, Scores, V, Weights, median, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
 from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
 from .admission import buffer_notes, enter
-from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, judgement_notes, one_vote
+from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, one_vote
 from .suspicion import suspicion
+from .telling import judgement_notes
 
 MAPPED, DIGITS = 1000, 4  # clients up to which a map of them is drawn, and its digits
 

@@ -15,7 +15,7 @@ from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered
-from ..core.stats import Counts, Mask, Scores, Weights, robust_z, scatter
+from ..core.stats import Counts, Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
 from .limits import Admission
 
@@ -152,6 +152,8 @@ class Judgement:
 
     def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
         """The watches' records over all n clients that answered; NaN for those that were not judged."""
+        if len(index) == n:
+            return self.watches
         return tuple(
             replace(
                 w,
@@ -202,9 +204,10 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     threshold. A score that is not a number cannot be compared, so its client is flagged.
     """
     sound = np.isfinite(scores)
-    verdict = rule(scores[trusted & sound], test)
+    judged = trusted & sound
+    verdict = rule(scores[judged], test)
     flagged = scores > verdict.threshold
-    flagged[trusted & sound] = verdict.flagged
+    flagged[judged] = verdict.flagged
     warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
     return flagged | ~sound, verdict.threshold, warning
 
@@ -230,7 +233,6 @@ def look(
     facts = {name: value for signal in signals for name, value in signal.facts.items()}
     agreed = facts.get("agreement", math.inf) > AGREED
     histories, tests, records = [], [], []
-    severity = np.zeros(len(client_ids))
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         state, scores = watch.history.step(past, client_ids, signal.values, voters if once(watch) else trusted)
         decides = enough and (once(watch) or not settled) and (agreed or not watch.agreeing)
@@ -241,7 +243,6 @@ def look(
         words = str(getattr(watch.signal, "words", watch.name))
         flagged = above[leaders] & active
         records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, warning, signal.parts, words))
-        severity = np.maximum(severity, robust_z(scores, reference=scores[trusted] if trusted.any() else scores))
     lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
     fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
     flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
@@ -249,11 +250,12 @@ def look(
     proofs = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "good"]
     weak = flagged & ~combine_flags([flagged & ~before.weak & before.flagged, *proofs], "any")
     records = [
-        replace(r, flagged=r.flagged & doubted) if w.until == "round" else r
+        replace(r, flagged=r.flagged & doubted) if w.until == "round" and r.flagged.any() else r
         for r, w in zip(records, guard.watches, strict=True)
     ]  # who is flagged for longer is in no doubt
+    far = severity([r.scores for r in records], trusted)
     after = replace(memory, histories=tuple(histories), tests=tuple(tests))
-    return after, Judgement(tuple(records), flagged, doubted, severity, weak=weak, facts=facts)
+    return after, Judgement(tuple(records), flagged, doubted, far, weak=weak, facts=facts)
 
 
 def conclude(
@@ -262,6 +264,7 @@ def conclude(
     after: Memory,
     client_ids: tuple[str, ...],
     found: Judgement,
+    good: Mask,
     voters: Mask,
     settled: bool,
 ) -> tuple[Memory, Judgement]:
@@ -275,12 +278,12 @@ def conclude(
     question = found.flagged | found.doubted
     again = np.full(len(client_ids), not settled and int(voters.sum()) < guard.quorum)
     for watch, record in zip(guard.watches, found.watches, strict=True):
-        half = record.scores > max(record.threshold / 2, 0.0)
-        question = question | (half & (watch.until != "round"))
-        held = record.scores > max(DEEP * record.threshold, 0.0) if settled else half
-        again = again | (held & (watch.until == "clean"))
-    good = np.array([c not in before.excluded for c in client_ids], dtype=bool)
-    known = before.known | set(client_ids)
+        if watch.until != "round":
+            half = record.scores > max(record.threshold / 2, 0.0)
+            question = question | half
+            if watch.until == "clean":
+                again = again | (record.scores > max(DEEP * record.threshold, 0.0) if settled else half)
+    known = before.known if before.known.issuperset(client_ids) else before.known.union(client_ids)
     gone = len(before.excluded) + int((found.flagged & good).sum())
     lead = int((voters & ~question).sum()) - int((voters & question).sum())
     careful = guard.margin > -math.inf
@@ -315,8 +318,9 @@ def judge(
     of the clients in good standing out of the reference: who is left must be a majority.
     """
     n = len(client_ids)
-    good = np.array([c not in memory.excluded for c in client_ids], dtype=bool)
-    voters = good & (leaders == np.arange(n))
+    good = ~among(memory.excluded, client_ids)
+    leads = leaders == np.arange(n)
+    voters, copies = good & leads, not leads.all()
     enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
     memory = replace(memory, longest=grown(memory.longest, length) if enough else memory.longest)
     nobody = np.zeros(n, bool)
@@ -324,7 +328,8 @@ def judge(
     kept: Kept = [None] * len(guard.watches)
     while True:
         trusted = voters & ~before.flagged
-        signals = [_of_leaders(signal, leaders) for signal in measure(trusted, kept)]
+        readings = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted, kept)]
+        signals = [_of_leaders(reading, leaders) for reading in readings] if copies else readings
         kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
         new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
@@ -334,7 +339,7 @@ def judge(
         if not guard.remeasure or (found == voters & ~trusted).all():
             break
         before = replace(new[1], flagged=new[1].flagged & good, doubted=new[1].doubted & good)
-    return conclude(guard, memory, last[0], client_ids, last[1], voters, settled)
+    return conclude(guard, memory, last[0], client_ids, last[1], good, voters, settled)
 
 
 def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weights, Counts]:
@@ -356,34 +361,6 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weight
     return weights, counts
 
 
-def judgement_notes(
-    guard: Guard, before: Memory, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
-) -> list[Note]:
-    """What a judgement, and the memory before and after it, leave to be said of the round."""
-    notes = [Note.of("watch", watch=w.name, cause=w.warning) for w in judgement.watches if w.warning]
-    was, now = set(before.suspended), set(memory.suspended)
-    changes = {
-        "suspended": [c for c in client_ids if c in now and c not in was],
-        "for_good": [c for c in client_ids if c in was and c in memory.excluded and c not in now],
-        "let_in": [c for c in client_ids if c in was and c not in memory.excluded],
-    }
-    notes += [Note.of(kind, client) for kind, clients in changes.items() for client in clients]
-    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
-        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.until == "round" and r.flagged[i]]
-        by = by or [r for r in judgement.watches if r.flagged[i]]
-        words = " and ".join(dict.fromkeys(r.words for r in by)) or "it stood out in the first look at it"
-        notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
-    if judgement.spared.any():
-        notes.append(Note.of("spared", *(client_ids[i] for i in np.flatnonzero(judgement.spared).tolist())))
-    for i in np.unique(leaders[leaders != np.arange(len(leaders))]).tolist():
-        names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
-        notes.append(Note.of("copies_share" if 2 * len(names) <= len(leaders) else "copies_as_one", *names))
-    voters = len(np.unique(leaders[[c not in memory.excluded for c in client_ids]]))
-    if guard.watches and voters < guard.quorum:
-        notes.append(Note.of("too_few", many=voters, quorum=guard.quorum))
-    return notes
-
-
 def _restored(now: State, past: State, client_ids: set[str]) -> State:
     """A history in which these clients stand as they did before."""
     if not client_ids:
@@ -393,8 +370,7 @@ def _restored(now: State, past: State, client_ids: set[str]) -> State:
     return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}
 
 
-def _of_leaders(signal: Scores | Reading, leaders: Leaders) -> Reading:
+def _of_leaders(reading: Reading, leaders: Leaders) -> Reading:
     """A signal in which every copy has the values of its leader."""
-    reading = signal if isinstance(signal, Reading) else Reading(signal)
     parts = {name: part[leaders] for name, part in reading.parts.items()}
     return Reading(reading.values[leaders], parts, reading.facts)

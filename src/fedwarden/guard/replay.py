@@ -14,7 +14,8 @@ from ..core.errors import ConfigError
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import Reading, RoundRecord
 from .config import spell
-from .judge import Kept, Watch, judge, judgement_notes
+from .judge import Kept, Watch, judge
+from .telling import judgement_notes
 from .warden import Warden
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
@@ -37,7 +38,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
             continue
         every = len(keep) == len(record.client_ids)
         clients = record.client_ids if every else tuple(record.client_ids[i] for i in keep.tolist())
-        signals = [_signal(record, name)[keep] for name in names]
+        signals = [_signal(record, name) if every else _signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         recorded, length = partial(_recorded, signals, facts), record.metrics.get("update_length", math.nan)
@@ -65,11 +66,34 @@ def _recorded(signals: Sequence[Scores], facts: Mapping[str, float], trusted: Ma
 
 
 def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:
-    """Of whom each client sent a copy: a copy was recorded with all the values of the first."""
+    """Of whom each client sent a copy: a copy was recorded with all the values of the first.
+
+    Only clients that share their value with another in every signal are compared: mostly none.
+
+    >>> _leaders([np.array([1.0, 2.0, 1.0, 1.0]), np.array([5.0, 5.0, 5.0, 6.0])]).tolist()
+    [0, 1, 0, 3]
+    """
     if not signals:
         return np.zeros(0, int)
-    _, first, group = np.unique(np.array(signals).T, axis=0, return_index=True, return_inverse=True)
-    return np.asarray(first[group.reshape(-1)], dtype=int)
+    leaders, some = np.arange(len(signals[0])), np.arange(len(signals[0]))
+    for signal in signals:
+        some = some[_repeated(signal[some])]
+        if not len(some):
+            return leaders
+    _, first, group = np.unique(np.array(signals)[:, some].T, axis=0, return_index=True, return_inverse=True)
+    leaders[some] = some[first[group.reshape(-1)]]
+    return leaders
+
+
+def _repeated(values: Scores) -> Mask:
+    """Which values occur more than once."""
+    order = np.argsort(values)
+    ordered = values[order]
+    equal = ordered[1:] == ordered[:-1]
+    out = np.zeros(len(values), bool)
+    out[order[1:][equal]] = True
+    out[order[:-1][equal]] = True
+    return out
 
 
 def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[str, ...]:

@@ -1,10 +1,15 @@
-"""A judged round as lines for a server's log, and as numbers beside its metrics."""
+"""A judged round as notes, as lines for a server's log, and as numbers beside its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
+import numpy as np
+
+from ..core.notes import Note
+from ..core.stats import among
 from ..core.types import RoundRecord
+from .judge import Guard, Judgement, Leaders, Memory
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
@@ -28,3 +33,34 @@ def tally(record: RoundRecord) -> dict[str, float]:
         "fedwarden/excluded": len(record.excluded),
         "fedwarden/combined": int((record.weights > 0).sum()),
     }
+
+
+def judgement_notes(
+    guard: Guard, before: Memory, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
+) -> list[Note]:
+    """What a judgement, and the memory before and after it, leave to be said of the round."""
+    notes = [Note.of("watch", watch=w.name, cause=w.warning) for w in judgement.watches if w.warning]
+    was, now = set(before.suspended), set(memory.suspended)
+    changes = {
+        "suspended": now - was,
+        "for_good": {c for c in was - now if c in memory.excluded},
+        "let_in": {c for c in was - now if c not in memory.excluded},
+    }
+    for kind, clients in changes.items():
+        notes += [Note.of(kind, client) for client in client_ids if client in clients] if clients else []
+    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
+        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.until == "round" and r.flagged[i]]
+        by = by or [r for r in judgement.watches if r.flagged[i]]
+        words = " and ".join(dict.fromkeys(r.words for r in by)) or "it stood out in the first look at it"
+        notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
+    if judgement.spared.any():
+        notes.append(Note.of("spared", *(client_ids[i] for i in np.flatnonzero(judgement.spared).tolist())))
+    copies = leaders != np.arange(len(leaders))
+    for i in np.unique(leaders[copies]).tolist() if copies.any() else ():
+        names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
+        notes.append(Note.of("copies_share" if 2 * len(names) <= len(leaders) else "copies_as_one", *names))
+    leading = np.zeros(len(leaders), bool)
+    leading[leaders[~among(memory.excluded, client_ids)]] = True
+    if guard.watches and leading.sum() < guard.quorum:
+        notes.append(Note.of("too_few", many=int(leading.sum()), quorum=guard.quorum))
+    return notes

@@ -19,6 +19,7 @@ from ..core.registry import Spec, component, describe, make
 from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State
 from ..models.trial import Trial
 from ..store.series import Series
+from ..updates.mixed import Mixed
 from .admission import Reply, admit
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
@@ -231,7 +232,7 @@ class Warden:
             return nothing
         updates = cohort.updates
         if (decision.factors < 1).any():
-            updates = updates.mixed(np.diag(decision.factors))
+            updates = Mixed(updates, np.diag(decision.factors))
         try:
             carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
         except ValueError as error:

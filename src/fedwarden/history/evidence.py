@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.remembered import Remembered
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Scores, cut, median
 from ..core.types import State
 
 
@@ -69,7 +69,7 @@ def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:
     >>> gather(np.array([0.0, 1.0, 0.0]), np.array([1.5, 0.5, 9.0]), forget=0.25).tolist()
     [0.5, 0.75, 1.0]
     """
-    return np.maximum(0.0, evidence + np.clip(excess - 1.0, -forget, 1.0))
+    return np.maximum(0.0, evidence + cut(excess - 1.0, -forget, 1.0))
 
 
 def update_means(means: Scores, rounds: Scores, values: Scores) -> Scores:
@@ -83,7 +83,7 @@ def update_means(means: Scores, rounds: Scores, values: Scores) -> Scores:
     >>> update_means(np.array([0.0, 0.5]), np.array([0.0, 30.0]), np.array([9.0, -0.5])).tolist()
     [1.0, 0.4]
     """
-    return np.asarray(means + (np.clip(values, -1.0, 1.0) - means) / np.minimum(rounds + 1, RECENT), dtype=np.float64)
+    return np.asarray(means + (cut(values, -1.0, 1.0) - means) / np.minimum(rounds + 1, RECENT), dtype=np.float64)
 
 
 @register("history", "evidence")

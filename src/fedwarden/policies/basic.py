@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.protocols import Findings
 from ..core.registry import register
-from ..core.stats import Scores, Weights
+from ..core.stats import Scores, Weights, among
 
 
 def huber_weight(severity: Scores, limit: float) -> Weights:
@@ -90,8 +90,8 @@ class Quarantine:
         clean, weights, nobody = dict(excluded), kept(findings), np.zeros(len(findings.client_ids), bool)
         weak = findings.weak if len(findings.weak) else nobody
         question = findings.question if len(findings.question) else nobody
-        out = {i for i, client in enumerate(findings.client_ids) if client in clean} if clean else set[int]()
-        for i in sorted(out.union(np.flatnonzero(findings.flagged).tolist())):
+        held = {client for client, rounds in clean.items() if rounds != FOR_GOOD}
+        for i in np.flatnonzero(among(held, findings.client_ids) | findings.flagged).tolist():
             client = findings.client_ids[i]
             if clean.get(client, 0) == FOR_GOOD:
                 continue
@@ -101,7 +101,7 @@ class Quarantine:
                 clean[client] = clean[client] + 1 if weights[i] and not question[i] else 0
                 if clean[client] >= (self.parole or 1):
                     del clean[client]
-        return clean, weights * [c not in clean for c in findings.client_ids]
+        return clean, np.where(among(clean, findings.client_ids), 0.0, weights)
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return excluded.get(client_id, 0) != FOR_GOOD

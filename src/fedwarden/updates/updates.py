@@ -23,11 +23,12 @@ from torch import Tensor
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, plain
 from .ranks import far_off, median
-from .segments import ARRAYS, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .segments import ARRAYS, BackEnd, Plan, Segment, give_back, pieces, plan, read_segments
 from .survey import Survey, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
+HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 T = TypeVar("T")
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
 
@@ -131,13 +132,6 @@ class Updates:
         usual = block[torch.from_numpy(reference).to(self.device)]
         far = far_off(block, usual, FAR_OFF).double().mean(dim=1)
         return median(usual), np.asarray(far.cpu().numpy(), dtype=np.float64)
-
-    def mixed(self, matrix: NDArray[np.float64]) -> Updates:
-        """Rows that are combinations of these rows, one per row of the matrix, formed block by block as they are read.
-
-        y_i = sum_j matrix_ij x_j
-        """
-        return Mixed(self, matrix)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is costly to make of these rows: made when it is first asked for, and kept with them."""
@@ -250,8 +244,10 @@ class Updates:
             if segment.stack is not None:
                 out[:, first:last] = segment.stack[:, inside]
                 continue
-            for target, row in zip(out, segment.rows, strict=True):
+            for i, (target, row) in enumerate(zip(out, segment.rows, strict=True), start=1):
                 target[first:last] = row[inside]
+                if i % HELD == 0 or i == self.n:
+                    give_back(self.maps)  # columns apart touch every page
         return out if self.base is None else out - self.base[torch.from_numpy(columns).to(self.device)]
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
@@ -355,46 +351,3 @@ class Updates:
         if not len(keep):
             return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
         return self._back_end().weighted_sum(self.select(keep), weights[keep], before, scale)
-
-
-class Mixed(Updates):
-    """Rows that are combinations of other rows; see :meth:`Updates.mixed`."""
-
-    def __init__(self, source: Updates, matrix: NDArray[np.float64]) -> None:
-        if matrix.ndim != 2 or matrix.shape[1] != source.n:
-            raise ValueError(f"mixing needs rows of {source.n} weights; got shape {matrix.shape}")
-        super().__init__(source.segments, source.base, source.maps, source.dtype)
-        self.n, self.source, self.matrix = len(matrix), source, np.asarray(matrix, np.float64)
-        self._factors = torch.as_tensor(self.matrix).to(self.device, self.dtype)
-
-    def _only(self, keep: list[int]) -> Updates:
-        return Mixed(self.source, self.matrix[keep])
-
-    def block(self, segment: Segment, start: int, stop: int) -> Tensor:
-        return self._factors @ self.source.block(segment, start, stop)
-
-    def sample(self, columns: NDArray[np.int64]) -> Tensor:
-        return self._factors @ self.source.sample(columns)
-
-    def sent(self, i: int) -> list[Tensor]:
-        """Row i with the base put back, one piece per segment."""
-        row = self._only([i])
-        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
-        if self.base is None:
-            return parts
-        return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]
-
-    @cached_property
-    def array(self) -> Tensor | None:
-        return None
-
-    def _products(self) -> NDArray[np.float64]:
-        full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)
-        full[: self.n] = np.column_stack([self.matrix, 1 - self.matrix.sum(axis=1)])  # the rest is the zero vector
-        return np.asarray(full @ self.source._products() @ full.T, dtype=np.float64)
-
-    def weighted_sum(self, weights: Weights) -> Tensor:
-        return self.source.weighted_sum(self.matrix.T @ np.asarray(weights, np.float64))
-
-    def plan(self, width: int) -> Plan | None:
-        return None

@@ -1,0 +1,240 @@
+"""Many clients: rounds from a thousand files, what-ifs, what all pairs cost, and a simulator of ten thousand.
+
+    python benchmarks/many.py                   about half an hour, 5 GB of disk, 3 GB of memory
+    python benchmarks/many.py --quick           a minute, fewer clients
+    python benchmarks/many.py --only whatif
+
+Prints Markdown. A round over files is measured beside one read of them, in turn. What all pairs of clients cost is the
+time of the same round with updates of 1,000 numbers, whose reading costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from common import at_most, machine, say, seconds, show, spread
+
+import fedwarden as fw
+from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.guard.judge import Watch
+from fedwarden.guard.replay import replay
+from fedwarden.sim.federation import simulate
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.whatif import compare
+from fedwarden.store.ledger import Ledger
+from guard import GIB, clients_table, cnn, counts_of, in_fresh_process, resident, write_updates
+
+SECTIONS = ("files", "pairs", "clients", "whatif", "simulator")
+READS_BAR, RESIDENT_BAR, PAIRS_BAR, WHATIF_BAR = 6.0, 2.0, 10.0, 1.0
+GROWTH_BAR = 1.1  # times the memory with as many clients asked of a fifth as many
+SCENE = """
+name = "many"
+rounds = 2
+data = {{dataset = "mnist", clients = {clients}}}
+model = {{name = "mlp", hidden = [128]}}
+train = {{lr = 0.1, batch_size = 32, participation = {participation}}}
+guard = {{preset = "{preset}"}}
+"""
+
+
+def files_table(n: int, d: int, repetitions: int, folder: str | None) -> None:
+    """A steady round over memory-mapped files beside one read of them."""
+    rows, threads = [], torch.get_num_threads()
+    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-", dir=folder) as place:
+        say(f"files: writing {4e-9 * n * d:.1f} GB")
+        paths = [str(path) for path in write_updates(Path(place), n, d)]
+        for preset in ("pid_made", "auto"):
+            for cold in (True, False):
+                say(f"files: {preset}, {'cold' if cold else 'cached'}")
+                task = {"paths": paths, "preset": preset, "cold": cold, "threads": threads, "repetitions": repetitions}
+                found = in_fresh_process("disk", task)
+                ratios = [b / a for a, b in zip(found["floors"], found["ours"], strict=True)]
+                peak = found["peak"] / GIB
+                rows.append(
+                    [preset, "cold" if cold else "cached", f"{median(found['floors']):.2f}",
+                     f"{median(found['ours']):.2f}", spread(ratios), at_most(median(ratios), READS_BAR, " reads"),
+                     f"{peak:.2f}", at_most(peak, RESIDENT_BAR, " GiB")]
+                )  # fmt: skip
+    show(
+        f"{n:,} clients of {d:,} parameters from files, {4e-9 * n * d:.1f} GB",
+        ("guard", "files", "one read, s", "round, s", "ratio (range)", "bar", "peak resident, GiB", "bar"),
+        rows,
+        f"{repetitions} repetitions in turn, {threads} threads; see `guard.py --only disk`.",
+    )
+
+
+def crowd(n: int, d: int) -> torch.Tensor:
+    """Updates with something in common, of two lengths."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.empty(n, d).normal_(0.0, 0.02, generator=generator)
+    rows += torch.empty(d).normal_(0.0, 0.01, generator=generator)
+    rows[::2] *= 1.1
+    return rows
+
+
+def guarded(rows: torch.Tensor) -> Callable[[], Any]:
+    """A steady round of `auto`; each call judges the second round anew."""
+    n = len(rows)
+    warden, ids, counts = fw.Warden.preset("auto"), tuple(map(str, range(n))), counts_of(n, "unequal")
+    warden.step(fw.Cohort(1, ids, fw.Updates.of(rows), counts))
+    state = warden.state_dict()
+
+    def step() -> Any:
+        warden.load_state_dict(state)
+        return warden.step(fw.Cohort(2, ids, fw.Updates.of(rows), counts))
+
+    return step
+
+
+def pairs_table(n: int, d: int, repetitions: int) -> None:
+    """What steps on all pairs of clients cost `auto`, beside the whole round."""
+    say(f"pairs: n = {n}, d = {d:,}")
+    whole, pairs = guarded(crowd(n, d)), guarded(crowd(n, 1000))
+    whole()
+    pairs()
+    times = [(seconds(whole), seconds(pairs)) for _ in range(repetitions)]
+    shares = [100 * b / a for a, b in times]
+    a, b = (median(pair[k] for pair in times) for k in (0, 1))
+    row = [n, f"{d:,}", f"{a:.2f}", f"{b:.2f}", f"{spread(shares, 1)} %", at_most(median(shares), PAIRS_BAR, " %")]
+    show(
+        "Steps on all pairs of clients, `auto`",
+        ("n", "d", "round, s", "with d = 1,000, s", "share (range)", "bar"),
+        [row],
+        f"{repetitions} rounds of each in turn; in the second, reading the updates costs next to nothing.",
+    )
+
+
+def recorded(preset: str, n: int, rounds: int, participation: float) -> list[RoundRecord]:
+    """Rounds with the signals of a preset, in which three clients stand out."""
+    rng, names = np.random.default_rng(0), tuple(f"client-{i}" for i in range(n))
+    watches: Sequence[Watch] = [w for w in fw.Warden.preset(preset).watches if not w.optional]
+    records = []
+    for t in range(1, rounds + 1):
+        who = np.sort(rng.choice(n, round(participation * n), replace=False))
+        ids = names if len(who) == n else tuple(names[i] for i in who)
+        signals: dict[str, Any] = {}
+        for watch in watches:
+            scale = 0.01 if watch.name in ("alone", "proof alone", "apart") else 0.1
+            values = 1.0 + scale * rng.standard_normal(n) if preset == "pid_made" else scale * rng.standard_normal(n)
+            values[:3] += 6 * scale
+            signals.setdefault(repr(watch.signal), values[who])
+        seen = [(w.name, signals[repr(w.signal)]) for w in watches]
+        kept = tuple(WatchRecord(name, values, values, np.inf, np.zeros(len(who), bool)) for name, values in seen)
+        ones, nobody = np.ones(len(who)), np.zeros(len(who), bool)
+        metrics = {"agreement": 0.8, "update_length": 1.0}
+        records.append(RoundRecord(t, ids, ones, ones / len(who), kept, nobody, (), metrics=metrics))
+    return records
+
+
+def whatif_table(n: int, rounds: int, repetitions: int) -> None:
+    """Another guard on recorded signals, and who is treated differently."""
+    rows = []
+    for preset in ("pid_made", "auto"):
+        for participation in (1.0, 0.5):
+            say(f"whatif: {preset}, {n} x {rounds}, {participation:.0%} of the clients")
+            records = recorded(preset, n, rounds, participation)
+            cpu, wall = [], []
+
+            def ask(preset: str = preset, records: list[RoundRecord] = records) -> None:
+                compare(records, replay(records, fw.Warden.preset(preset)))
+
+            for _ in range(repetitions):
+                start = process_time()
+                wall.append(seconds(ask))
+                cpu.append(process_time() - start)
+            met = at_most(min(cpu), WHATIF_BAR, " s")
+            rows.append([preset, f"{participation:.0%}", spread(cpu), f"{min(cpu):.2f}", f"{median(wall):.2f}", met])
+        with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as place, Ledger(Path(place)) as ledger:
+            ledger.db.execute("PRAGMA synchronous = OFF")
+            run = ledger.start("bench", "in-process", {}, {})
+            for record in recorded(preset, n, rounds, 1.0):
+                ledger.append(run, record)
+            start = process_time()
+            ledger.records(run)
+            rows.append([preset, "reading the run", "", f"{process_time() - start:.2f}", "", "-"])
+    show(
+        f"What-if at {n:,} clients x {rounds} rounds",
+        ("guard", "clients asked", "CPU, s (range)", "least CPU, s", "wall, s", "bar"),
+        rows,
+        f"Deciding again and comparing, {repetitions} times; the dashboard has read the run by then.",
+    )
+
+
+def probe_simulator(task: dict[str, Any]) -> dict[str, Any]:
+    """In a fresh process: the highest resident memory of a run, and its workers' highest."""
+    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as place:
+        scene = Path(place) / "scene.toml"
+        scene.write_text(SCENE.format(**task))
+        scenario = load_scenario(scene)
+        took = seconds(lambda: simulate(scenario))
+    workers = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {"peak": resident("VmHWM"), "workers": workers, "seconds": took}
+
+
+def simulator_table(asked: int, preset: str) -> None:
+    """As many clients asked of few and of many."""
+    rows, first = [], 0.0
+    for clients in (2 * asked, 10 * asked):
+        say(f"simulator: {clients} clients")
+        task = {"clients": clients, "participation": asked / clients, "preset": preset}
+        command = [sys.executable, __file__, "--probe"]
+        with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as home:
+            env = {**os.environ, "FEDWARDEN_HOME": home}
+            done = subprocess.run(
+                command, input=json.dumps(task), stdout=subprocess.PIPE, text=True, env=env, check=True
+            )
+        found = json.loads(done.stdout.splitlines()[-1])
+        peak = found["peak"] / GIB
+        first = first or peak
+        met = at_most(peak / first, GROWTH_BAR, " times")
+        rows.append([f"{clients:,}", f"{asked:,}", f"{peak:.2f}", f"{found['workers'] / GIB:.2f}",
+                     f"{found['seconds'] / 2:.1f}", f"{peak / first:.2f}", met])  # fmt: skip
+    show(
+        f"The simulator with many clients, MLP of 101,770 parameters, `{preset}`",
+        ("clients", "asked", "peak resident, GiB", "of a worker", "a round, s", "relative", "bar"),
+        rows,
+        "Two rounds on MNIST in a fresh process; the updates of those asked are 0.4 MB each.",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="fewer clients")
+    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=list(SECTIONS), help="some of the tables")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="default: 3")
+    parser.add_argument("--folder", help="where to put the files; default: the temporary folder")
+    parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.probe:
+        print(json.dumps(probe_simulator(json.loads(sys.stdin.read()))))
+        return
+    repetitions = args.repetitions or 3
+    n, d = (100, 100_000) if args.quick else (1000, sum(cnn()))
+    print(f"## Many clients\n\n{machine()}.\n")
+    if "files" in args.only:
+        files_table(n, d, repetitions, args.folder)
+    if "pairs" in args.only:
+        pairs_table(n, 20_000 if args.quick else 300_000, repetitions)
+    if "clients" in args.only:
+        clients_table([100_000], (10, 100) if args.quick else (10, 100, 1000), repetitions, torch.get_num_threads())
+    if "whatif" in args.only:
+        whatif_table(n, 50 if args.quick else 500, repetitions)
+    if "simulator" in args.only:
+        simulator_table(100 if args.quick else 1000, "auto")
+
+
+if __name__ == "__main__":
+    main()
