@@ -28,7 +28,7 @@ Addresses = NDArray[np.uint64]
 Four = tuple[np.float32, np.float32, np.float32, np.float32]
 FourRows = tuple[Floats, Floats, Floats, Floats]
 
-WIDTH = 512  # columns at a time where every row meets every other
+ROWS, WIDTH = 64, 1024  # clients and columns at a time where every row meets every other, in the second-level cache
 LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -303,10 +303,8 @@ def _products(tile: Floats, i: int, k: int, m: int, out: Sums) -> None:
         dg += s * v
         dh += s * w
     for x, row in enumerate(((ae, af, ag, ah), (be, bf, bg, bh), (ce, cf, cg, ch), (de, df, dg, dh))):
-        out[i + x, k] += row[0]
-        out[i + x, k + 1] += row[1]
-        out[i + x, k + 2] += row[2]
-        out[i + x, k + 3] += row[3]
+        for y in range(4):
+            out[i + x, k + y] += row[y]
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -328,9 +326,11 @@ def gram(plan: Plan, turn: Index, origin: int, parts: Sums) -> None:
             row = tile[i]
             for j in range(m):
                 row[j] = x[j] - centre[j]
-        for i in range(0, size, 4):
-            for k in range(i, size, 4):
-                _products(tile, i, k, m, parts[group])
+        for top in range(0, size, ROWS):
+            for left in range(top, size, ROWS):
+                for i in range(top, min(top + ROWS, size), 4):
+                    for k in range(max(i, left), min(left + ROWS, size), 4):
+                        _products(tile, i, k, m, parts[group])
 
 
 @njit(nogil=True, cache=True)
