@@ -127,6 +127,7 @@ def test_auto_excludes_a_quarter_that_trains_a_trigger_and_can_be_told_not_to():
 def test_large_cohorts_are_sampled(monkeypatch):
     exact = make("signal", "alone")(backdoored(1))
     monkeypatch.setattr(alone, "ENTRIES", 12 * 800)
+    monkeypatch.setattr(alone, "COLUMNS", 1)
     found = make("signal", "alone")(backdoored(1))
     assert 0 < np.abs(found - exact).max() < 0.1
 
@@ -135,9 +136,19 @@ def test_columns_are_the_measured_ones_and_spread_over_them():
     updates = fw.Updates.of(np.zeros((2, 1000), np.float32), measured=[(100, 300), (500, 1000)])
     every = [*range(100, 300), *range(500, 1000)]
     assert spread_columns(updates, 10**6, np.random.default_rng(0)).tolist() == every
-    some = spread_columns(updates, 70, np.random.default_rng(0))
-    assert set(some.tolist()) <= set(every)
-    assert (np.histogram(np.searchsorted(every, some), bins=7, range=(0, 700))[0] == 10).all()
+    for most in (7 * alone.RUN, 40 * alone.RUN, 699):
+        some = spread_columns(updates, most, np.random.default_rng(most))
+        assert set(some.tolist()) <= set(every)
+        assert (np.diff(some) > 0).all()
+        edges = np.linspace(0, 700, most // alone.RUN + 1).astype(int)
+        assert (np.histogram(np.searchsorted(every, some), edges - 0.5)[0] == alone.RUN).all()
+    assert len(spread_columns(fw.Updates.of(np.zeros((2, 5), np.float32)), 3, np.random.default_rng(0))) == 5
+
+
+def test_every_column_is_looked_at_now_and_then():
+    updates = fw.Updates.of(np.zeros((2, 1000), np.float32))
+    seen = [spread_columns(updates, 200, np.random.default_rng(seed)) for seed in range(300)]
+    assert len(np.unique(np.concatenate(seen))) == 1000
 
 
 def test_times_must_tell_entries_apart():

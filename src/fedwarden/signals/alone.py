@@ -14,7 +14,9 @@ from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort
 from ..updates.updates import Updates
 
-ENTRIES = 1 << 21  # of the updates that are looked at, 8 MiB; larger cohorts are sampled
+ENTRIES = 1 << 18  # of the updates that are looked at; larger cohorts are sampled
+COLUMNS = 1 << 12  # but no fewer columns than these, however many clients there are
+RUN = 16  # columns side by side, which memory hands over together
 
 
 def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Scores:
@@ -32,16 +34,17 @@ def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Score
     [0.0, 0.0, 0.0, 0.64]
     """
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    sizes = np.abs(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
+    sizes = np.abs(rows)
+    sizes /= np.where(lengths > 0, lengths, 1.0)
     n = int(trusted.sum())
     rank = n - n // 4 - 1
-    usual = np.sort(sizes[trusted], axis=0)[rank]
-    own = np.where(sizes > times * usual, sizes, 0.0).astype(np.float64)
-    return np.asarray(np.square(own).sum(axis=1), dtype=np.float64)
+    usual = Updates.of(sizes[trusted]).ranked_mean(rank, rank + 1).numpy()
+    sizes[sizes <= times * usual] = 0.0
+    return np.asarray(np.einsum("ij,ij->i", sizes, sizes, dtype=np.float64))
 
 
 def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """All measured columns, or about ``most`` of them, one at a random place in each of as many equal stretches.
+    """All measured columns, or about ``most`` of them: a run at a random place in each of equal stretches.
 
     >>> spread_columns(Updates.of(np.zeros((2, 5))), most=9, rng=np.random.default_rng(0)).tolist()
     [0, 1, 2, 3, 4]
@@ -49,7 +52,12 @@ def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDA
     ranges = np.array(updates.measured, dtype=np.int64).reshape(-1, 2)
     stops = np.cumsum(ranges[:, 1] - ranges[:, 0])
     d = int(stops[-1]) if len(stops) else 0
-    places = np.arange(d) if d <= most else np.unique(((np.arange(most) + rng.random(most)) * (d / most)).astype(int))
+    if d <= most:
+        places = np.arange(d)
+    else:
+        edges = np.linspace(0, d, max(most // RUN, 1) + 1).astype(np.int64)
+        first = rng.integers(edges[:-1], np.maximum(edges[1:] - RUN, edges[:-1]), endpoint=True)
+        places = (first[:, None] + np.arange(min(RUN, d))).reshape(-1)
     inside = np.searchsorted(stops, places, side="right")
     return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
 
@@ -73,6 +81,6 @@ class Alone:
 
     def __call__(self, cohort: Cohort) -> Scores:
         updates, within = cohort.updates, cohort.reference
-        columns = spread_columns(updates, max(ENTRIES // len(cohort), 1), numpy_rng(0, "alone", cohort.round))
+        columns = spread_columns(updates, max(ENTRIES // len(cohort), COLUMNS), numpy_rng(0, "alone", cohort.round))
         shares = share_alone(updates.sample(columns).cpu().numpy(), within, self.times)
         return np.asarray(shares - median(shares[within]), dtype=np.float64)

@@ -237,17 +237,20 @@ class Updates:
 
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The (n, k) entries of the rows in k columns, which are given in ascending order."""
-        out = torch.empty(self.n, len(columns), dtype=self.dtype, device=self.device)
+        found = []
         for segment in self.segments:
             first, last = np.searchsorted(columns, [segment.start, segment.stop])
             inside = torch.from_numpy(columns[first:last] - segment.start).to(self.device)
             if segment.stack is not None:
-                out[:, first:last] = segment.stack[:, inside]
+                found.append(segment.stack.index_select(1, inside).to(self.dtype))
                 continue
-            for i, (target, row) in enumerate(zip(out, segment.rows, strict=True), start=1):
-                target[first:last] = row[inside]
+            picked = torch.empty(self.n, last - first, dtype=self.dtype, device=self.device)
+            for i, (target, row) in enumerate(zip(picked, segment.rows, strict=True), start=1):
+                target.copy_(row.index_select(0, inside))
                 if i % HELD == 0 or i == self.n:
                     give_back(self.maps)  # columns apart touch every page
+            found.append(picked)
+        out = found[0] if len(found) == 1 else torch.cat(found, dim=1)
         return out if self.base is None else out - self.base[torch.from_numpy(columns).to(self.device)]
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
