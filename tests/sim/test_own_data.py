@@ -357,6 +357,7 @@ def test_a_model_without_arguments(place):
         (["model=sites:Net", "model.with=3"], "has no option 'with'; did you mean 'width'"),
         (["model=cnn"], "model 'cnn'"),
         (["model=sites:Net", "train.batch_size=31"], "site 0 has 32 samples, .* a batch of one sample, .* 30 leaves"),
+        (["train.batch_size=4", "train.smallest_batch=5"], "smallest_batch is at most batch_size, .* got 5 and 4"),
         (["data.dataset=sites:broken"], r"'sites:broken' failed: KeyError: 'nothing' \(sites.py, line 11\)"),
         (["data.partition=sites:wrong"], r"takes \(data, n\); expected a function of \(data, n, rng\)"),
         (["data.partition=sites:load"], "expected a function of"),

@@ -8,7 +8,8 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import RoundRecord
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.judges import FLPOISON, JUDGES, LFIGHTER, cells, choose, page, table, tally
+from fedwarden.studies.judge_settings import BACKFED, FLPOISON, JUDGES, LFIGHTER
+from fedwarden.studies.judges import cells, choose, page, table, tally
 
 
 def rows(text):
@@ -29,10 +30,24 @@ def test_every_cell_is_a_scenario_with_that_many_attackers(judge):
         scenario = load_scenario(given)
         assert scenario.rounds == judge.rounds
         assert len(scenario.attackers()) == (
-            0 if cell["attack"] == "none" else {"lfighter": 40, "flpoison": 24}[judge.name]
+            0 if cell["attack"] == "none" else {"lfighter": 40, "flpoison": 24, "backfed": 10}[judge.name]
         )
         scenario.guard.build()
     assert set(judge.published) <= set(judge.pairs)
+
+
+def test_a_late_attack_begins_within_a_trial():
+    starts = {
+        rounds: {given["attacks"][0]["start"] for cell, given in cells([0], [BACKFED], rounds) if given["attacks"]}
+        for rounds in (None, 2)
+    }
+    assert starts == {None: {101}, 2: {2}}
+
+
+def test_backfed_asks_ten_clients_and_has_at_most_twelve_runs_a_seed():
+    made = cells([0], [BACKFED])
+    assert len(made) <= 12
+    assert {given["train"]["participation"] * given["data"]["clients"] for _, given in made} == {10.0}
 
 
 def test_a_device_takes_all_clients_at_once():

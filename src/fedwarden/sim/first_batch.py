@@ -58,6 +58,8 @@ def try_model(model: nn.Module, scenario: Scenario, task: Task, world: World) ->
 def _try_smallest(model: nn.Module, scenario: Scenario, world: World) -> None:
     """Refuse a last batch of one sample where BatchNorm cannot normalise it."""
     size, steps = scenario.train.batch_size, scenario.train.steps
+    if scenario.train.smallest_batch > 1:
+        return
     sizes = {client: len(rows) for client, rows in world.rows.items()}
     alone = [c for c, n in sizes.items() if size == 1 or (n % size == 1 and (steps is None or steps > n // size))]
     if not alone:
@@ -68,7 +70,9 @@ def _try_smallest(model: nn.Module, scenario: Scenario, world: World) -> None:
     except ValueError as error:
         others = [*range(size - 1, 1, -1), *range(size + 1, size + 32)]
         other = next((b for b in others if all(n % b != 1 for n in sizes.values())), None)
-        hint = "give it more samples" if other is None else f"train.batch_size = {other} leaves none alone"
+        hint = "train.smallest_batch = 2 leaves it out"
+        if other is not None:
+            hint += f", train.batch_size = {other} leaves none alone"
         raise ConfigError(
             f"{source(scenario)}: client {alone[0]} has {sizes[alone[0]]} samples, and with train.batch_size = {size} "
             f"a batch of one sample, which BatchNorm cannot normalise; expected at least two: {hint}"

@@ -63,6 +63,7 @@ class DataConfig(Strict):
 class TrainConfig(Strict):
     """Local training, and how it is carried out here; ``steps`` ends a round's after so many batches.
 
+    A batch of fewer samples than ``smallest_batch`` is left out.
     ``workers`` are processes, at most one per core. One that is silent for ``patience`` seconds, besides ten times as
     long as the slowest group of clients took so far, is killed and replaced.
     """
@@ -75,12 +76,22 @@ class TrainConfig(Strict):
     batch_size: int = Field(32, ge=1, le=1_000_000)
     proximal: float = Field(0.0, ge=0)
     steps: int | None = Field(None, ge=1)
+    smallest_batch: int = Field(1, ge=1)
     participation: float = Field(1.0, gt=0, le=1)
     trainer: Literal["auto", "sequential", "stacked"] = "auto"
     group: int | None = Field(None, ge=1)
     workers: int | None = Field(None, ge=1)
     patience: float = Field(60.0, gt=0)
     device: str = "cpu"
+
+    @model_validator(mode="after")
+    def _some_batches(self) -> TrainConfig:
+        if self.smallest_batch > self.batch_size:
+            raise ValueError(
+                f"smallest_batch is at most batch_size, or no batch is left; got {self.smallest_batch} and "
+                f"{self.batch_size}"
+            )
+        return self
 
 
 class AttackConfig(Component):

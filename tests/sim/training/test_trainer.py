@@ -306,6 +306,22 @@ def test_batches_take_every_row_once_an_epoch():
     assert len({tuple(e) for e in epochs}) == 3
 
 
+@pytest.mark.parametrize(("n", "sizes"), [(17, [8, 8]), (18, [8, 8, 2]), (16, [8, 8]), (1, [])])
+def test_a_batch_that_is_too_small_is_left_out(n, sizes):
+    steps = batches(np.arange(n), 8, 1, np.random.default_rng(0), smallest=2)
+    assert [len(s) for s in steps] == sizes
+
+
+def test_batchnorm_trains_where_a_single_sample_is_left_out():
+    model, layout, params = case("resnet18", (1, 8, 8), width=2)
+    shards = shards_of((1, 8, 8), 4, sizes=(17,))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        sequential(model, layout, params, shards, SGD)
+    (row,) = sequential(model, layout, params, shards, replace(SGD, smallest_batch=2))
+    trained = layout.unflatten(row)
+    assert {int(trained[k]) for k in trained if k.endswith("num_batches_tracked")} == {2 * SGD.epochs}
+
+
 def test_the_schedule_weighs_every_sample_by_its_batch():
     plans = [[np.array([4, 5, 6]), np.array([7])], [np.array([1, 2])]]
     index, weight = schedule(plans, 3)

@@ -178,10 +178,16 @@ class Residual(nn.Module):
 
 
 @register("model", "resnet18")
-def resnet18(shape: Shape, classes: int, width: int = 64) -> nn.Module:
-    """ResNet-18 for 32x32 images: a 3x3 stem without pooling; 11.2 M parameters at width 64."""
+def resnet18(shape: Shape, classes: int, width: int = 64, pooled: bool = False) -> nn.Module:
+    """ResNet-18 for 32x32 images: a 3x3 stem without pooling; 11.2 M parameters at width 64.
+
+    ``pooled`` has the stem for large images, a 7x7 convolution and pooling that leave a quarter of each side.
+    """
     c, _, _ = _image(shape, 8)
-    layers: list[nn.Module] = [nn.Conv2d(c, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    stem = nn.Conv2d(c, width, 7, 2, 3, bias=False) if pooled else nn.Conv2d(c, width, 3, padding=1, bias=False)
+    layers: list[nn.Module] = [stem, nn.BatchNorm2d(width), nn.ReLU()]
+    if pooled:
+        layers.append(nn.MaxPool2d(3, 2, padding=1))
     inputs = width
     for i, outputs in enumerate((width, 2 * width, 4 * width, 8 * width)):
         layers += [Residual(inputs, outputs, 1 if i == 0 else 2), Residual(outputs, outputs, 1)]

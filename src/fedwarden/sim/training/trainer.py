@@ -32,7 +32,7 @@ CLASSIFICATION, CPU = Classification(), torch.device("cpu")
 class LocalTraining:
     """How a client trains: optimiser, epochs, batches, and the FedProx pull towards the global model.
 
-    ``steps`` ends a round's training after so many batches.
+    ``steps`` ends a round's training after so many batches; one of fewer samples than ``smallest_batch`` is left out.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -43,6 +43,7 @@ class LocalTraining:
     batch_size: int = 32
     proximal: float = 0.0
     steps: int | None = None
+    smallest_batch: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +59,22 @@ class Shard:
         return len(self.rows)
 
 
-def batches(rows: NDArray[np.int64], batch_size: int, epochs: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """The rows of each step: every epoch a fresh order, its last batch as small as it comes."""
+def batches(
+    rows: NDArray[np.int64], batch_size: int, epochs: int, rng: np.random.Generator, smallest: int = 1
+) -> list[NDArray[np.int64]]:
+    """The rows of each step: every epoch a fresh order; its last batch is left out if it is below ``smallest``."""
     steps = []
     for _ in range(epochs):
         order = rng.permutation(rows)
-        steps += [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+        steps += [order[i : i + batch_size] for i in range(0, len(order) + 1 - smallest, batch_size)]
     return steps
 
 
 def plan(shard: Shard, training: LocalTraining, round: int, seed: int) -> list[NDArray[np.int64]]:
     """A client's batches of one round."""
     rng = numpy_rng(seed, "batches", round, shard.client_id)
-    return batches(shard.rows, training.batch_size, training.epochs, rng)[: training.steps]
+    made = batches(shard.rows, training.batch_size, training.epochs, rng, training.smallest_batch)
+    return made[: training.steps]
 
 
 class StackedOptimizer:
