@@ -32,7 +32,7 @@ Results = Sequence[Mapping[str, Any]]
 def plan(asked: Asked) -> Plan:
     """The published settings; another number of rounds is a trial."""
     chosen, seeds, rounds = choose(asked.case), asked.seeds or SEEDS, asked.rounds
-    command = asked.command("judges", seeds=seeds, rounds=rounds)
+    command = asked.command("judges", seeds=seeds, rounds=rounds, device=asked.device)
     return Plan(
         study_name(rounds),
         cells(range(seeds), chosen, rounds, asked.device or "cpu"),
@@ -114,6 +114,10 @@ def tally(records: Sequence[RoundRecord]) -> dict[str, Any]:
     }
 
 
+def _cell(judge: Judge, attack: str, defence: str) -> Cell:
+    return {"judge": judge.name, "attack": attack, "defence": defence}
+
+
 def table(results: Results, judge: Judge) -> str:
     """Their accuracy and attack success beside ours, which are means over seeds with 95 % intervals."""
     header = (
@@ -122,7 +126,7 @@ def table(results: Results, judge: Judge) -> str:
     )  # fmt: skip
     rows = []
     for attack, defence in judge.pairs:
-        found = select(results, {"judge": judge.name, "attack": attack, "defence": defence})
+        found = select(results, _cell(judge, attack, defence))
         if not found:
             continue
         reached = [r["attack_success"] for r in found if r["attack_success"] is not None]
@@ -131,6 +135,19 @@ def table(results: Results, judge: Judge) -> str:
         ours = [confidence([r["accuracy"] for r in found]), confidence(reached)]
         rows.append([attack, defence, theirs[0], ours[0], theirs[1], ours[1], *excluded, len(found)])
     return markdown(header, rows)
+
+
+def worst_cases(results: Results, judge: Judge) -> str:
+    """The least accuracy and the largest attack success of every defence over the attacks, best defence first."""
+    found: list[tuple[float, str]] = []
+    for defence in judge.defences:
+        runs = [r for attack in judge.attacks for r in select(results, _cell(judge, attack, defence))]
+        if runs:
+            least = 100 * min(r["accuracy"] for r in runs)
+            reached = [100 * r["attack_success"] for r in runs if r["attack_success"] is not None]
+            success = f" / {max(reached):.1f}" if reached else ""
+            found.append((least, f"{defence} {least:.1f}{success}"))
+    return "Worst case, accuracy / attack success: " + ", ".join(told for _, told in sorted(found, reverse=True)) + "."
 
 
 def page(results: Results, judges: Sequence[Judge], rounds: int | None, command: str) -> str:
@@ -154,5 +171,6 @@ counts the clients that the guard has excluded for good, on average over seeds; 
         told = "\n".join(f"- {fact[0].upper()}{fact[1:]}." for fact in judge.facts)
         differs = "; ".join(judge.differs)
         head = f"## {judge.title}\n\nSource: {judge.source}."
-        parts.append(f"{head}\n\n{told}\n- What differs: {differs}.\n\n{table(results, judge)}")
+        shown = f"{worst_cases(results, judge)}\n\n{table(results, judge)}"
+        parts.append(f"{head}\n\n{told}\n- What differs: {differs}.\n\n{shown}")
     return "\n\n".join(parts)
