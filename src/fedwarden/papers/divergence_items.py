@@ -84,7 +84,8 @@ PAPER = Paper(
             "with both models the corrupted client has a much higher z than the rest in round after round, and the "
             "others stay low.",
             watched, corrupted, standing_out_holds,
-            "half an hour on 2 cores (fashion_mnist); CIFAR-10: 5 minutes a seed on a GPU, all of it 15", {"Dirichlet": 1},
+            "half an hour on 2 cores (fashion_mnist); CIFAR-10: 5 minutes a seed on a GPU, all of it 15",
+            {"Dirichlet": 1},
             chosen=(*OURS, *STRENGTHS), run=run, pictures=draw_by_data, runs="watch", rarely=("cifar10-whole",),
         ),
         Item(
