@@ -202,14 +202,14 @@ def groups(
 
 
 def tile(n: int) -> tuple[int, int, int]:
-    """Rows and columns of the tile in which all clients fit, 64 or 128 numbers a thread, and its number of warps.
+    """Rows and columns of the tile in which all clients fit, 32 numbers a thread, and its number of warps.
 
     >>> tile(20), tile(50), tile(200), tile(1000)
-    ((32, 256, 4), (64, 128, 4), (256, 64, 8), (1024, 32, 16))
+    ((32, 128, 4), (64, 128, 8), (256, 32, 8), (1024, 16, 16))
     """
     rows = max(16, power_of_two(n))
-    warps = 4 if rows <= 128 else 8 if rows <= 512 else 16
-    return rows, 2048 * warps // rows, warps
+    warps = 4 if rows <= 32 else 8 if rows <= 256 else 16
+    return rows, 1024 * warps // rows, warps
 
 
 def power_of_two(n: int) -> int:
@@ -221,10 +221,13 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def network(rows: int) -> dict[str, Any]:
-    steps = merge_steps(rows)
-    flat = tuple(number for step in steps for number in step)
-    return {"STEPS": flat, "COUNT": len(steps), "WIDTH": SORT_WIDTH, "num_warps": SORT_WIDTH // 32}
+def sort_levels(n: int) -> int:
+    """The power of two that is at least n, and 16.
+
+    >>> sort_levels(1), sort_levels(50), sort_levels(64), sort_levels(65)
+    (4, 6, 6, 7)
+    """
+    return max(4, (n - 1).bit_length())
 
 
 def kernel(name: str, *grid: int) -> Any:

@@ -7,25 +7,25 @@ column of the result, type of the entries, and whether they are measured. No pro
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 FIELDS = tl.constexpr(6)  # of a group
+STEP = tl.constexpr(128)  # groups start at multiples of so many entries of their segment
 FLOAT32, FLOAT16, BFLOAT16, FLOAT64, INT64, ANY = (tl.constexpr(k) for k in range(6))  # ANY: each group says its own
 NAN, LAST = tl.constexpr(0x7FC00000), tl.constexpr(0x7FFFFFFF)  # the key of NaN, and one after all others
 
 
 @triton.jit
-def _group(groups: Any, k: Any) -> Any:
+def _group(groups: tl.tensor, k: tl.tensor) -> tl.tensor:
     """Segment, first entry, columns, first column of the result, type, and whether measured."""
     at = groups + k * FIELDS
-    return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3), tl.load(at + 4), tl.load(at + 5)
+    offset = tl.multiple_of(tl.load(at + 1), STEP)
+    return tl.load(at), offset, tl.load(at + 2), tl.load(at + 3), tl.load(at + 4), tl.load(at + 5)
 
 
 @triton.jit
-def _read(at: Any, j: Any, inside: Any, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> Any:
+def _read(at: tl.tensor, j: tl.tensor, inside: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
     """Entries j of the rows at these addresses as float32; 0 where not inside."""
     if TYPE == FLOAT32:
         first = at.to(tl.pointer_type(tl.float32))
@@ -42,7 +42,7 @@ def _read(at: Any, j: Any, inside: Any, TYPE: tl.constexpr, ALIGN: tl.constexpr)
 
 
 @triton.jit
-def _entries(at: Any, j: Any, inside: Any, kind: Any, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> Any:
+def _entries(at: tl.tensor, j: tl.tensor, inside: tl.tensor, kind: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
     """The same for rows whose type is known beforehand, or is that of their group."""
     if TYPE != ANY:
         x = _read(at, j, inside, TYPE, ALIGN)
@@ -61,9 +61,9 @@ def _entries(at: Any, j: Any, inside: Any, kind: Any, TYPE: tl.constexpr, ALIGN:
 
 @triton.jit
 def _tile(
-    at: Any, some: Any, base: Any, offset: Any, start: Any, left: Any, kind: Any,
+    at: tl.tensor, some: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind: tl.tensor,
     WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
-) -> Any:  # fmt: skip
+) -> tl.tensor:  # fmt: skip
     """WIDTH columns of the rows, the base taken off; with EVEN all of them exist, else ``left`` do and the rest is 0.
 
     A mask that only depends on the row leaves neighbouring entries to one load.
@@ -77,17 +77,17 @@ def _tile(
 
 
 @triton.jit
-def _mixed(x: Any, weights: Any) -> Any:
+def _mixed(x: tl.tensor, weights: tl.tensor) -> tl.tensor:
     """The weighted sum of the rows; one of weight 0 is left out, so that what is not finite in it spoils nothing."""
     return tl.sum(tl.where(weights[:, None] != 0, x * weights[:, None], 0.0), axis=0)
 
 
 @triton.jit
 def _survey_group(
-    at: Any, some: Any, shares: Any, centre: Any, base: Any, total: Any, offset: Any, start: Any, count: Any, kind: Any,
+    at: tl.tensor, some: tl.tensor, shares: tl.tensor, centre: tl.tensor, base: tl.tensor, total: tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
-) -> Any:  # fmt: skip
+) -> tl.tensor:  # fmt: skip
     j = tl.arange(0, WIDTH)
     norms, distances = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
     for a in range(0, count, WIDTH):
@@ -104,7 +104,7 @@ def _survey_group(
 
 @triton.jit(do_not_specialize=["n"])
 def survey(
-    rows: Any, groups: Any, base: Any, weights: Any, total: Any, parts: Any, n: Any,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, total: tl.tensor, parts: tl.tensor, n: tl.tensor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -136,8 +136,8 @@ def survey(
 
 @triton.jit
 def _sum_group(
-    at: Any, some: Any, weights: Any, base: Any, before: Any, scale: Any, out: Any, offset: Any, start: Any, count: Any,
-    kind: Any, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
+    at: tl.tensor, some: tl.tensor, weights: tl.tensor, base: tl.tensor, before: tl.tensor, scale: tl.tensor, out: tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor,
+    kind: tl.tensor, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
     BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
     j = tl.arange(0, WIDTH)
@@ -151,7 +151,7 @@ def _sum_group(
 
 @triton.jit(do_not_specialize=["n"])
 def weighted_sum(
-    rows: Any, groups: Any, base: Any, weights: Any, before: Any, scale: Any, out: Any, n: Any,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, before: tl.tensor, scale: tl.tensor, out: tl.tensor, n: tl.tensor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -175,9 +175,9 @@ def weighted_sum(
 
 @triton.jit
 def _apart(
-    rows: Any, i: Any, n: Any, origin: Any, base: Any, offset: Any, start: Any, left: Any, kind: Any,
+    rows: tl.tensor, i: tl.tensor, n: tl.tensor, origin: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind: tl.tensor,
     WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
-) -> Any:  # fmt: skip
+) -> tl.tensor:  # fmt: skip
     """WIDTH columns of rows i less those of the origin; row n is the zero vector, which is the base where one is given.
 
     The base falls out of all other differences, which are rounded once.
@@ -196,10 +196,10 @@ def _apart(
 
 @triton.jit
 def _products_group(
-    rows: Any, top: Any, side: Any, n: Any, origin: Any, base: Any, offset: Any, start: Any, count: Any, kind: Any,
+    rows: tl.tensor, top: tl.tensor, side: tl.tensor, n: tl.tensor, origin: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
     TILE: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, SINGLE: tl.constexpr, PRECISION: tl.constexpr,
-) -> Any:  # fmt: skip
+) -> tl.tensor:  # fmt: skip
     sums = tl.zeros([TILE, TILE], tl.float32)
     for a in range(0, count, WIDTH):
         x = _apart(
@@ -217,7 +217,7 @@ def _products_group(
 
 @triton.jit(do_not_specialize=["n", "origin", "count_groups"])
 def gram(
-    rows: Any, groups: Any, base: Any, parts: Any, n: Any, origin: Any, count_groups: Any,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, parts: tl.tensor, n: tl.tensor, origin: tl.tensor, count_groups: tl.tensor,
     TILES: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr,
     TYPE: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -250,86 +250,81 @@ def gram(
 
 
 @triton.jit
-def _key(x: Any) -> Any:
+def _key(x: tl.tensor) -> tl.tensor:
     """Integers in the order of the numbers, NaN after infinity: the bits of a negative number count downwards."""
     bits = tl.where(x == x, x.to(tl.int32, bitcast=True), NAN)
     return bits ^ ((bits >> 31) & LAST)
 
 
 @triton.jit
-def _number(key: Any) -> Any:
+def _number(key: tl.tensor) -> tl.tensor:
     return (key ^ ((key >> 31) & LAST)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _ordered(
-    rows: Any, n: Any, base: Any, offset: Any, start: Any, left: Any, kind: Any, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
-    ALIGN: tl.constexpr,
-) -> Any:  # fmt: skip
-    """WIDTH columns in order, as ROWS keys of which each thread holds those of one column; missing rows come last.
+def _exchange(keys: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr, RUN: tl.constexpr, APART: tl.constexpr) -> tl.tensor:
+    """Compare and exchange keys APART rows from each other; runs of RUN rows rise and fall in turn."""
+    PAIRS: tl.constexpr = ROWS // (2 * APART)
+    pairs = tl.permute(tl.reshape(keys, [PAIRS, 2, APART * WIDTH]), (0, 2, 1))
+    x, y = tl.split(pairs)
+    falling = ((tl.arange(0, PAIRS) * 2 * APART // RUN) % 2 == 1)[:, None]
+    low, high = tl.minimum(x, y), tl.maximum(x, y)
+    pairs = tl.join(tl.where(falling, high, low), tl.where(falling, low, high))
+    return tl.reshape(tl.permute(pairs, (0, 2, 1)), [ROWS, WIDTH])
 
-    STEPS are those of ``ranks.merge_steps``, three numbers each: a network needs no index that is not known.
+
+@triton.jit
+def _ordered(
+    rows: tl.tensor, n: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind: tl.tensor,
+    LEVELS: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """WIDTH columns in order; missing rows come last. Batcher's bitonic sort of 2 ** LEVELS rows.
+
+    Nothing is said of the alignment of rows, so that a thread holds all values of one column and exchanges registers.
     """
-    one = tl.arange(0, 1)
-    keys = ()
-    for r in tl.static_range(ROWS):
-        some = one + r < n
-        at = tl.load(rows + one + r, mask=some, other=0)
-        x = _tile(at, some, base, offset, start, left, kind, WIDTH, False, BASE, TYPE, ALIGN)
-        keys = keys + (tl.where(some[:, None], _key(x), LAST),)  # noqa: RUF005 (the compiler knows no star)
-    for s in tl.static_range(COUNT):
-        for i in tl.static_range(ROWS - STEPS[3 * s + 1]):
-            if i & STEPS[3 * s] == STEPS[3 * s + 2]:
-                x, y = keys[i], keys[i + STEPS[3 * s + 1]]
-                keys = (
-                    keys[:i] + (tl.minimum(x, y),) + keys[i + 1 : i + STEPS[3 * s + 1]]  # noqa: RUF005
-                    + (tl.maximum(x, y),) + keys[i + STEPS[3 * s + 1] + 1 :]
-                )  # fmt: skip
-    return keys
+    ROWS: tl.constexpr = 1 << LEVELS
+    i = tl.arange(0, ROWS)
+    some = i < n
+    at = tl.load(rows + i, mask=some, other=0)
+    x = _tile(at, some, base, offset, start, left, kind, WIDTH, False, BASE, TYPE, 1)
+    keys = tl.where(some[:, None], _key(x), LAST)
+    for level in tl.static_range(1, LEVELS + 1):
+        for step in tl.static_range(level):
+            keys = _exchange(keys, ROWS, WIDTH, 1 << level, 1 << (level - 1 - step))
+    return _number(keys)
 
 
 @triton.jit(do_not_specialize=["n", "low", "high"])
 def ranked_mean(
-    rows: Any, groups: Any, base: Any, out: Any, n: Any, low: Any, high: Any,
-    ROWS: tl.constexpr, STEPS: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr,
-    TYPE: tl.constexpr, ALIGN: tl.constexpr,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, out: tl.tensor, n: tl.tensor, low: tl.tensor, high: tl.tensor,
+    LEVELS: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
 ) -> None:  # fmt: skip
     """The mean of the values of rank low to high - 1 of each column of a group of at most WIDTH."""
     segment, offset, count, start, kind, _ = _group(groups, tl.program_id(0).to(tl.int64))
-    keys = _ordered(
-        rows + segment * n, n, base, offset, start, count, kind, ROWS, STEPS, COUNT, WIDTH, BASE, TYPE, ALIGN
-    )  # fmt: skip
-    total = tl.zeros([1, WIDTH], tl.float32)
-    for r in tl.static_range(ROWS):
-        total += tl.where((low <= r) & (r < high), _number(keys[r]), 0.0)
-    j = tl.arange(0, WIDTH)[None, :]
+    x = _ordered(rows + segment * n, n, base, offset, start, count, kind, LEVELS, WIDTH, BASE, TYPE)
+    i, j = tl.arange(0, 1 << LEVELS)[:, None], tl.arange(0, WIDTH)
+    total = tl.sum(tl.where((low <= i) & (i < high), x, 0.0), axis=0)
     tl.store(out + start + j, total / (high - low).to(tl.float32), mask=j < count)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "keep"])
 def nearest_mean(
-    rows: Any, groups: Any, base: Any, out: Any, N: tl.constexpr, KEEP: tl.constexpr,
-    STEPS: tl.constexpr, COUNT: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr,
-    TYPE: tl.constexpr, ALIGN: tl.constexpr,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, out: tl.tensor, n: tl.tensor, keep: tl.tensor,
+    LEVELS: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The mean of the KEEP values closest to the median of each column; they lie side by side in order.
+    """The mean of the ``keep`` values closest to the median of each column; they lie side by side in order.
 
     As in ``ranks.nearest_mean`` the first of equally near windows counts, and one with NaN before all others.
     """
     segment, offset, count, start, kind, _ = _group(groups, tl.program_id(0).to(tl.int64))
-    keys = _ordered(
-        rows + segment * N, N, base, offset, start, count, kind, N, STEPS, COUNT, WIDTH, BASE, TYPE, ALIGN
-    )  # fmt: skip
-    middle = (_number(keys[(N - 1) // 2]) + _number(keys[N // 2])) / 2
-    first, best = tl.zeros([1, WIDTH], tl.int32), tl.full([1, WIDTH], float("inf"), tl.float32)
-    for s in tl.static_range(N - KEEP + 1):
-        below, above = middle - _number(keys[s]), _number(keys[s + KEEP - 1]) - middle
-        far = tl.where((below > above) | (below != below), below, above)
-        nearer = (far < best) | ((far != far) & (best == best))
-        first, best = tl.where(nearer, s, first), tl.where(nearer, far, best)
-    total = tl.zeros([1, WIDTH], tl.float32)
-    for r in tl.static_range(N):
-        total += tl.where((first <= r) & (r < first + KEEP), _number(keys[r]), 0.0)
-    j = tl.arange(0, WIDTH)[None, :]
-    tl.store(out + start + j, total / KEEP, mask=j < count)
+    x = _ordered(rows + segment * n, n, base, offset, start, count, kind, LEVELS, WIDTH, BASE, TYPE)
+    i, j = tl.arange(0, 1 << LEVELS)[:, None], tl.arange(0, WIDTH)
+    below, above = tl.sum(tl.where(i == (n - 1) // 2, x, 0.0), axis=0), tl.sum(tl.where(i == n // 2, x, 0.0), axis=0)
+    middle = ((below + above) / 2)[None, :]
+    last = tl.minimum(i + keep - 1, n - 1) + tl.zeros([1 << LEVELS, WIDTH], tl.int32)
+    left, right = middle - x, tl.gather(x, last, axis=0) - middle
+    far = tl.where((left > right) | (left != left), left, right)
+    far = tl.where(far == far, far, -1.0)
+    first = tl.argmin(tl.where(i + keep <= n, far, float("inf")), axis=0)[None, :]
+    total = tl.sum(tl.where((first <= i) & (i < first + keep), x, 0.0), axis=0)
+    tl.store(out + start + j, total / keep.to(tl.float32), mask=j < count)
