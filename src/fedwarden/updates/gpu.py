@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ..core.stats import Norms, Weights
 from . import plain
-from .ranks import merge_steps
 from .segments import Plan, Rows, Segment, pieces, plan
 from .threads import load_kernels
 
@@ -26,8 +25,9 @@ PRODUCT_GROUP = 512  # the same for inner products: tensor cores cut off what to
 PRODUCT_TILE, PRODUCT_WIDTH = 64, 32  # clients and columns that one step multiplies
 PRECISION = "tf32x3"  # three products of ten bits for one of 23: near float32, and several times its speed
 PROGRAMS = 4  # of inner products on each multiprocessor, so that some load while others multiply
-SORT_WIDTH, SORT_STEP = 128, 16  # columns of a program that sorts, one a thread; kernels exist for multiples of so many rows
-SORT_ROWS = 208  # most clients whose values fit into the registers of a thread
+SORT_WIDTH = 128  # columns, one a thread, of a program that sorts
+SORT_VALUES = 64  # most values of a column that one thread holds; more are shared between some, and fewer columns taken
+SORT_ROWS = 256  # most clients whose columns are sorted by the kernels; more are left to torch
 COPIED_BYTES = 256 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
 
 
@@ -104,29 +104,28 @@ def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:
     """In each column, the mean of the values of rank low to high - 1."""
     if updates.n > SORT_ROWS:
         return plain.ranked_mean(updates, low, high)
-    out = torch.empty(updates.d, dtype=torch.float32, device=updates.device)
-    rows = -(-updates.n // SORT_STEP) * SORT_STEP
-    with on(updates.device):
-        for table in tables(updates):
-            some = table.groups(SORT_WIDTH)
-            kernel("ranked_mean", len(some))(
-                table.rows, some, out if table.base is None else table.base, out, updates.n, low, high,
-                ROWS=rows, **network(rows), **table.options,
-            )  # fmt: skip
-    return out
+    return _sorted(updates, "ranked_mean", low, high)
 
 
 def nearest_mean(updates: Rows, keep: int) -> Tensor:
     """In each column, the mean of the ``keep`` values closest to the median."""
     if updates.n > SORT_ROWS:
         return plain.nearest_mean(updates, keep)
+    return _sorted(updates, "nearest_mean", keep)
+
+
+def _sorted(updates: Rows, name: str, *ranks: int) -> Tensor:
+    """What a kernel makes of each column in order."""
     out = torch.empty(updates.d, dtype=torch.float32, device=updates.device)
+    levels = sort_levels(updates.n)
+    width = SORT_WIDTH * SORT_VALUES // max(SORT_VALUES, 1 << levels)
     with on(updates.device):
         for table in tables(updates):
-            some = table.groups(SORT_WIDTH)
-            kernel("nearest_mean", len(some))(
-                table.rows, some, out if table.base is None else table.base, out, N=updates.n, KEEP=keep,
-                **network(updates.n), **table.options,
+            some = table.groups(width)
+            kernel(name, len(some))(
+                table.rows, some, out if table.base is None else table.base, out, updates.n, *ranks,
+                LEVELS=levels, WIDTH=width, num_warps=SORT_WIDTH // 32, BASE=table.options["BASE"],
+                TYPE=table.options["TYPE"],
             )  # fmt: skip
     return out
 

@@ -31,26 +31,16 @@ def network(n: int, wanted: Iterable[int]) -> NDArray[np.int64]:
 
 @cache
 def _merge_exchange(n: int) -> tuple[tuple[int, int], ...]:
-    return tuple((i, i + d) for p, d, r in merge_steps(n) for i in range(n - d) if i & p == r)
-
-
-@cache
-def merge_steps(n: int) -> tuple[tuple[int, int, int], ...]:
-    """The same network as steps (p, d, r), each of which compares every i with i + d where i & p == r.
-
-    >>> merge_steps(3)
-    ((2, 2, 0), (1, 1, 0), (1, 1, 1))
-    """
-    steps = []
+    pairs = []
     top = 1 << max(n - 1, 0).bit_length() >> 1
     p = top
     while p > 0:
         q, r, d = top, 0, p
         while d > 0:
-            steps.append((p, d, r))
+            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
             d, q, r = q - p, q // 2, p
         p //= 2
-    return tuple(steps)
+    return tuple(pairs)
 
 
 def ranked_mean(block: Tensor, low: int, high: int) -> Tensor:

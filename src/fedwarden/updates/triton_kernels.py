@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 FIELDS = tl.constexpr(6)  # of a group
-STEP = tl.constexpr(128)  # groups start at multiples of so many entries of their segment
+STEP = tl.constexpr(16)  # groups start at multiples of so many entries of their segment
 FLOAT32, FLOAT16, BFLOAT16, FLOAT64, INT64, ANY = (tl.constexpr(k) for k in range(6))  # ANY: each group says its own
 NAN, LAST = tl.constexpr(0x7FC00000), tl.constexpr(0x7FFFFFFF)  # the key of NaN, and one after all others
 
