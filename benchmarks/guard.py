@@ -409,7 +409,9 @@ def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, thre
 
 DEVICE_BARS = {"pid_made": 2.2, "auto": 8.0, "krum": 8.0, "multi_krum": 8.0, "bulyan": 20.0, "geometric_median": 8.0}
 DEVICE_BARS |= {"median": 20.0, "trimmed_mean": 20.0}
-DEVICE_CASES = [(preset, held) for preset in ("pid_made", "auto") for held in ("stacked", "layers", "models", "bfloat16")]
+DEVICE_CASES = [
+    (preset, held) for preset in ("pid_made", "auto") for held in ("stacked", "layers", "models", "bfloat16")
+]
 DEVICE_CASES += [(rule, "stacked") for rule in (*list(DEVICE_BARS)[2:], "nearest_neighbour_mixing")]
 DEVICE_HEADER = ("n", "d", "what", "rows", "one read, ms", "measured, ms", "reads", "smallest", "bar")
 
@@ -428,7 +430,9 @@ def device_work(what: str, held: str, stack: torch.Tensor, layers: Layers) -> Ca
     n, base = len(stack), torch.zeros(stack.shape[1], device=stack.device) if held == "models" else None
     rows: Any = stack
     if held != "stacked":
-        rows = [[layer.to(torch.bfloat16) if held == "bfloat16" else layer for layer in row.split(layers)] for row in stack]
+        rows = [
+            [layer.to(torch.bfloat16) if held == "bfloat16" else layer for layer in row.split(layers)] for row in stack
+        ]
     counts, ids = counts_of(n, "unequal"), tuple(map(str, range(n)))
     if what not in ("pid_made", "auto"):
         return lambda: fw.aggregate(what, fw.Updates.of(rows, base), counts)
@@ -464,7 +468,12 @@ def device_table(sizes: Sequence[tuple[int, Layers]], repetitions: int) -> None:
                 times = [device_seconds(work) for _ in range(repetitions)]
                 reads = median(times) / floor
                 bar = DEVICE_BARS.get(what) if n > 20 else None
-                cells += [f"{1000 * median(times):.3f}", f"{reads:.1f}", f"{min(times) / floor:.1f}", at_most(reads, bar)]
+                cells += [
+                    f"{1000 * median(times):.3f}",
+                    f"{reads:.1f}",
+                    f"{min(times) / floor:.1f}",
+                    at_most(reads, bar),
+                ]
             except Exception as problem:
                 cells += [f"{type(problem).__name__}: {problem}".split("\n")[0][:200], "-", "-", "-"]
             say(f"{what}, {held}, n = {n}: {time.perf_counter() - start:.1f} s with compiling")

@@ -42,7 +42,9 @@ def _read(at: tl.tensor, j: tl.tensor, inside: tl.tensor, TYPE: tl.constexpr, AL
 
 
 @triton.jit
-def _entries(at: tl.tensor, j: tl.tensor, inside: tl.tensor, kind: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
+def _entries(
+    at: tl.tensor, j: tl.tensor, inside: tl.tensor, kind: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr
+) -> tl.tensor:
     """The same for rows whose type is known beforehand, or is that of their group."""
     if TYPE != ANY:
         x = _read(at, j, inside, TYPE, ALIGN)
@@ -61,7 +63,8 @@ def _entries(at: tl.tensor, j: tl.tensor, inside: tl.tensor, kind: tl.tensor, TY
 
 @triton.jit
 def _tile(
-    at: tl.tensor, some: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind: tl.tensor,
+    at: tl.tensor, some: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind:
+    tl.tensor,
     WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """WIDTH columns of the rows, the base taken off; with EVEN all of them exist, else ``left`` do and the rest is 0.
@@ -84,7 +87,8 @@ def _mixed(x: tl.tensor, weights: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _survey_group(
-    at: tl.tensor, some: tl.tensor, shares: tl.tensor, centre: tl.tensor, base: tl.tensor, total: tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
+    at: tl.tensor, some: tl.tensor, shares: tl.tensor, centre: tl.tensor, base: tl.tensor, total: tl.tensor, offset:
+    tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
@@ -104,11 +108,12 @@ def _survey_group(
 
 @triton.jit(do_not_specialize=["n"])
 def survey(
-    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, total: tl.tensor, parts: tl.tensor, n: tl.tensor,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, total: tl.tensor, parts: tl.tensor, n:
+    tl.tensor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The sums of ``Updates.survey`` over one group: ``total``, and in ``parts`` (groups, 3, n) norms, lengths, distances.
+    """The sums of ``Updates.survey`` over a group: ``total``, and in ``parts`` (groups, 3, n) the squared ones.
 
     ``weights`` are the shares and then, with TWIN, those of the centre.
     """
@@ -136,8 +141,10 @@ def survey(
 
 @triton.jit
 def _sum_group(
-    at: tl.tensor, some: tl.tensor, weights: tl.tensor, base: tl.tensor, before: tl.tensor, scale: tl.tensor, out: tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor,
-    kind: tl.tensor, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
+    at: tl.tensor, some: tl.tensor, weights: tl.tensor, base: tl.tensor, before: tl.tensor, scale: tl.tensor, out:
+    tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor,
+    kind: tl.tensor, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN:
+    tl.constexpr,
     BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
     j = tl.arange(0, WIDTH)
@@ -151,7 +158,8 @@ def _sum_group(
 
 @triton.jit(do_not_specialize=["n"])
 def weighted_sum(
-    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, before: tl.tensor, scale: tl.tensor, out: tl.tensor, n: tl.tensor,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, before: tl.tensor, scale: tl.tensor,
+    out: tl.tensor, n: tl.tensor,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -175,7 +183,8 @@ def weighted_sum(
 
 @triton.jit
 def _apart(
-    rows: tl.tensor, i: tl.tensor, n: tl.tensor, origin: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind: tl.tensor,
+    rows: tl.tensor, i: tl.tensor, n: tl.tensor, origin: tl.tensor, base: tl.tensor, offset: tl.tensor, start:
+    tl.tensor, left: tl.tensor, kind: tl.tensor,
     WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """WIDTH columns of rows i less those of the origin; row n is the zero vector, which is the base where one is given.
@@ -196,7 +205,8 @@ def _apart(
 
 @triton.jit
 def _products_group(
-    rows: tl.tensor, top: tl.tensor, side: tl.tensor, n: tl.tensor, origin: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
+    rows: tl.tensor, top: tl.tensor, side: tl.tensor, n: tl.tensor, origin: tl.tensor, base: tl.tensor, offset:
+    tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
     TILE: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
     ALIGN: tl.constexpr, SINGLE: tl.constexpr, PRECISION: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
@@ -217,7 +227,8 @@ def _products_group(
 
 @triton.jit(do_not_specialize=["n", "origin", "count_groups"])
 def gram(
-    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, parts: tl.tensor, n: tl.tensor, origin: tl.tensor, count_groups: tl.tensor,
+    rows: tl.tensor, groups: tl.tensor, base: tl.tensor, parts: tl.tensor, n: tl.tensor, origin: tl.tensor,
+    count_groups: tl.tensor,
     TILES: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr,
     TYPE: tl.constexpr, ALIGN: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -262,7 +273,9 @@ def _number(key: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _exchange(keys: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr, RUN: tl.constexpr, APART: tl.constexpr) -> tl.tensor:
+def _exchange(
+    keys: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr, RUN: tl.constexpr, APART: tl.constexpr
+) -> tl.tensor:
     """Compare and exchange keys APART rows from each other; runs of RUN rows rise and fall in turn."""
     PAIRS: tl.constexpr = ROWS // (2 * APART)
     pairs = tl.permute(tl.reshape(keys, [PAIRS, 2, APART * WIDTH]), (0, 2, 1))
@@ -275,7 +288,8 @@ def _exchange(keys: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr, RUN: tl.
 
 @triton.jit
 def _ordered(
-    rows: tl.tensor, n: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind: tl.tensor,
+    rows: tl.tensor, n: tl.tensor, base: tl.tensor, offset: tl.tensor, start: tl.tensor, left: tl.tensor, kind:
+    tl.tensor,
     LEVELS: tl.constexpr, WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """WIDTH columns in order; missing rows come last. Batcher's bitonic sort of 2 ** LEVELS rows.

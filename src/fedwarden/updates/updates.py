@@ -337,11 +337,11 @@ class Updates:
         return self._gram
 
     def _back_end(self) -> BackEnd:
-        """Compiled kernels where they pay: for float32, and enough of it; else torch."""
-        if not self._suited or self.n * self.d < KERNEL_SIZE:
-            return plain
-        back_end = KERNELS[self.device.type]
-        return plain if back_end.kernels() is None else back_end
+        return KERNELS[self.device.type] if self._compiled() else plain
+
+    def _compiled(self) -> bool:
+        """Whether compiled kernels pay: for float32, and enough of it."""
+        return self._suited and self.n * self.d >= KERNEL_SIZE and KERNELS[self.device.type].kernels() is not None
 
     def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
         """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
