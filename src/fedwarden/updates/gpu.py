@@ -204,10 +204,10 @@ def tile(n: int) -> tuple[int, int, int]:
     """Rows and columns of the tile in which all clients fit, 32 numbers a thread, and its number of warps.
 
     >>> tile(20), tile(50), tile(200), tile(1000)
-    ((32, 128, 4), (64, 128, 8), (256, 32, 8), (1024, 16, 16))
+    ((32, 128, 4), (64, 64, 4), (256, 32, 8), (1024, 16, 16))
     """
     rows = max(16, power_of_two(n))
-    warps = 4 if rows <= 32 else 8 if rows <= 256 else 16
+    warps = 4 if rows <= 64 else 8 if rows <= 256 else 16
     return rows, 1024 * warps // rows, warps
 
 
