@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Weights
-from .segments import Plan, Segment
+from .segments import FLOAT32, Plan, Segment
 from .updates import Updates
 
 
@@ -58,5 +58,5 @@ class Mixed(Updates):
     def weighted_sum(self, weights: Weights) -> Tensor:
         return self.source.weighted_sum(self.matrix.T @ np.asarray(weights, np.float64))
 
-    def plan(self, width: int) -> Plan | None:
+    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
         return None

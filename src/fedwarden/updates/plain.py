@@ -27,7 +27,8 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
             lengths += found
         if segment.measured and spread:
             distances += squares(block - c @ block)
-    return norms.cpu().numpy(), lengths.cpu().numpy(), distances.cpu().numpy(), total
+    sums = torch.stack([norms, lengths, distances]).cpu().numpy()  # waits for the device once
+    return sums[0], sums[1], sums[2], total
 
 
 def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 
 ARRAYS = (np.ndarray, Tensor)
+FLOAT32 = (torch.float32,)
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,18 @@ class Segment:
         return self.given.unbind(0) if isinstance(self.given, Tensor) else self.given
 
     @property
-    def in_place(self) -> bool:
-        """Whether kernels for contiguous float32 can read the rows where they lie."""
+    def dtype(self) -> torch.dtype:
+        """The type of the first row."""
+        return self.given.dtype if isinstance(self.given, Tensor) else self.given[0].dtype
+
+    def in_place(self, types: Container[torch.dtype]) -> bool:
+        """Whether kernels for contiguous rows, all of one of these types, can read them where they lie."""
+        if self.dtype not in types:
+            return False
         if isinstance(self.given, Tensor):
-            return self.given.dtype == torch.float32 and (self.given.stride(1) == 1 or self.stop - self.start == 1)
-        return all(row.dtype == torch.float32 and row.is_contiguous() for row in self.given)
+            return self.given.stride(1) == 1 or self.stop - self.start == 1
+        first = self.dtype
+        return all(row.dtype == first and row.is_contiguous() for row in self.given)
 
     @property
     def addresses(self) -> NDArray[np.uint64]:
@@ -92,7 +101,12 @@ class Rows(Protocol):
     @property
     def maps(self) -> tuple[mmap.mmap, ...]: ...
 
-    def plan(self, width: int) -> Plan | None: ...
+    @property
+    def base(self) -> Tensor | None: ...
+
+    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None: ...
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T: ...
 
     def pieces(self) -> Iterator[tuple[Segment, int, int]]: ...
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.stats import Weights
-from .segments import Plan, Segment
+from .segments import FLOAT32, Plan, Segment
 from .updates import Updates
 
 
@@ -52,5 +52,5 @@ class Steps(Updates):
     def array(self) -> Tensor | None:
         return None
 
-    def plan(self, width: int) -> Plan | None:
+    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
         return None

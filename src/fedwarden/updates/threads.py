@@ -35,6 +35,6 @@ def together(work: Callable[[], object], most: int) -> None:
 
 
 @cache
-def load_kernels(module: str) -> ModuleType | None:
-    """A module of compiled kernels, imported on first use; None where numba is not installed."""
-    return import_module(module) if find_spec("numba") else None
+def load_kernels(module: str, compiler: str = "numba") -> ModuleType | None:
+    """A module of compiled kernels, imported on first use; None where their compiler is not installed."""
+    return import_module(module) if find_spec(compiler) else None

@@ -21,14 +21,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Mask, Norms, Scores, Weights
-from . import cpu, plain
+from . import cpu, gpu, plain
 from .ranks import far_off, median
-from .segments import ARRAYS, BackEnd, Plan, Segment, give_back, pieces, plan, read_segments
+from .segments import ARRAYS, FLOAT32, BackEnd, Plan, Segment, give_back, pieces, plan, read_segments
 from .survey import Survey, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
+DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
+DEVICE_PART = 8
 KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
 HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
+KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
 
@@ -59,12 +62,12 @@ class Updates:
         if base is not None and base.numel() != self.d:
             raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
-        self._suited = self.dtype == torch.float32 and self.device.type == "cpu"
+        self._suited = self.dtype == torch.float32 and self.device.type in KERNELS
         self.maps = tuple(maps)
         self.known: Survey | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
-        self._plans: dict[int, Plan | None] = {}
+        self._plans: dict[tuple[int, tuple[torch.dtype, ...]], Plan | None] = {}
         self._made: dict[Hashable, Any] = {}
 
     @classmethod
@@ -148,8 +151,10 @@ class Updates:
 
     def pieces(self) -> Iterator[tuple[Segment, int, int]]:
         """The columns in pieces that fit the cache, or fill a GPU."""
-        width = BLOCK_BYTES * (16 if self.device.type == "cuda" else 1) // (4 * max(self.n, 1))
-        return pieces(self.segments, max(1024, width // 1024 * 1024), self.maps)
+        size = BLOCK_BYTES
+        if self.device.type == "cuda":
+            size = max(16 * size, min(DEVICE_BYTES, 4 * self.n * self.d // DEVICE_PART))
+        return pieces(self.segments, max(1024, size // (4 * max(self.n, 1)) // 1024 * 1024), self.maps)
 
     def types(self) -> list[set[torch.dtype]]:
         """The floating types in which each row arrived."""
@@ -335,18 +340,18 @@ class Updates:
         return self._gram
 
     def _back_end(self) -> BackEnd:
-        return cpu if self._compiled() else plain
+        return KERNELS[self.device.type] if self._compiled() else plain
 
     def _compiled(self) -> bool:
-        """Whether the compiled kernels pay: float32 on the CPU, and enough of it."""
-        return self._suited and self.n * self.d >= KERNEL_SIZE and cpu.kernels() is not None
+        """Whether compiled kernels pay: for float32, and enough of it."""
+        return self._suited and self.n * self.d >= KERNEL_SIZE and KERNELS[self.device.type].kernels() is not None
 
-    def plan(self, width: int) -> Plan | None:
+    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
         """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
-        if width not in self._plans:
-            in_place = all(segment.in_place for segment in self.segments)
-            self._plans[width] = plan(self.segments, self.base, width) if in_place else None
-        return self._plans[width]
+        if (width, types) not in self._plans:
+            in_place = all(segment.in_place(types) for segment in self.segments)
+            self._plans[width, types] = plan(self.segments, self.base, width) if in_place else None
+        return self._plans[width, types]
 
     def _sum(self, weights: Weights, before: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """scale * before + sum_i weights_i x_i; rows of weight 0 are never read."""

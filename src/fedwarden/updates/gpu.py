@@ -1,0 +1,249 @@
+"""The folds of updates on a GPU by Triton kernels: one launch and at most one wait for the device each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.stats import Norms, Weights
+from . import plain
+from .segments import Plan, Rows, Segment, pieces, plan
+from .threads import load_kernels
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
+GROUP = 1024  # columns whose sums a program forms in float32; sums of groups are added in float64
+TILE_ROWS = 1024  # most clients of whom one tile holds all; more are left to torch
+PRODUCT_GROUP = 512  # the same for inner products: tensor cores cut off what torch's sums would round
+PRODUCT_TILE, PRODUCT_WIDTH = 64, 32  # clients and columns that one step multiplies
+PRECISION = "tf32x3"  # three products of ten bits for one of 23: near float32, and several times its speed
+PROGRAMS = 4  # of inner products on each multiprocessor, so that some load while others multiply
+SORT_WIDTH = 128  # columns, one a thread, of a program that sorts
+SORT_VALUES = 64  # most values of a column that one thread holds; more are shared between some, and fewer columns taken
+SORT_ROWS = 256  # most clients whose columns are sorted by the kernels; more are left to torch
+COPIED_BYTES = 256 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
+
+
+def kernels() -> ModuleType | None:
+    return load_kernels("fedwarden.updates.triton_kernels", "triton")
+
+
+class Table(NamedTuple):
+    """Where the kernels find the rows, on the device."""
+
+    rows: Tensor
+    """(segments, n): the address of each client's buffer."""
+    layout: tuple[tuple[int, int, bool, int], ...]
+    """Of each segment the first column, the one after the last, whether it is measured, and the code of its type."""
+    base: Tensor | None
+    n: int
+    align: int
+    """Bytes of which every address is a multiple, 16 at most."""
+    kept: Tensor | None = None
+    """What the addresses are of, where nobody else keeps it."""
+
+    def groups(self, width: int, measured_only: bool = False) -> Tensor:
+        return groups(self.layout, width, measured_only, self.rows.device)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What kernels are compiled for."""
+        types = {code for _, _, _, code in self.layout}
+        one = types.pop() if len(types) == 1 else len(TYPES)
+        return {"BASE": self.base is not None, "TYPE": one, "ALIGN": self.align}
+
+
+def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
+    """Squared norms, lengths and distances, and the weighted sum: see ``Updates.survey``."""
+    if updates.n > TILE_ROWS:
+        return plain.survey(updates, centre, shares, spread)
+    twin = spread and not np.array_equal(centre, shares)
+    weights = uploaded(np.concatenate([shares, centre] if twin else [shares]).astype(np.float32), updates.device)
+    total = torch.empty(updates.d, dtype=torch.float32, device=updates.device)
+    sums = torch.zeros(3, updates.n, dtype=torch.float64, device=updates.device)
+    rows, width, warps = tile(updates.n)
+    with on(updates.device):
+        for table in tables(updates):
+            some = table.groups(GROUP)
+            parts = torch.empty(len(some), 3, updates.n, device=updates.device)
+            kernel("survey", len(some))(
+                table.rows, some, total if table.base is None else table.base, weights, total, parts, updates.n,
+                ROWS=rows, WIDTH=width, GROUP=GROUP, TWIN=twin, SPREAD=spread, num_warps=warps, **table.options,
+            )  # fmt: skip
+            sums += parts.sum(dim=0, dtype=torch.float64)
+    norms, lengths, distances = sums.cpu().numpy()
+    return norms, lengths, distances, total
+
+
+def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
+    """scale * before + sum_i weights_i x_i, with weights that are not 0."""
+    if rows.n > TILE_ROWS:
+        return plain.weighted_sum(rows, weights, before, scale)
+    out = torch.empty(rows.d, dtype=torch.float32, device=rows.device)
+    w = uploaded(weights.astype(np.float32), rows.device)
+    height, width, warps = tile(rows.n)
+    with on(rows.device):
+        for table in tables(rows):
+            some = table.groups(GROUP)
+            kernel("weighted_sum", len(some))(
+                table.rows, some, out if table.base is None else table.base, w, out if before is None else before,
+                float(scale), out, rows.n, ROWS=height, WIDTH=width, GROUP=GROUP, BEFORE=before is not None,
+                num_warps=warps, **table.options,
+            )  # fmt: skip
+    return out
+
+
+def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:
+    """In each column, the mean of the values of rank low to high - 1."""
+    if updates.n > SORT_ROWS:
+        return plain.ranked_mean(updates, low, high)
+    return _sorted(updates, "ranked_mean", low, high)
+
+
+def nearest_mean(updates: Rows, keep: int) -> Tensor:
+    """In each column, the mean of the ``keep`` values closest to the median."""
+    if updates.n > SORT_ROWS:
+        return plain.nearest_mean(updates, keep)
+    return _sorted(updates, "nearest_mean", keep)
+
+
+def _sorted(updates: Rows, name: str, *ranks: int) -> Tensor:
+    """What a kernel makes of each column in order."""
+    out = torch.empty(updates.d, dtype=torch.float32, device=updates.device)
+    levels = sort_levels(updates.n)
+    width = SORT_WIDTH * SORT_VALUES // max(SORT_VALUES, 1 << levels)
+    with on(updates.device):
+        for table in tables(updates):
+            some = table.groups(width)
+            kernel(name, len(some))(
+                table.rows, some, out if table.base is None else table.base, out, updates.n, *ranks,
+                LEVELS=levels, WIDTH=width, num_warps=SORT_WIDTH // 32, BASE=table.options["BASE"],
+                TYPE=table.options["TYPE"],
+            )  # fmt: skip
+    return out
+
+
+def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
+    """Inner products about one of the rows, of the rows and, last, of the zero vector."""
+    size = updates.n + 1
+    edge = min(PRODUCT_TILE, max(16, power_of_two(size)))
+    tiles = -(-size // edge)
+    total = torch.zeros(tiles * tiles, edge, edge, dtype=torch.float64, device=updates.device)
+    with on(updates.device):
+        for table in tables(updates):
+            some = table.groups(PRODUCT_GROUP, measured_only=True)
+            programs = min(len(some), -(-PROGRAMS * multiprocessors(updates.device) * 2 // (tiles * (tiles + 1))))
+            if not programs:
+                continue
+            parts = torch.empty(programs, *total.shape, dtype=torch.float64, device=updates.device)
+            kernel("gram", tiles * tiles, programs)(
+                table.rows, some, parts if table.base is None else table.base, parts, updates.n, origin, len(some),
+                TILES=tiles, TILE=edge, WIDTH=PRODUCT_WIDTH, GROUP=PRODUCT_GROUP, PRECISION=PRECISION,
+                **table.options,
+            )  # fmt: skip
+            total += parts.sum(dim=0)
+    found = total.cpu().numpy().reshape(tiles, tiles, edge, edge)
+    half = found.transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
+    return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
+
+
+def tables(updates: Rows) -> Iterator[Table]:
+    """Where the rows lie; one table for each block of those that are copied first, like combinations of other rows."""
+    whole = updates.plan(GROUP, TYPES)
+    if whole is not None:
+        yield updates.once("device table", lambda: table(whole, updates.segments, updates.base, updates.device))
+        return
+    width = max(GROUP, COPIED_BYTES // (4 * updates.n) // GROUP * GROUP)
+    for segment, start, stop in pieces(updates.segments, width, updates.maps):
+        block = updates.block(segment, start, stop).contiguous()
+        part = (Segment(start, stop, block, segment.measured),)
+        yield table(plan(part, None, GROUP), part, None, updates.device, block)
+
+
+def table(
+    found: Plan, segments: tuple[Segment, ...], base: Tensor | None, device: torch.device, kept: Tensor | None = None
+) -> Table:
+    low = int(np.bitwise_or.reduce(found.rows, axis=None)) | 16
+    return Table(
+        rows=uploaded(found.rows.view(np.int64), device),
+        layout=tuple((s.start, s.stop, s.measured, TYPES.index(s.dtype)) for s in segments),
+        base=base,
+        n=found.rows.shape[1],
+        align=low & -low,
+        kept=kept,
+    )
+
+
+@lru_cache(maxsize=32)
+def groups(
+    layout: tuple[tuple[int, int, bool, int], ...], width: int, measured_only: bool, device: torch.device
+) -> Tensor:
+    """The columns in groups that cross no segment: see ``triton_kernels``. Rounds of one model share them.
+
+    >>> groups(((0, 5, True, 0), (5, 7, False, 1)), 4, False, torch.device("cpu")).tolist()
+    [[0, 0, 4, 0, 0, 1], [0, 4, 1, 4, 0, 1], [1, 0, 2, 5, 1, 0]]
+    """
+    parts = [np.zeros((0, 6), np.int64)]
+    for k, (start, stop, measured, code) in enumerate(layout):
+        if measured or not measured_only:
+            at = np.arange(0, stop - start, width, dtype=np.int64)
+            same = np.ones_like(at)
+            count = np.minimum(width, stop - start - at)
+            parts.append(np.stack([k * same, at, count, start + at, code * same, measured * same], axis=1))
+    return torch.from_numpy(np.concatenate(parts)).to(device)  # waits: another stream may be the next to read it
+
+
+def tile(n: int) -> tuple[int, int, int]:
+    """Rows and columns of the tile in which all clients fit, 32 numbers a thread, and its number of warps.
+
+    >>> tile(20), tile(50), tile(200), tile(1000)
+    ((32, 128, 4), (64, 64, 4), (256, 32, 8), (1024, 16, 16))
+    """
+    rows = max(16, power_of_two(n))
+    warps = 4 if rows <= 64 else 8 if rows <= 256 else 16
+    return rows, 1024 * warps // rows, warps
+
+
+def power_of_two(n: int) -> int:
+    """The smallest one that is at least n.
+
+    >>> power_of_two(1), power_of_two(5), power_of_two(64)
+    (1, 8, 64)
+    """
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def sort_levels(n: int) -> int:
+    """The power of two that is at least n, and 16.
+
+    >>> sort_levels(1), sort_levels(50), sort_levels(64), sort_levels(65)
+    (4, 6, 6, 7)
+    """
+    return max(4, (n - 1).bit_length())
+
+
+def kernel(name: str, *grid: int) -> Any:
+    return getattr(kernels(), name)[grid]
+
+
+def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
+    """A small array on the device, without waiting for it."""
+    found = torch.from_numpy(np.ascontiguousarray(array))
+    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """Kernels start on the current device: make it that of the rows."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
