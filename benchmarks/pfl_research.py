@@ -110,11 +110,11 @@ def play_pfl(scene: Scene, rounds: int) -> None:
 
 
 def play_ours(scene: Scene, rounds: int) -> None:
-    """The same rounds in the simulator; the first starts the workers."""
+    """The same rounds in the simulator, once its workers have started, as those of pfl have before its first round."""
     _, data = data_of(scene.clients * scene.samples)
     ours = Ours(scene, data)
     with ours.pool:
-        ours.play()
+        ours.warm_up()
         print(json.dumps([seconds(ours.play) for _ in range(rounds - 1)]), flush=True)
 
 

@@ -55,7 +55,8 @@ def test_groups_take_every_client_once(group, cores, n, monkeypatch):
     groups = engine.groups(ids)
     assert sorted(i for g in groups for i in g) == list(range(n))
     assert all(1 <= len(g) <= max(group, 1) for g in groups)
-    assert len(groups) >= min(cores or 1, n)  # something to do for every core
+    assert len(groups) == n or len(groups) % (cores or 1) == 0  # as many for every core
+    assert max(map(len, groups), default=0) - min(map(len, groups), default=0) <= 1
     in_order = [len(engine.rows[ids[i]]) for g in groups for i in g]
     assert in_order == sorted(in_order, reverse=True)  # alike in size
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -78,15 +79,16 @@ class Engine:
             train(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
 
     def groups(self, client_ids: Sequence[str]) -> list[list[int]]:
-        """Positions of the clients that are trained together: alike in size, and enough groups for every core.
+        """Positions of the clients that are trained together: alike in size, and as many groups for every core.
 
         The answer depends on the machine and not on how many workers a run has, so neither do its bits.
         """
+        n, cores = len(client_ids), os.cpu_count() or 1
         if self.device.type == "cuda" and self.group:
-            return [list(range(len(client_ids)))] if client_ids else []
-        size = max(1, min(self.group, -(-len(client_ids) // (os.cpu_count() or 1))))
-        order = sorted(range(len(client_ids)), key=lambda i: -len(self.rows[client_ids[i]]))
-        return [order[i : i + size] for i in range(0, len(order), size)]
+            return [list(range(n))] if n else []
+        order = sorted(range(n), key=lambda i: -len(self.rows[client_ids[i]]))
+        count = min(n, cores * math.ceil(n / (cores * max(self.group, 1))))
+        return [order[n * k // count : n * (k + 1) // count] for k in range(count)]
 
 
 @contextmanager

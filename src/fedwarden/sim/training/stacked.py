@@ -59,14 +59,19 @@ Factors = tuple[Tensor, Tensor]
 """(g, outputs, k) and (g, inputs, k): a weight's gradient is left @ right^T, a bias's is left summed over k."""
 
 
+def matrix(x: Tensor) -> Tensor:
+    """(g, rows, ...) as (g, rows, k); on small models a view that changes nothing costs as much as a product."""
+    return x if x.ndim == 3 else x.flatten(2)
+
+
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """``weight @ x + bias`` for every client: (g, inputs, ...) -> (g, outputs, ...)."""
     if weight.ndim == 3 and x.ndim > 3:
         raise ValueError(
             f"a stacked linear layer needs flat features; got {x.ndim - 2} axes; set train.trainer to 'sequential'"
         )
-    y = torch.baddbmm(bias.unsqueeze(2), weight.flatten(2), x.flatten(2))
-    return y.reshape(*y.shape[:2], *x.shape[2:])
+    y = torch.baddbmm(bias.unsqueeze(2), matrix(weight), matrix(x))
+    return y if x.ndim == 3 else y.reshape(*y.shape[:2], *x.shape[2:])
 
 
 def unfold(k: int, m: int) -> Layer:
@@ -196,10 +201,11 @@ class Stacked:
             for i in range(len(inputs), 0, -1):
                 for pull in reversed(pulls[i]):
                     grad = pull(grad)
-                x, grad = inputs[i - 1], grad.flatten(2)
-                factors.append((grad, x.flatten(2)))
+                x, grad = inputs[i - 1], matrix(grad)
+                factors.append((grad, matrix(x)))
                 if i > 1:  # what comes before the first affine layer learns nothing
-                    grad = torch.bmm(weights[2 * i - 2].flatten(2).mT, grad).reshape(x.shape)
+                    grad = torch.bmm(matrix(weights[2 * i - 2]).mT, grad)
+                    grad = grad if x.ndim == 3 else grad.reshape(x.shape)
             return factors[::-1]
 
         return x, back

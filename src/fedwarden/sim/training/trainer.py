@@ -23,7 +23,7 @@ from ...core.generators import torch_rng
 from ...core.seeds import numpy_rng
 from ...models.layout import Layout
 from ..tasks import Classification, Task
-from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient
+from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient, matrix
 
 CLASSIFICATION, CPU = Classification(), torch.device("cpu")
 
@@ -98,7 +98,7 @@ class StackedOptimizer:
         t, p, grads = self.training, list(weights), list[Tensor]()
         for weight, bias, (left, right) in zip(p[::2], p[1::2], factors, strict=True):
             if self.plain:  # the gradient goes into the weights as it is formed
-                weight.flatten(2).baddbmm_(left, right.mT, alpha=-t.lr)
+                matrix(weight).baddbmm_(left, right.mT, alpha=-t.lr)
                 bias.sub_(left.sum(dim=2), alpha=t.lr)
             else:
                 grads += [torch.bmm(left, right.mT).reshape(weight.shape), left.sum(dim=2)]
@@ -167,12 +167,17 @@ def train_stacked(
     weights = [part.repeat(len(shards), *[1] * part.ndim) for part in origin]
     optimizer = StackedOptimizer(training, weights, origin)
     batch = x.new_empty(len(shards), training.batch_size, *x.shape[1:])
-    for t, (rows, label, share) in enumerate(zip(index, labels, importance, strict=True)):
-        active = sum(len(p) > t for p in plans)
+    start = 0
+    for end in sorted({len(p) for p in plans}):  # the steps until the next client has finished share their views
+        active, steps = sum(len(p) >= end for p in plans), slice(start, end)
         current, features = [w[:active] for w in weights], batch[:active]
-        torch.index_select(x, 0, rows[:active].flatten(), out=features.flatten(0, 1))
-        logits, back = stacked(features.to(device).movedim(1, -1), current, noise)
-        optimizer.step(current, back(loss_gradient(logits, label[:active], share[:active])))
+        samples, inputs = features.flatten(0, 1), features.movedim(1, -1)
+        parts = index[steps, :active].flatten(1), labels[steps, :active], importance[steps, :active]
+        for rows, label, share in zip(*parts, strict=True):
+            torch.index_select(x, 0, rows, out=samples)
+            logits, back = stacked(inputs.to(device), current, noise)
+            optimizer.step(current, back(loss_gradient(logits, label, share)))
+        start = end
     for position, i in enumerate(order):
         torch.cat([w[position].flatten() for w in weights], out=out[i])
 
