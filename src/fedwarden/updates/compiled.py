@@ -311,8 +311,8 @@ def _products(tile: Floats, i: int, k: int, m: int, out: Sums) -> None:
 def gram(plan: Plan, turn: Index, origin: int, parts: Sums) -> None:
     """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
 
-    A part has a row for each client, one for the base (zero where there is none), and zeros up to a multiple of four;
-    of its two equal halves only the blocks on and above the diagonal are filled.
+    That row is zero about itself, so the base (zero where there is none) has its place. A part has zeros up to a
+    multiple of four; of its two equal halves only the blocks on and above the diagonal are filled.
     """
     n, size = plan.rows.shape[1], parts.shape[1]
     tile, zero = np.zeros((size, WIDTH), np.float32), np.zeros(WIDTH, np.float32)
@@ -321,8 +321,8 @@ def gram(plan: Plan, turn: Index, origin: int, parts: Sums) -> None:
             continue
         rows, base, a = plan.rows[segment], plan.base[segment], start - plan.start[segment]
         centre = _at(rows[origin], a, m)
-        for i in range(n + 1):
-            x = _at(rows[i], a, m) if i < n else (_at(base, a, m) if base != 0 else zero)
+        for i in range(n):
+            x = _at(rows[i], a, m) if i != origin else (_at(base, a, m) if base != 0 else zero)
             row = tile[i]
             for j in range(m):
                 row[j] = x[j] - centre[j]

@@ -59,10 +59,14 @@ def nearest_mean(updates: Rows, keep: int) -> Tensor:
 
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
-    n = updates.n + 1
+    n = updates.n
     size = -(-n // 4) * 4
     half = _fold(updates, "gram", (origin,), (size, size), PRODUCT_COLUMNS)[:n, :n]
-    return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
+    found = np.zeros((n + 1, n + 1))
+    place = np.arange(n)
+    place[origin] = n  # the zero vector; the origin itself is zero about itself
+    found[np.ix_(place, place)] = np.triu(half) + np.triu(half, 1).T
+    return found
 
 
 def _fold(

@@ -29,7 +29,7 @@ from .survey import Survey, correction, even, mean_of
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
 DEVICE_PART = 8
-KERNEL_SIZE = 1 << 18  # entries from which a compiled kernel pays for its start
+KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
 HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
