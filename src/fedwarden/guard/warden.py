@@ -227,9 +227,8 @@ class Warden:
 
     def _aggregate(self, decision: Decision, notes: list[Note]) -> tuple[State, Aggregate]:
         cohort, kept = decision.cohort, decision.kept
-        nothing = self.carried, Aggregate(_zeros(decision.came), np.zeros(len(cohort)))
         if not kept.any():
-            return nothing
+            return self.carried, _nothing(decision.came)
         updates = cohort.updates
         if (decision.factors < 1).any():
             updates = Mixed(updates, np.diag(decision.factors))
@@ -237,7 +236,7 @@ class Warden:
             carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
         except ValueError as error:
             notes.append(Note.of("aggregator_failed", updates=int(kept.sum()), error=str(error)))
-            return nothing
+            return self.carried, _nothing(decision.came)
         agreed = decision.buffers
         made = replace(made, update=made.update.clone()) if len(agreed) else made  # others may hold it too
         for a, b in updates.buffers if len(agreed) else ():
@@ -258,6 +257,7 @@ class Warden:
         return floored
 
 
-def _zeros(cohort: Cohort) -> torch.Tensor:
+def _nothing(cohort: Cohort) -> Aggregate:
+    """An update of zeros, of nobody."""
     updates = cohort.updates
-    return torch.zeros(updates.d, dtype=updates.dtype, device=updates.device)
+    return Aggregate(torch.zeros(updates.d, dtype=updates.dtype, device=updates.device), np.zeros(len(cohort)))
