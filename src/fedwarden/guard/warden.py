@@ -228,7 +228,7 @@ class Warden:
     def _aggregate(self, decision: Decision, notes: list[Note]) -> tuple[State, Aggregate]:
         cohort, kept = decision.cohort, decision.kept
         if not kept.any():
-            return self.carried, _nothing(decision.came)
+            return self.carried, _nothing(decision)
         updates = cohort.updates
         if (decision.factors < 1).any():
             updates = Mixed(updates, np.diag(decision.factors))
@@ -236,7 +236,7 @@ class Warden:
             carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
         except ValueError as error:
             notes.append(Note.of("aggregator_failed", updates=int(kept.sum()), error=str(error)))
-            return self.carried, _nothing(decision.came)
+            return self.carried, _nothing(decision)
         agreed = decision.buffers
         made = replace(made, update=made.update.clone()) if len(agreed) else made  # others may hold it too
         for a, b in updates.buffers if len(agreed) else ():
@@ -257,7 +257,8 @@ class Warden:
         return floored
 
 
-def _nothing(cohort: Cohort) -> Aggregate:
+def _nothing(decision: Decision) -> Aggregate:
     """An update of zeros, of nobody."""
-    updates = cohort.updates
-    return Aggregate(torch.zeros(updates.d, dtype=updates.dtype, device=updates.device), np.zeros(len(cohort)))
+    updates = decision.came.updates
+    zeros = torch.zeros(updates.d, dtype=updates.dtype, device=updates.device)
+    return Aggregate(zeros, np.zeros(len(decision.cohort)))
