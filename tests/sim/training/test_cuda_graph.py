@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import fedwarden.sim.training.engine as module
-from fedwarden.sim.training.cuda_graph import Uploaded
-from fedwarden.sim.training.engine import Engine, choose_group, train_captured, train_stacked
+from fedwarden.sim.training.cuda_graph import KEPT, Captured, Graphs, Uploaded
+from fedwarden.sim.training.engine import Engine, choose_group, train_stacked
 from fedwarden.sim.training.stacked import Noise
 
 SEED = 11
@@ -112,8 +112,8 @@ def both(engine, params, round, clients):
     """The clients' models after one round, (clients, d) each: under a captured graph, and stacked."""
     shards = [module.Shard(c, engine.x, engine.y, engine.rows[c]) for c in clients]
     outs = [torch.full((len(clients), engine.layout.d), torch.nan, device=params.device) for _ in range(2)]
-    for train, out in zip((train_captured, train_stacked), outs, strict=True):
-        train(engine.stacked, engine.layout, params, shards, engine.training, round, engine.seed, out)
+    engine.graphs.train(params, shards, round, engine.seed, outs[0])
+    train_stacked(engine.stacked, engine.layout, params, shards, engine.training, round, engine.seed, outs[1])
     return outs
 
 
@@ -134,7 +134,7 @@ def test_captured_is_stacked(device, training, model):
 
 
 def test_every_round_may_have_another_shape(device):
-    """Other clients, one client, and another size of batches: nothing of an earlier capture is used again."""
+    """Other clients, one client, and another size of batches."""
     engine = engine_of(cnn(), TRAININGS["momentum"], device=device)
     params = engine.layout.flatten(engine.model.state_dict())
     ids = list(engine.rows)
@@ -142,6 +142,23 @@ def test_every_round_may_have_another_shape(device):
         trial = replace(engine, training=replace(engine.training, batch_size=batch))
         captured, stacked = both(trial, params, t, clients)
         torch.testing.assert_close(captured, stacked, **TOLERANCE)
+
+
+def test_a_step_is_captured_once_for_every_number_of_clients(device, monkeypatch):
+    """Rounds of the same number share a graph, also with clients in between that train longer; a few are kept."""
+    made = []
+    start = Captured.__init__
+    monkeypatch.setattr(Captured, "__init__", lambda self, *args: (made.append(args[-1]), start(self, *args))[1])
+    engine = engine_of(cnn(), TRAININGS["fedprox"], device=device)
+    params = engine.layout.flatten(engine.model.state_dict())
+    ids = list(engine.rows)
+    for t, clients in enumerate([ids[:2], ids[2:], ids[2:4], ids[:2], ids, ids[:1], ids[:2]]):
+        captured, stacked = both(engine, params, t, clients)
+        torch.testing.assert_close(captured, stacked, **TOLERANCE)
+        params = captured.mean(dim=0)
+    assert made == [2, 4, 6, 1]
+    assert list(engine.graphs._kept) == [6, 1, 2]
+    assert len(engine.graphs._kept) == KEPT
 
 
 def test_a_client_does_not_depend_on_those_that_train_longer(device):
@@ -174,15 +191,17 @@ def test_clients_without_data_keep_the_global_model(device):
 def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
     """What the engine calls, by device and group size; a model without a stacked form goes one by one everywhere."""
     called = []
-    for name in ("train_captured", "train_stacked", "train_sequential"):
+    for name in ("train_stacked", "train_sequential"):
         monkeypatch.setattr(module, name, lambda *_, name=name: called.append(name))
+    monkeypatch.setattr(Engine, "graphs", Graphs(*[None] * 5))
+    monkeypatch.setattr(Graphs, "train", lambda *_: called.append("graphs"))
     without = nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False))
     for model, group, device in [
         (mlp(), 1, "cuda"), (mlp(), 1, "cpu"), (mlp(), 0, "cuda"), (mlp(), 0, "cpu"), (without, 1, "cuda"),
     ]:  # fmt: skip
         engine = replace(engine_of(model, group=group), device=torch.device(device))
         engine.train(torch.zeros(engine.layout.d), 1, ["client 0"], torch.empty(1, engine.layout.d))
-    assert called == ["train_captured", "train_stacked", "train_sequential", "train_sequential", "train_sequential"]
+    assert called == ["graphs", "train_stacked", "train_sequential", "train_sequential", "train_sequential"]
 
 
 @pytest.mark.parametrize("trainer", ["auto", "stacked"])

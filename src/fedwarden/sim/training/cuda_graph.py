@@ -12,6 +12,8 @@ from ...models.layout import Layout
 from .stacked import Noise, Stacked, loss_gradient
 from .trainer import LocalTraining, Shard, StackedOptimizer, plan, schedule
 
+KEPT = 3  # captured steps of different numbers of clients; each has memory for its own models and activations
+
 
 class Uploaded:
     """Dropout masks drawn on the CPU, as everywhere, and copied into fixed buffers before each replay."""
@@ -35,52 +37,85 @@ class Uploaded:
             mask.copy_(self.noise.keep(active, features, batch, p, torch.device("cpu")), non_blocking=True)
 
 
-def train_captured(
-    stacked: Stacked, layout: Layout, params: Tensor, shards: Sequence[Shard], training: LocalTraining, round: int,
-    seed: int, out: Tensor,
-) -> None:  # fmt: skip
-    """Train all clients at once on the GPU; row i of ``out`` becomes client i's model.
+class Captured:
+    """One training step of n clients at once on memory of its own, as a CUDA graph.
 
     Every client takes part in every step; one that has finished has its model kept from its own last step.
     """
-    device, n = params.device, len(shards)
-    plans = [plan(s, training, round, seed) for s in shards]
-    index, weight = (part.to(device) for part in schedule(plans, training.batch_size))
-    x, y = shards[0].x.to(device), shards[0].y.to(device)
-    noise = Uploaded(Noise([torch_rng(seed, "dropout", round, s.client_id) for s in shards]))
-    origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
-    weights = [part.repeat(n, *[1] * part.ndim) for part in origin]
-    final = [w.clone() for w in weights]
-    optimizer = StackedOptimizer(training, weights, origin)
-    rows, importance = index.new_zeros(index.shape[1:]), weight.new_zeros(weight.shape[1:])
-    busy = torch.zeros(n, dtype=torch.bool, device=device)
 
-    def step() -> None:
-        noise.at = 0
-        logits, back = stacked(x[rows].movedim(1, -1), weights, noise)  # type: ignore[arg-type]
-        optimizer.step(weights, back(loss_gradient(logits, y[rows], importance)))
-        for kept, w in zip(final, weights, strict=True):
-            torch.where(busy.reshape(-1, *[1] * (w.ndim - 1)), w, kept, out=kept)
+    def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor, n: int) -> None:
+        device = x.device
+        self.sizes, self.noise = list(layout.sizes), Uploaded(Noise([]))
+        self.origin = [torch.zeros(shape, device=device) for shape in layout.shapes]
+        self.weights = [part.repeat(n, *[1] * part.ndim) for part in self.origin]
+        self.final = [w.clone() for w in self.weights]
+        self.optimizer = StackedOptimizer(training, self.weights, self.origin)
+        self.rows = torch.zeros(n, training.batch_size, dtype=torch.int64, device=device)
+        self.importance = torch.zeros(n, training.batch_size, device=device)
+        self.busy = torch.zeros(n, dtype=torch.bool, device=device)
 
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):  # a first run outside the graph, as capturing asks for; undone below
-        step()
-        noise.recording = False
-        step()
-    torch.cuda.current_stream(device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    # a stream of this device: torch's own is on the device that was first captured from
-    with torch.cuda.device(device), torch.cuda.graph(graph, stream=torch.cuda.Stream(device)):
-        step()
-    for w, start in zip(weights, origin, strict=True):
-        w.copy_(start)
-    optimizer.reset()
-    steps = torch.tensor([len(p) for p in plans], device=device)
-    for t in range(len(index)):
-        rows.copy_(index[t])
-        importance.copy_(weight[t])
-        busy.copy_(steps > t)
-        noise.draw()
-        graph.replay()
-    out.copy_(torch.cat([w.flatten(1) for w in final], dim=1))
+        def step() -> None:
+            self.noise.at = 0
+            logits, back = stacked(x[self.rows].movedim(1, -1), self.weights, self.noise)  # type: ignore[arg-type]
+            self.optimizer.step(self.weights, back(loss_gradient(logits, y[self.rows], self.importance)))
+            for kept, w in zip(self.final, self.weights, strict=True):
+                torch.where(self.busy.reshape(-1, *[1] * (w.ndim - 1)), w, kept, out=kept)
+
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):  # a first run outside the graph, as capturing asks for; begin() undoes it
+            step()
+            self.noise.recording = False
+            step()
+        torch.cuda.current_stream(device).wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        # a stream of this device: torch's own is on the device that was first captured from
+        with torch.cuda.device(device), torch.cuda.graph(self.graph, stream=torch.cuda.Stream(device)):
+            step()
+
+    def begin(self, params: Tensor, noise: Noise) -> None:
+        """Every client at the global model, with no step taken."""
+        for part, start, w, kept in zip(params.split(self.sizes), self.origin, self.weights, self.final, strict=True):
+            start.copy_(part.reshape(start.shape))
+            w.copy_(start)
+            kept.copy_(start)
+        self.optimizer.reset()
+        self.noise.noise = noise
+
+    def step(self, rows: Tensor, importance: Tensor, busy: Tensor) -> None:
+        for fixed, now in ((self.rows, rows), (self.importance, importance), (self.busy, busy)):
+            fixed.copy_(now)
+        self.noise.draw()
+        self.graph.replay()
+
+
+class Graphs:
+    """The captured steps of one training, kept from round to round by their number of clients.
+
+    Capturing a step, and carrying the data to the device, cost as much as many steps.
+    """
+
+    def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor) -> None:
+        self.stacked, self.layout, self.training, self.x, self.y = stacked, layout, training, x, y
+        self._kept: dict[int, Captured] = {}
+
+    def of(self, n: int) -> Captured:
+        """The step of n clients, captured where it is new; of many numbers of clients the latest are kept."""
+        found = self._kept.pop(n, None)
+        if found is None:
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            found = Captured(self.stacked, self.layout, self.training, self.x, self.y, n)
+        self._kept[n] = found
+        return found
+
+    def train(self, params: Tensor, shards: Sequence[Shard], round: int, seed: int, out: Tensor) -> None:
+        """Train all clients at once; row i of ``out`` becomes client i's model."""
+        plans = [plan(s, self.training, round, seed) for s in shards]
+        index, weight = (part.to(params.device) for part in schedule(plans, self.training.batch_size))
+        steps = torch.tensor([len(p) for p in plans], device=params.device)
+        captured = self.of(len(shards))
+        captured.begin(params, Noise([torch_rng(seed, "dropout", round, s.client_id) for s in shards]))
+        for t in range(len(index)):
+            captured.step(index[t], weight[t], steps > t)
+        out.copy_(torch.cat([w.flatten(1) for w in captured.final], dim=1))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ...models.layout import Layout
 from ..data.places import cache_folder
 from ..tasks import Classification, Task
-from .cuda_graph import train_captured
+from .cuda_graph import Graphs
 from .stacked import Stacked
 from .trainer import LocalTraining, Shard, train_sequential, train_stacked
 
@@ -54,6 +54,13 @@ class Engine:
         """The model as a stacked one, which knows the gradient of classification alone."""
         return Stacked.of(self.model) if isinstance(self.task, Classification) else None
 
+    @cached_property
+    def graphs(self) -> Graphs:
+        """Steps captured on the GPU, and the data there."""
+        assert self.stacked is not None
+        x, y = self.x.to(self.device), self.y.to(self.device)
+        return Graphs(self.stacked, self.layout, self.training, x, y)
+
     def train(
         self,
         params: Tensor,
@@ -74,9 +81,10 @@ class Engine:
             train_sequential(
                 self.model, self.layout, params, shards, self.training, round, self.seed, out, self.task, home
             )
+        elif self.device.type == "cuda":
+            self.graphs.train(params, shards, round, self.seed, out)
         else:
-            train = train_captured if self.device.type == "cuda" else train_stacked
-            train(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
+            train_stacked(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
 
     def groups(self, client_ids: Sequence[str]) -> list[list[int]]:
         """Positions of the clients that are trained together: alike in size, and as many groups for every core.
