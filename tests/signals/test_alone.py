@@ -132,6 +132,23 @@ def test_large_cohorts_are_sampled(monkeypatch):
     assert 0 < np.abs(found - exact).max() < 0.1
 
 
+def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
+    """Another client's length, or another round, and other columns are drawn; last digits of a sum do not matter."""
+    drawn = []
+    monkeypatch.setattr(alone, "COLUMNS", 32)
+    monkeypatch.setattr(alone, "ENTRIES", 1)
+    monkeypatch.setattr(alone, "share_alone", lambda rows, trusted, times: drawn.append(rows[0]) or rows[:, 0])
+    rows = np.vstack([np.arange(1.0, 1001.0), *(np.ones((4, 1000)) * [[1], [2], [3], [4]])])
+    signal = make("signal", "alone")
+    for t, factor in [(1, 1.0), (1, 1 + 1e-6), (1, 1.1), (2, 1.0)]:
+        sent = rows.copy()
+        sent[4] *= factor
+        signal(cohort(sent, t))
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+    assert not np.array_equal(drawn[0], drawn[3])
+
+
 def test_columns_are_the_measured_ones_and_spread_over_them():
     updates = fw.Updates.of(np.zeros((2, 1000), np.float32), measured=[(100, 300), (500, 1000)])
     every = [*range(100, 300), *range(500, 1000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Norms, Scores, median
 from ..core.types import Cohort
 from ..updates.updates import Updates
 
@@ -62,13 +63,25 @@ def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDA
     return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
 
 
+def words_of(lengths: Norms) -> str:
+    """The lengths of all updates, each to one part in fifty: a seed that no client knows before all have sent theirs.
+
+    It is coarse enough to be the same where sums are added in another order.
+
+    >>> words_of(np.array([1.0, 1.001, 2.0, 0.0]))
+    '0 0 35 -35460'
+    """
+    return " ".join(f"{round(50 * math.log(max(length, 1e-308)))}" for length in lengths)
+
+
 @register("signal", "alone")
 @dataclass(frozen=True)
 class Alone:
     """The share of an update that lies in weights which three quarters of the clients hardly move, beyond the median.
 
     A trigger that only attackers show to the model trains weights that nobody else trains. ``times`` is how many times
-    larger than theirs an entry must be. Of large cohorts a random part of the weights is looked at.
+    larger than theirs an entry must be. Of large cohorts a part of the weights is looked at, drawn in every round by the
+    lengths of all updates, so that nobody can send a trigger in the others.
     """
 
     times: float = 30.0
@@ -81,6 +94,7 @@ class Alone:
 
     def __call__(self, cohort: Cohort) -> Scores:
         updates, within = cohort.updates, cohort.reference
-        columns = spread_columns(updates, max(ENTRIES // len(cohort), COLUMNS), numpy_rng(0, "alone", cohort.round))
+        rng = numpy_rng(0, "alone", cohort.round, words_of(updates.lengths()))
+        columns = spread_columns(updates, max(ENTRIES // len(cohort), COLUMNS), rng)
         shares = share_alone(updates.sample(columns).cpu().numpy(), within, self.times)
         return np.asarray(shares - median(shares[within]), dtype=np.float64)
