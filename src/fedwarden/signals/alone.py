@@ -80,7 +80,7 @@ class Alone:
     """The share of an update that lies in weights which three quarters of the clients hardly move, beyond the median.
 
     A trigger that only attackers show to the model trains weights that nobody else trains. ``times`` is how many times
-    larger than theirs an entry must be. Of large cohorts a part of the weights is looked at, drawn in every round by the
+    larger than theirs an entry must be. Of large cohorts a part of the weights is looked at, drawn in each round by the
     lengths of all updates, so that nobody can send a trigger in the others.
     """
 
