@@ -407,7 +407,7 @@ def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, thre
     )
 
 
-DEVICE_BARS = {"pid_made": 2.2, "auto": 8.0, "krum": 8.0, "multi_krum": 8.0, "bulyan": 20.0, "geometric_median": 8.0}
+DEVICE_BARS = {"pid_made": 2.2, "auto": 8.0, "krum": 8.0, "multi_krum": 8.0, "bulyan": 8.0, "geometric_median": 8.0}
 DEVICE_BARS |= {"median": 20.0, "trimmed_mean": 20.0}
 DEVICE_CASES = [
     (preset, held) for preset in ("pid_made", "auto") for held in ("stacked", "layers", "models", "bfloat16")

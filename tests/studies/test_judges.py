@@ -9,7 +9,7 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.judge_settings import BACKFED, FLPOISON, JUDGES, LFIGHTER
-from fedwarden.studies.judges import cells, choose, page, table, tally
+from fedwarden.studies.judges import cells, choose, page, table, tally, worst_cases
 
 
 def rows(text):
@@ -44,10 +44,20 @@ def test_a_late_attack_begins_within_a_trial():
     assert starts == {None: {101}, 2: {2}}
 
 
-def test_backfed_asks_ten_clients_and_has_at_most_twelve_runs_a_seed():
+def test_backfed_asks_ten_clients_a_round():
     made = cells([0], [BACKFED])
-    assert len(made) <= 12
     assert {given["train"]["participation"] * given["data"]["clients"] for _, given in made} == {10.0}
+
+
+def test_the_worst_case_is_over_attacks_and_seeds_and_the_best_defence_comes_first():
+    made = [
+        ("none", "auto", 0, 0.1, None), ("ALIE", "auto", 0, 0.95, None), ("label flip", "auto", 0, 0.9, 0.02),
+        ("label flip", "auto", 1, 0.97, 0.04), ("ALIE", "RFA", 0, 0.92, None),
+    ]  # fmt: skip
+    found = [
+        result(FLPOISON, attack, defence, accuracy, success, seed) for attack, defence, seed, accuracy, success in made
+    ]
+    assert worst_cases(found, FLPOISON).endswith(": RFA 92.0, auto 90.0 / 4.0.")
 
 
 def test_a_device_takes_all_clients_at_once():

@@ -63,12 +63,12 @@ def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDA
     return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
 
 
-def words_of(lengths: Norms) -> str:
+def coarse_lengths(lengths: Norms) -> str:
     """The lengths of all updates, each to one part in fifty: a seed that no client knows before all have sent theirs.
 
     It is coarse enough to be the same where sums are added in another order.
 
-    >>> words_of(np.array([1.0, 1.001, 2.0, 0.0]))
+    >>> coarse_lengths(np.array([1.0, 1.001, 2.0, 0.0]))
     '0 0 35 -35460'
     """
     return " ".join(f"{round(50 * math.log(max(length, 1e-308)))}" for length in lengths)
@@ -94,7 +94,7 @@ class Alone:
 
     def __call__(self, cohort: Cohort) -> Scores:
         updates, within = cohort.updates, cohort.reference
-        rng = numpy_rng(0, "alone", cohort.round, words_of(updates.lengths()))
+        rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(updates.lengths()))
         columns = spread_columns(updates, max(ENTRIES // len(cohort), COLUMNS), rng)
         shares = share_alone(updates.sample(columns).cpu().numpy(), within, self.times)
         return np.asarray(shares - median(shares[within]), dtype=np.float64)

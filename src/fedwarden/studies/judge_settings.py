@@ -161,7 +161,7 @@ BACKFED = Judge(
         "attackers train as everybody does; theirs for 6 epochs, with learning rate 0.05 to begin with",
         "images are neither normalised nor mirrored, and the square touches the edges",
         "the server takes the whole step; of theirs FLAME, Multi-Krum and norm clipping take a tenth of it, and FedAvg "
-        "is their run with the whole step",
+        "is that run of theirs which seems to take all of it: the file does not say, the order of their script does",
         "Multi-Krum is told one attacker in every round, theirs the true number",
         "the paper's own tables were not at hand and may say otherwise",
     ),

@@ -1,9 +1,9 @@
 """Fused CPU kernels for float32 rows: one read of memory for what torch would read three times.
 
-Needs numba. :mod:`fedwarden.updates.updates` holds the same sums in torch, which is the reference, the fallback and the
-path on a GPU. Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes
-finite numbers: a NaN or an overflow must show in the sums. Rows are taken eight or four at a time, since these loops
-also load and store what the rows share; of more rows LLVM makes no vector code on ARM, for want of registers.
+Needs numba. :mod:`fedwarden.updates.plain` holds the same sums in torch, which is the reference and the fallback.
+Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes finite
+numbers: a NaN or an overflow must show in the sums. Rows are taken eight or four at a time, since these loops also load
+and store what the rows share; of more rows LLVM makes no vector code on ARM, for want of registers.
 
 A kernel that threads share takes a :class:`~fedwarden.updates.segments.Plan` and ``turn``, a counter: each thread calls
 it once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to

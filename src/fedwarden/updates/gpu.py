@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
@@ -20,10 +21,14 @@ from .threads import load_kernels
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
 GROUP = 1024  # columns whose sums a program forms in float32; sums of groups are added in float64
+FOLD = 2  # neighbouring columns of a row that a thread holds, and adds up before any other
+STAGES = 1  # tiles of which loads are under way at once
 TILE_ROWS = 1024  # most clients of whom one tile holds all; more are left to torch
 PRODUCT_GROUP = 512  # the same for inner products: tensor cores cut off what torch's sums would round
 PRODUCT_TILE, PRODUCT_WIDTH = 64, 32  # clients and columns that one step multiplies
-PRECISION = "tf32x3"  # three products of ten bits for one of 23: within 2e-6 of float32, a third of the time of torch's
+PRECISION = (
+    "tf32x3"  # three products of ten bits for one of 23: within 2e-6 of float32, a third to a half of torch's time
+)
 PROGRAMS = 4  # of inner products on each multiprocessor, so that some load while others multiply
 SORT_WIDTH = 128  # columns, one a thread, of a program that sorts
 SORT_VALUES = (
@@ -33,8 +38,20 @@ SORT_ROWS = 256  # most clients whose columns are sorted by the kernels; more ar
 COPIED_BYTES = 256 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
 
 
+@cache
 def kernels() -> ModuleType | None:
-    return load_kernels("fedwarden.updates.triton_kernels", "triton")
+    """The kernels, once one of them has run; None where Triton is missing or, as without a C compiler, fails."""
+    found = load_kernels("fedwarden.updates.triton_kernels", "triton")
+    try:
+        if found is not None:
+            found.one[(1,)](torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu"))
+    except Exception as error:  # whatever a compiler, a driver or Triton itself finds wrong: no reason to end a round
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        warnings.warn(
+            f"Triton does not work here ({reason}); updates on a GPU are read by torch, more slowly", stacklevel=2
+        )
+        return None
+    return found
 
 
 class Table(NamedTuple):
@@ -45,7 +62,6 @@ class Table(NamedTuple):
     layout: tuple[tuple[int, int, bool, int], ...]
     """Of each segment the first column, the one after the last, whether it is measured, and the code of its type."""
     base: Tensor | None
-    n: int
     align: int
     """Bytes of which every address is a multiple, 16 at most."""
     kept: Tensor | None = None
@@ -77,7 +93,8 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
             parts = torch.empty(len(some), 3, updates.n, device=updates.device)
             kernel("survey", len(some))(
                 table.rows, some, total if table.base is None else table.base, weights, total, parts, updates.n,
-                ROWS=rows, WIDTH=width, GROUP=GROUP, TWIN=twin, SPREAD=spread, num_warps=warps, **table.options,
+                ROWS=rows, WIDTH=width, FOLD=FOLD, STAGES=STAGES, GROUP=GROUP, TWIN=twin, SPREAD=spread,
+                num_warps=warps, **table.options,
             )  # fmt: skip
             sums += parts.sum(dim=0, dtype=torch.float64)
     norms, lengths, distances = sums.cpu().numpy()
@@ -96,8 +113,8 @@ def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: flo
             some = table.groups(GROUP)
             kernel("weighted_sum", len(some))(
                 table.rows, some, out if table.base is None else table.base, w, out if before is None else before,
-                float(scale), out, rows.n, ROWS=height, WIDTH=width, GROUP=GROUP, BEFORE=before is not None,
-                num_warps=warps, **table.options,
+                float(scale), out, rows.n, ROWS=height, WIDTH=width, STAGES=STAGES, GROUP=GROUP,
+                BEFORE=before is not None, num_warps=warps, **table.options,
             )  # fmt: skip
     return out
 
@@ -177,7 +194,6 @@ def table(
         rows=uploaded(found.rows.view(np.int64), device),
         layout=tuple((s.start, s.stop, s.measured, TYPES.index(s.dtype)) for s in segments),
         base=base,
-        n=found.rows.shape[1],
         align=low & -low,
         kept=kept,
     )

@@ -17,6 +17,12 @@ NAN, LAST = tl.constexpr(0x7FC00000), tl.constexpr(0x7FFFFFFF)  # the key of NaN
 
 
 @triton.jit
+def one(out: tl.tensor) -> None:
+    """Write 1: to see whether kernels can be compiled and started."""
+    tl.store(out, 1.0)
+
+
+@triton.jit
 def _group(groups: tl.tensor, k: tl.tensor) -> tl.tensor:
     """Segment, first entry, columns, first column of the result, type, and whether measured."""
     at = groups + k * FIELDS
@@ -86,32 +92,39 @@ def _mixed(x: tl.tensor, weights: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def _folded(x: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr) -> tl.tensor:
+    """Sums of FOLD neighbouring columns, which one thread holds: sums over a whole row would cross threads."""
+    return tl.sum(tl.reshape(x, [ROWS, WIDTH // FOLD, FOLD]), axis=2)
+
+
+@triton.jit
 def _survey_group(
     at: tl.tensor, some: tl.tensor, shares: tl.tensor, centre: tl.tensor, base: tl.tensor, total: tl.tensor, offset:
     tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
-    ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     j = tl.arange(0, WIDTH)
-    norms, distances = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
-    for a in range(0, count, WIDTH):
+    norms = tl.zeros([ROWS, WIDTH // FOLD], tl.float32)
+    distances = tl.zeros([ROWS, WIDTH // FOLD], tl.float32)
+    for a in tl.range(0, count, WIDTH, num_stages=STAGES):
         x = _tile(at, some, base, offset + a, start + a, count - a, kind, WIDTH, EVEN, BASE, TYPE, ALIGN)
         mixed = _mixed(x, shares)
         tl.store(total + start + a + j, mixed, mask=j < count - a)
-        norms += tl.sum(x * x, axis=1)
+        norms += _folded(x * x, ROWS, WIDTH, FOLD)
         if SPREAD:
             mean = _mixed(x, centre) if TWIN else mixed
             apart = x - mean[None, :]
-            distances += tl.sum(apart * apart, axis=1)
-    return norms, distances
+            distances += _folded(apart * apart, ROWS, WIDTH, FOLD)
+    return tl.sum(norms, axis=1), tl.sum(distances, axis=1)
 
 
 @triton.jit(do_not_specialize=["n"])
 def survey(
     rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, total: tl.tensor, parts: tl.tensor, n:
     tl.tensor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
-    ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, STAGES: tl.constexpr, GROUP: tl.constexpr,
+    BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> None:  # fmt: skip
     """The sums of ``Updates.survey`` over a group: ``total``, and in ``parts`` (groups, 3, n) the squared ones.
 
@@ -126,12 +139,12 @@ def survey(
     if count == GROUP:
         norms, distances = _survey_group(
             at, some, shares, centre, base, total, offset, start, count, kind,
-            ROWS, WIDTH, True, BASE, TYPE, ALIGN, TWIN, SPREAD,
+            ROWS, WIDTH, FOLD, STAGES, True, BASE, TYPE, ALIGN, TWIN, SPREAD,
         )  # fmt: skip
     else:
         norms, distances = _survey_group(
             at, some, shares, centre, base, total, offset, start, count, kind,
-            ROWS, WIDTH, False, BASE, TYPE, ALIGN, TWIN, SPREAD,
+            ROWS, WIDTH, FOLD, STAGES, False, BASE, TYPE, ALIGN, TWIN, SPREAD,
         )  # fmt: skip
     out = parts + k * 3 * n + i
     tl.store(out, norms, mask=some)
@@ -143,12 +156,11 @@ def survey(
 def _sum_group(
     at: tl.tensor, some: tl.tensor, weights: tl.tensor, base: tl.tensor, before: tl.tensor, scale: tl.tensor, out:
     tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor,
-    kind: tl.tensor, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN:
-    tl.constexpr,
-    BEFORE: tl.constexpr,
+    kind: tl.tensor, WIDTH: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr,
+    TYPE: tl.constexpr, ALIGN: tl.constexpr, BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
     j = tl.arange(0, WIDTH)
-    for a in range(0, count, WIDTH):
+    for a in tl.range(0, count, WIDTH, num_stages=STAGES):
         x = _tile(at, some, base, offset + a, start + a, count - a, kind, WIDTH, EVEN, BASE, TYPE, ALIGN)
         mixed = _mixed(x, weights)
         if BEFORE:
@@ -160,8 +172,8 @@ def _sum_group(
 def weighted_sum(
     rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, before: tl.tensor, scale: tl.tensor,
     out: tl.tensor, n: tl.tensor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
-    ALIGN: tl.constexpr, BEFORE: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr,
+    TYPE: tl.constexpr, ALIGN: tl.constexpr, BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
     """out = scale * before + sum_i weights_i row_i over one group; without BEFORE the sum alone."""
     k, i = tl.program_id(0).to(tl.int64), tl.arange(0, ROWS)
@@ -172,12 +184,12 @@ def weighted_sum(
     if count == GROUP:
         _sum_group(
             at, some, w, base, before, scale, out, offset, start, count, kind,
-            WIDTH, True, BASE, TYPE, ALIGN, BEFORE,
+            WIDTH, STAGES, True, BASE, TYPE, ALIGN, BEFORE,
         )  # fmt: skip
     else:
         _sum_group(
             at, some, w, base, before, scale, out, offset, start, count, kind,
-            WIDTH, False, BASE, TYPE, ALIGN, BEFORE,
+            WIDTH, STAGES, False, BASE, TYPE, ALIGN, BEFORE,
         )  # fmt: skip
 
 

@@ -1,23 +1,21 @@
 """Training under a captured CUDA graph against the stacked trainer; and when it is chosen.
 
-The comparison runs twice: on a GPU where there is one, and everywhere on a tape that stands in for the graph. Like a
-graph, the tape keeps the operations and the memory of one step, and a replay sees only what was copied into it.
+The comparison runs twice: on a GPU where there is one, and everywhere on a tape that stands in for the graph.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import fedwarden.sim.training.engine as module
-from fedwarden.sim.training.cuda_graph import KEPT, Captured, Graphs, Uploaded
+from fedwarden.sim.training import cuda_graph
+from fedwarden.sim.training.cuda_graph import KEPT, Captured, Uploaded
 from fedwarden.sim.training.engine import Engine, choose_group, train_stacked
 from fedwarden.sim.training.stacked import Noise
 
@@ -62,50 +60,6 @@ def engine_of(model, training=SGD, sizes=SIZES, device="cpu", group=1):
             parameter.normal_(std=0.3, generator=generator)
     clients = {f"client {i}": r for i, r in enumerate(rows)}
     return Engine(model.to(device), training, SEED, x, y, clients, group, torch.device(device))
-
-
-class Tape(TorchDispatchMode):
-    """Stands in for a CUDA graph: the operations of a step on fixed memory, to be run again on what that holds then."""
-
-    def __init__(self):
-        super().__init__()
-        self.operations = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        self.operations.append((func, args, kwargs or {}, found))
-        return found
-
-    def replay(self):
-        for func, args, kwargs, kept in self.operations:
-            for before, now in zip(tree_leaves(kept), tree_leaves(func(*args, **kwargs)), strict=True):
-                if isinstance(before, torch.Tensor) and before.data_ptr() != now.data_ptr():  # not a view, not in place
-                    before.copy_(now)
-
-
-class OneStream:
-    """The CPU has no streams to wait for."""
-
-    def __init__(self, device=None):
-        pass
-
-    def wait_stream(self, other):
-        pass
-
-
-@pytest.fixture(params=["tape", "cuda:0", "cuda:1"])
-def device(request, monkeypatch):
-    """Where to train: on the CPU with a tape in place of the graph, or on a GPU, the first or not."""
-    if request.param != "tape":
-        if torch.cuda.device_count() <= torch.device(request.param).index:
-            pytest.skip(f"needs the CUDA device {request.param}")
-        return request.param
-    for name, stand_in in {
-        "Stream": OneStream, "current_stream": OneStream, "stream": nullcontext, "device": nullcontext,
-        "CUDAGraph": Tape, "graph": lambda tape, stream: tape,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(torch.cuda, name, stand_in)
-    return "cpu"
 
 
 def both(engine, params, round, clients):
@@ -193,15 +147,17 @@ def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
     called = []
     for name in ("train_stacked", "train_sequential"):
         monkeypatch.setattr(module, name, lambda *_, name=name: called.append(name))
-    monkeypatch.setattr(Engine, "graphs", Graphs(*[None] * 5))
-    monkeypatch.setattr(Graphs, "train", lambda *_: called.append("graphs"))
+    for name in ("graphs", "model_graphs"):
+        monkeypatch.setattr(Engine, name, SimpleNamespace(train=lambda *_, name=name: called.append(name)))
     without = nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False))
     for model, group, device in [
         (mlp(), 1, "cuda"), (mlp(), 1, "cpu"), (mlp(), 0, "cuda"), (mlp(), 0, "cpu"), (without, 1, "cuda"),
+        (without, 1, "cpu"),
     ]:  # fmt: skip
         engine = replace(engine_of(model, group=group), device=torch.device(device))
         engine.train(torch.zeros(engine.layout.d), 1, ["client 0"], torch.empty(1, engine.layout.d))
-    assert called == ["graphs", "train_stacked", "train_sequential", "train_sequential", "train_sequential"]
+    wanted = ["graphs", "train_stacked", "model_graphs", "train_sequential", "model_graphs", "train_sequential"]
+    assert called == wanted
 
 
 @pytest.mark.parametrize("trainer", ["auto", "stacked"])
@@ -222,16 +178,20 @@ def test_a_gpu_trains_all_clients_at_once():
     assert replace(engine, group=0).groups(["client 0", "client 2"]) == [[1], [0]]  # one by one, the largest first
 
 
-def test_masks_are_drawn_into_the_same_memory_as_noise_draws_them():
-    def noise():
-        return Noise([torch.Generator().manual_seed(i) for i in range(2)])
+def test_masks_are_drawn_into_the_same_memory_as_noise_draws_them(monkeypatch):
+    """Also where those of the next steps are drawn at a time: here of two."""
+
+    def generators():
+        return [torch.Generator().manual_seed(i) for i in range(2)]
 
     shapes, cpu = [(2, 3, 4, 0.25), (2, 5, 4, 0.5)], torch.device("cpu")
-    uploaded, reference = Uploaded(noise()), noise()
+    monkeypatch.setattr(cuda_graph, "AHEAD", 2 * 2 * (3 + 5) * 4)
+    uploaded, reference = Uploaded(), Noise(generators())
     recorded = [uploaded.keep(*shape, cpu) for shape in shapes]
     assert all(torch.equal(mask, torch.ones_like(mask)) for mask in recorded)
     uploaded.recording = False
-    for _ in range(3):
+    uploaded.begin(generators())
+    for _ in range(5):
         uploaded.draw()
         uploaded.at = 0
         for mask, shape in zip(recorded, shapes, strict=True):

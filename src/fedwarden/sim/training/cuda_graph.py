@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ...core.generators import torch_rng
 from ...models.layout import Layout
-from .stacked import Noise, Stacked, loss_gradient
-from .trainer import LocalTraining, Shard, StackedOptimizer, plan, schedule
+from .stacked import Stacked, keep_mask, loss_gradient
+from .trainer import FusedOptimizer, LocalTraining, Shard, plan, schedule
 
 KEPT = 3  # captured steps of different numbers of clients; each has memory for its own models and activations
+AHEAD = 1 << 20  # numbers of dropout that are drawn at a time
 
 
 class Uploaded:
-    """Dropout masks drawn on the CPU, as everywhere, and copied into fixed buffers before each replay."""
+    """Dropout masks drawn on the CPU, as everywhere, and copied into fixed buffers before each replay.
 
-    def __init__(self, noise: Noise) -> None:
-        self.noise = noise
+    Those of some steps are drawn at a time, while the device works on the steps before.
+    """
+
+    def __init__(self) -> None:
         self.masks: list[tuple[Tensor, float]] = []
         self.at = 0
         self.recording = True
+        self.generators: list[torch.Generator] = []
+        self.ahead: Iterator[list[Tensor]] = iter(())
 
     def keep(self, active: int, features: int, batch: int, p: float, device: torch.device) -> Tensor:
         if self.recording:
@@ -31,10 +36,33 @@ class Uploaded:
         self.at += 1
         return mask
 
+    def begin(self, generators: list[torch.Generator]) -> None:
+        self.generators, self.ahead = generators, iter(())
+
     def draw(self) -> None:
-        for mask, p in self.masks:
-            active, features, batch = mask.shape
-            mask.copy_(self.noise.keep(active, features, batch, p, torch.device("cpu")), non_blocking=True)
+        """The masks of the next step."""
+        if self.masks:
+            now = next(self.ahead, None)
+            if now is None:
+                self.ahead = self._some_steps()
+                now = next(self.ahead)
+            for (mask, _), drawn in zip(self.masks, now, strict=True):
+                mask.copy_(drawn)
+
+    def _some_steps(self) -> Iterator[list[Tensor]]:
+        """Each client's numbers in the order in which ``Noise`` draws them: step by step, and there layer by layer."""
+        n, device = len(self.generators), self.masks[0][0].device
+        sizes = [mask[0].numel() for mask, _ in self.masks]
+        steps = max(1, AHEAD // (n * sum(sizes)))
+        draws = torch.empty(n, steps, sum(sizes), pin_memory=device.type == "cuda")
+        for row, generator in zip(draws, self.generators, strict=True):
+            row.uniform_(generator=generator)
+        layers = draws.to(device, non_blocking=True).split(sizes, dim=2)
+        made = [
+            keep_mask(part, p).reshape(n, steps, mask.shape[2], mask.shape[1]).transpose(2, 3)
+            for part, (mask, p) in zip(layers, self.masks, strict=True)
+        ]
+        return ([masks[:, t] for masks in made] for t in range(steps))
 
 
 class Captured:
@@ -45,11 +73,11 @@ class Captured:
 
     def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor, n: int) -> None:
         device = x.device
-        self.sizes, self.noise = list(layout.sizes), Uploaded(Noise([]))
+        self.sizes, self.noise = list(layout.sizes), Uploaded()
         self.origin = [torch.zeros(shape, device=device) for shape in layout.shapes]
         self.weights = [part.repeat(n, *[1] * part.ndim) for part in self.origin]
         self.final = [w.clone() for w in self.weights]
-        self.optimizer = StackedOptimizer(training, self.weights, self.origin)
+        self.optimizer = FusedOptimizer(training, self.weights, self.origin)
         self.rows = torch.zeros(n, training.batch_size, dtype=torch.int64, device=device)
         self.importance = torch.zeros(n, training.batch_size, device=device)
         self.busy = torch.zeros(n, dtype=torch.bool, device=device)
@@ -73,14 +101,14 @@ class Captured:
         with torch.cuda.device(device), torch.cuda.graph(self.graph, stream=torch.cuda.Stream(device)):
             step()
 
-    def begin(self, params: Tensor, noise: Noise) -> None:
+    def begin(self, params: Tensor, generators: list[torch.Generator]) -> None:
         """Every client at the global model, with no step taken."""
         for part, start, w, kept in zip(params.split(self.sizes), self.origin, self.weights, self.final, strict=True):
             start.copy_(part.reshape(start.shape))
             w.copy_(start)
             kept.copy_(start)
         self.optimizer.reset()
-        self.noise.noise = noise
+        self.noise.begin(generators)
 
     def step(self, rows: Tensor, importance: Tensor, busy: Tensor) -> None:
         for fixed, now in ((self.rows, rows), (self.importance, importance), (self.busy, busy)):
@@ -115,7 +143,7 @@ class Graphs:
         index, weight = (part.to(params.device) for part in schedule(plans, self.training.batch_size))
         steps = torch.tensor([len(p) for p in plans], device=params.device)
         captured = self.of(len(shards))
-        captured.begin(params, Noise([torch_rng(seed, "dropout", round, s.client_id) for s in shards]))
+        captured.begin(params, [torch_rng(seed, "dropout", round, s.client_id) for s in shards])
         for t in range(len(index)):
             captured.step(index[t], weight[t], steps > t)
         out.copy_(torch.cat([w.flatten(1) for w in captured.final], dim=1))

@@ -23,6 +23,7 @@ from ...models.layout import Layout
 from ..data.places import cache_folder
 from ..tasks import Classification, Task
 from .cuda_graph import Graphs
+from .model_graph import ModelGraphs
 from .stacked import Stacked
 from .trainer import LocalTraining, Shard, train_sequential, train_stacked
 
@@ -61,6 +62,12 @@ class Engine:
         x, y = self.x.to(self.device), self.y.to(self.device)
         return Graphs(self.stacked, self.layout, self.training, x, y)
 
+    @cached_property
+    def model_graphs(self) -> ModelGraphs:
+        """Steps of the model as it is, captured on the GPU, and the data there."""
+        x, y = self.x.to(self.device), self.y.to(self.device)
+        return ModelGraphs(self.model, self.layout, self.training, self.task, x, y)
+
     def train(
         self,
         params: Tensor,
@@ -78,9 +85,12 @@ class Engine:
         if self.stacked is None or self.group == 0:
             # a model that is trained both ways draws its dropout on the CPU, to the same end
             home = params.device if self.stacked is None else torch.device("cpu")
-            train_sequential(
-                self.model, self.layout, params, shards, self.training, round, self.seed, out, self.task, home
-            )
+            if self.device.type == "cuda" and isinstance(self.task, Classification):
+                self.model_graphs.train(params, shards, round, self.seed, out, home)
+            else:
+                train_sequential(
+                    self.model, self.layout, params, shards, self.training, round, self.seed, out, self.task, home
+                )
         elif self.device.type == "cuda":
             self.graphs.train(params, shards, round, self.seed, out)
         else:

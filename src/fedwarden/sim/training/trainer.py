@@ -7,7 +7,7 @@ in its own order, exactly as many steps as its data asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -77,8 +77,11 @@ def plan(shard: Shard, training: LocalTraining, round: int, seed: int) -> list[N
     return made[: training.steps]
 
 
-class StackedOptimizer:
-    """SGD or Adam over stacked parameters through torch's fused kernels; clients that have finished are left out."""
+class FusedOptimizer:
+    """SGD or Adam through torch's fused kernels, with a state in fixed memory: of stacked parameters or of one model's.
+
+    Of stacked parameters clients that have finished, the last of the group, are left out.
+    """
 
     def __init__(self, training: LocalTraining, weights: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
         self.training, self.origin = training, origin
@@ -102,15 +105,26 @@ class StackedOptimizer:
                 bias.sub_(left.sum(dim=2), alpha=t.lr)
             else:
                 grads += [torch.bmm(left, right.mT).reshape(weight.shape), left.sum(dim=2)]
-        if self.plain:
-            return
+        if not self.plain:
+            active = len(p[0])
+            self._down(p, grads, range(len(p)), lambda moment: moment[:active])
+
+    def down(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """One step down the gradients; what has none stays where it is."""
+        used = [i for i, g in enumerate(gradients) if g is not None]
+        self._down([weights[i] for i in used], [g for g in gradients if g is not None], used, lambda moment: moment)
+
+    def _down(
+        self, p: list[Tensor], grads: list[Tensor], which: Sequence[int], part: Callable[[Tensor], Tensor]
+    ) -> None:
+        t = self.training
         if t.proximal:
-            grads = [g.add_(w - o, alpha=t.proximal) for g, w, o in zip(grads, p, self.origin, strict=True)]
-        first, second = ([m[: len(p[0])] for m in moments] for moments in (self.first, self.second))
+            grads = [g.add_(w - self.origin[i], alpha=t.proximal) for g, w, i in zip(grads, p, which, strict=True)]
+        first, second = ([part(moments[i]) for i in which if moments] for moments in (self.first, self.second))
         if t.optimizer == "adam":
             adam(
-                p, grads, first, second, [], self.taken, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=t.lr,
-                weight_decay=t.weight_decay, eps=1e-8, maximize=False,
+                p, grads, first, second, [], [self.taken[i] for i in which], fused=True, amsgrad=False, beta1=0.9,
+                beta2=0.999, lr=t.lr, weight_decay=t.weight_decay, eps=1e-8, maximize=False,
             )  # fmt: skip
         else:
             buffers: list[Tensor | None] = [*first] if first else [None] * len(p)
@@ -165,7 +179,7 @@ def train_stacked(
     labels, importance = shards[0].y[index].to(device), importance.to(device)
     origin = [part.reshape(shape) for part, shape in zip(params.split(list(layout.sizes)), layout.shapes, strict=True)]
     weights = [part.repeat(len(shards), *[1] * part.ndim) for part in origin]
-    optimizer = StackedOptimizer(training, weights, origin)
+    optimizer = FusedOptimizer(training, weights, origin)
     batch = x.new_empty(len(shards), training.batch_size, *x.shape[1:])
     start = 0
     for end in sorted({len(p) for p in plans}):  # the steps until the next client has finished share their views
