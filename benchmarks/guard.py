@@ -448,10 +448,8 @@ def device_work(what: str, held: str, stack: torch.Tensor, layers: Layers) -> Ca
 
 
 def device_table(sizes: Sequence[tuple[int, Layers]], repetitions: int) -> None:
-    """Each row is printed as soon as it is known, and an error takes the place of its figures."""
-    print(f"### Time on {torch.cuda.get_device_name()}\n")
-    for line in (DEVICE_HEADER, ["---"] * len(DEVICE_HEADER)):
-        print("| " + " | ".join(line) + " |", flush=True)
+    """An error takes the place of its figures: one rule that fails must not cost the others."""
+    rows = []
     for n, layers in sizes:
         stack = make_stack(n, layers, "cuda")
         ones = torch.ones(1, n, device="cuda")
@@ -467,23 +465,20 @@ def device_table(sizes: Sequence[tuple[int, Layers]], repetitions: int) -> None:
                 work()  # compiles
                 times = [device_seconds(work) for _ in range(repetitions)]
                 reads = median(times) / floor
-                bar = DEVICE_BARS.get(what) if n > 20 else None
-                cells += [
-                    f"{1000 * median(times):.3f}",
-                    f"{reads:.1f}",
-                    f"{min(times) / floor:.1f}",
-                    at_most(reads, bar),
-                ]
+                bar = at_most(reads, DEVICE_BARS.get(what)) if n > 20 else at_most(1000 * median(times), 0.5, " ms")
+                cells += [f"{1000 * median(times):.3f}", f"{reads:.1f}", f"{min(times) / floor:.1f}", bar]
             except Exception as problem:
                 cells += [f"{type(problem).__name__}: {problem}".split("\n")[0][:200], "-", "-", "-"]
-            say(f"{what}, {held}, n = {n}: {time.perf_counter() - start:.1f} s with compiling")
-            print("| " + " | ".join(cells) + " |", flush=True)
+            say(f"{what}, {held}, n = {n}: {time.perf_counter() - start:.1f} s with compiling: {cells[5]} ms")
+            rows.append(cells)
         del stack, ways
         torch.cuda.empty_cache()
-    print(
-        f"\nOne read: the faster of `torch.sum(dim=0)` and `ones @ x` on the device. Medians of {repetitions} "
-        "calls, each from an idle device to an idle device, wrapping the rows included.\n",
-        flush=True,
+    show(
+        f"Time on {torch.cuda.get_device_name()}",
+        DEVICE_HEADER,
+        rows,
+        f"One read: the faster of `torch.sum(dim=0)` and `ones @ x` on the device. Medians of {repetitions} calls, "
+        "each from an idle device to an idle device, wrapping the rows included.",
     )
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/simulate.py               about five minutes
     python benchmarks/simulate.py --quick       about a minute
+    python benchmarks/simulate.py --device cuda     whole runs on a GPU alone; needs FEMNIST
 
 Prints Markdown. The plain loop is ``plain.py``: one client after another, one thread, torch's own optimisers. Loop and
 simulator take turns, and a ratio is that of two neighbouring rounds from the same global model.
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,14 +25,16 @@ from typing import Any
 import numpy as np
 import plain
 import torch
-from common import at_least, machine, say, seconds, show, spread
+from common import at_least, at_most, machine, say, seconds, show, spread
 from torch import Tensor, nn
 
 import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.sim.data.sources import Dataset, folders
+from fedwarden.sim.federation import simulate
 from fedwarden.sim.metrics import evaluate
 from fedwarden.sim.models import build_model
+from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training.engine import Engine, choose_group
 from fedwarden.sim.training.limits import cores
 from fedwarden.sim.training.pool import Pool
@@ -50,6 +54,8 @@ class Scene:
     bar: float
 
 
+FEMNIST_FILE = Path(__file__).parent.parent / "examples" / "femnist-2-of-20.toml"
+DEVICE_BARS = {20: 2.5, 40: 3.5}  # seconds, by the number of clients
 SGD = LocalTraining("sgd", lr=0.1, epochs=1, batch_size=32)
 ADAM = LocalTraining("adam", lr=1e-3, epochs=3, batch_size=10)
 SCENES = (
@@ -221,6 +227,32 @@ def run_table(rounds: int, repetitions: int) -> None:
     )
 
 
+def device_table(rounds: int, repetitions: int) -> None:
+    """Whole runs in this process from a scenario to its result, the first of each kind apart: it captures the steps."""
+    found = []
+    for clients, bar in DEVICE_BARS.items():
+        for preset in ("none", "pid_made", "auto"):
+            settings = {
+                "rounds": rounds, "data.clients": clients, "guard.preset": preset, "train.device": "cuda",
+            }  # fmt: skip
+            scenario = load_scenario(FEMNIST_FILE, [f"{key}={value}" for key, value in settings.items()])
+            times = []
+            for _ in range(repetitions + 1):
+                with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as home:
+                    say(f"{clients} clients, {preset}")
+                    times.append(seconds(partial(simulate, scenario, Path(home))))
+            rest = times[1:]
+            row = [clients, preset, f"{times[0]:.2f}", f"{median(rest):.2f}", f"{min(rest):.2f}"]
+            found.append([*row, at_most(median(rest), bar, " s")])
+    show(
+        f"Whole runs of the PID-MADE scenario on {torch.cuda.get_device_name()}",
+        ("clients", "guard", "first run, s", "median of the others, s", "fastest, s", "bar"),
+        found,
+        f"FEMNIST, {rounds} rounds, from `simulate` to its result: data, training, guard, an evaluation after every "
+        f"round and the ledger. {repetitions} runs of each after the first, in one process.",
+    )
+
+
 def quietly(command: list[str], env: dict[str, str]) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -233,10 +265,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of the whole run; default: 5")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 9, with --quick 3")
     parser.add_argument("--only", choices=("rounds", "run"), nargs="+", default=["rounds", "run"])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: whole runs on it, 30 rounds")
     args = parser.parse_args()
     print(f"## Simulator\n\n{machine()}.\n")
     with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as cache:
         os.environ["FEDWARDEN_CACHE"] = cache  # calibrated here and now, not on another day
+        if args.device == "cuda":
+            device_table(2 if args.quick else 30, args.repetitions or 3)
+            return
         if "rounds" in args.only:
             rounds_table(args.repetitions or (3 if args.quick else 9))
         if "run" in args.only:
