@@ -36,7 +36,7 @@ PLANS: Mapping[str, Callable[[Asked], Plan]] = {
 GOES_WITH = {
     "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups"),
     "defence": ("defences", "backdoors"), "attack": ("defences", "backdoors", "framing", "groups"),
-    "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("judges",),
+    "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("defences", "judges"),
 }  # fmt: skip
 
 GPU_PROCESSES = 4  # runs at a time where they share a device
@@ -94,7 +94,9 @@ def command(
             "repeated."
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="judges: where clients train, as cuda; by default cpu.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="defences, judges: where to train, as cuda; by default cpu.")
+    ] = None,
     settings: Settings = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")

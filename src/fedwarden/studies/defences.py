@@ -122,7 +122,7 @@ def plan(asked: Asked) -> Plan:
     attacks = chosen(asked.attack)
     wanted = [
         (cell, table)
-        for cell, table in cells(range(asked.seeds or 5), data, rounds)
+        for cell, table in cells(range(asked.seeds or 5), data, rounds, asked.device or "cpu")
         if cell["defence"] in (asked.defence or DEFENCES) and (not attacks or cell["attack"] in attacks)
     ]
     return Plan(
@@ -135,7 +135,9 @@ def plan(asked: Asked) -> Plan:
     )
 
 
-def cells(seeds: Sequence[int], data: str = "digits", rounds: int = 30) -> list[tuple[Cell, Table]]:
+def cells(
+    seeds: Sequence[int], data: str = "digits", rounds: int = 30, device: str = "cpu"
+) -> list[tuple[Cell, Table]]:
     """All cells of the grid on one data set; without attackers there is one cell per defence, whatever the attack."""
     found: list[tuple[Cell, Table]] = []
     cases = [("none", 0.0), *product(ATTACKS, SHARES)]
@@ -152,7 +154,9 @@ def cells(seeds: Sequence[int], data: str = "digits", rounds: int = 30) -> list[
                 "partition": {"name": "dirichlet", "alpha": alpha},
             },
             "model": setting["model"],
-            "train": {**setting["train"], "group": 10, "workers": 1},
+            "train": {
+                **setting["train"], "device": device, "group": 10 if device == "cpu" else CLIENTS, "workers": 1
+            },
             "attacks": attacks_of(attack, f) if f else [],
             "guard": DEFENCES[defence](f),
         }  # fmt: skip
