@@ -55,12 +55,10 @@ def error(got: Any, wanted: Any) -> float:
 
 
 def rows_of(stack: torch.Tensor) -> dict[str, Any]:
-    sizes = [len(part) for part in torch.empty(stack.shape[1], device="meta").tensor_split(LAYERS)]
-    return {
-        "one tensor": stack,
-        "layers": [list(row.split(sizes)) for row in stack],
-        "layers, bfloat16": [list(row.split(sizes)) for row in stack.bfloat16()],
-    }
+    """Layers are tensors of their own, as replies bring them: a part of a row may begin at any address."""
+    layers = [[part.clone() for part in row.tensor_split(LAYERS)] for row in stack]
+    halves = [[part.bfloat16() for part in row] for row in layers]
+    return {"one tensor": stack, "layers": layers, "layers, bfloat16": halves}
 
 
 def table(n: int, d: int) -> None:

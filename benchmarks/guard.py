@@ -430,9 +430,8 @@ def device_work(what: str, held: str, stack: torch.Tensor, layers: Layers) -> Ca
     n, base = len(stack), torch.zeros(stack.shape[1], device=stack.device) if held == "models" else None
     rows: Any = stack
     if held != "stacked":
-        rows = [
-            [layer.to(torch.bfloat16) if held == "bfloat16" else layer for layer in row.split(layers)] for row in stack
-        ]
+        kind = torch.bfloat16 if held == "bfloat16" else torch.float32
+        rows = [[layer.to(kind, copy=True) for layer in row.split(layers)] for row in stack]
     counts, ids = counts_of(n, "unequal"), tuple(map(str, range(n)))
     if what not in ("pid_made", "auto"):
         return lambda: fw.aggregate(what, fw.Updates.of(rows, base), counts)

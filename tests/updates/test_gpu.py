@@ -121,7 +121,12 @@ def nearest_mean(u: Updates) -> float:
     return max(error(gpu.nearest_mean(u, k), plain.nearest_mean(u, k)) for k in keeps)
 
 
-FOLDS: tuple[Callable[[Updates], float], ...] = (survey, weighted_sum, gram, ranked_mean, nearest_mean)
+def sample(u: Updates) -> float:
+    columns = np.unique(np.random.default_rng(1).integers(0, u.d, 300))
+    return error(gpu.sample(u, columns), plain.sample(u, columns))
+
+
+FOLDS: tuple[Callable[[Updates], float], ...] = (survey, weighted_sum, gram, ranked_mean, nearest_mean, sample)
 
 
 def spoilt(value: float) -> Updates:

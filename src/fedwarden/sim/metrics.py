@@ -37,16 +37,16 @@ def measure(
 ) -> dict[str, float]:
     """What a task tells of a model in evaluation mode: its own metrics, and the mean loss, over all answers."""
     model.eval()
-    totals: dict[str, float] = {}
+    totals: dict[str, Tensor] = {}
     count = 0
     for a in range(0, len(x), task.batch):
         inputs, answers = (part.to(device) for part in task.ask(x[a : a + task.batch], y[a : a + task.batch], rng))
         outputs = model(inputs)
         told = {**task.scores(outputs, answers), "loss": task.losses(outputs, answers)}
         for name, values in told.items():
-            totals[name] = totals.get(name, 0.0) + float(values.sum())
+            totals[name] = totals.get(name, torch.zeros((), dtype=torch.float64)) + values.sum(dtype=torch.float64)
         count += len(told["loss"])
-    return {name: total / count for name, total in totals.items()}
+    return {name: float(total) / count for name, total in totals.items()}
 
 
 def rounds_to(values: Mapping[int, float], target: float, below: bool = False) -> int | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Norms, Weights
+from .plain import sample as sample  # a handful of columns: nothing to gain
 from .ranks import network
 from .segments import Plan, Rows, Segment, give_back, most_columns, pieces, plan
 from .threads import load_kernels, together

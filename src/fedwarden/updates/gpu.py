@@ -21,11 +21,9 @@ from .threads import load_kernels
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
 GROUP = 1024  # columns whose sums a program forms in float32; sums of groups are added in float64
-FOLD = 2  # neighbouring columns of a row that a thread holds, and adds up before any other
-STAGES = 1  # tiles of which loads are under way at once
 TILE_ROWS = 1024  # most clients of whom one tile holds all; more are left to torch
 PRODUCT_GROUP = 512  # the same for inner products: tensor cores cut off what torch's sums would round
-PRODUCT_TILE, PRODUCT_WIDTH = 64, 32  # clients and columns that one step multiplies
+PRODUCT_WIDTH = 32  # columns that one step multiplies, of as many clients as product_tile says
 PRECISION = (
     "tf32x3"  # three products of ten bits for one of 23: within 2e-6 of float32, a third to a half of torch's time
 )
@@ -35,6 +33,7 @@ SORT_VALUES = (
     128  # most values of a column that one thread holds; more are shared between some, and fewer columns taken
 )
 SORT_ROWS = 256  # most clients whose columns are sorted by the kernels; more are left to torch
+SAMPLE_WIDTH = 256  # columns, of one client, of a program that takes a sample
 COPIED_BYTES = 256 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
 
 
@@ -67,6 +66,14 @@ class Table(NamedTuple):
     kept: Tensor | None = None
     """What the addresses are of, where nobody else keeps it."""
 
+    @property
+    def fold(self) -> int:
+        """Neighbouring entries of a row that one thread loads at once, and may add up by itself; at least 2.
+
+        With 1 the sums of a row would need as many registers as the tile itself, which is five times slower.
+        """
+        return max(2, self.align // max(TYPES[code].itemsize for _, _, _, code in self.layout))
+
     def groups(self, width: int, measured_only: bool = False) -> Tensor:
         return groups(self.layout, width, measured_only, self.rows.device)
 
@@ -93,7 +100,7 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
             parts = torch.empty(len(some), 3, updates.n, device=updates.device)
             kernel("survey", len(some))(
                 table.rows, some, total if table.base is None else table.base, weights, total, parts, updates.n,
-                ROWS=rows, WIDTH=width, FOLD=FOLD, STAGES=STAGES, GROUP=GROUP, TWIN=twin, SPREAD=spread,
+                ROWS=rows, WIDTH=width, FOLD=table.fold, GROUP=GROUP, TWIN=twin, SPREAD=spread,
                 num_warps=warps, **table.options,
             )  # fmt: skip
             sums += parts.sum(dim=0, dtype=torch.float64)
@@ -113,7 +120,7 @@ def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: flo
             some = table.groups(GROUP)
             kernel("weighted_sum", len(some))(
                 table.rows, some, out if table.base is None else table.base, w, out if before is None else before,
-                float(scale), out, rows.n, ROWS=height, WIDTH=width, STAGES=STAGES, GROUP=GROUP,
+                float(scale), out, rows.n, ROWS=height, WIDTH=width, GROUP=GROUP,
                 BEFORE=before is not None, num_warps=warps, **table.options,
             )  # fmt: skip
     return out
@@ -152,7 +159,7 @@ def _sorted(updates: Rows, name: str, *ranks: int) -> Tensor:
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
     size = updates.n + 1
-    edge = min(PRODUCT_TILE, max(16, power_of_two(size)))
+    edge, warps = product_tile(size)
     tiles = -(-size // edge)
     total = torch.zeros(tiles * tiles, edge, edge, dtype=torch.float64, device=updates.device)
     with on(updates.device):
@@ -165,12 +172,29 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
             kernel("gram", tiles * tiles, programs)(
                 table.rows, some, parts if table.base is None else table.base, parts, updates.n, origin, len(some),
                 TILES=tiles, TILE=edge, WIDTH=PRODUCT_WIDTH, GROUP=PRODUCT_GROUP, PRECISION=PRECISION,
-                **table.options,
+                num_warps=warps, **table.options,
             )  # fmt: skip
             total += parts.sum(dim=0)
     found = total.cpu().numpy().reshape(tiles, tiles, edge, edge)
     half = found.transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
     return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
+
+
+def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
+    """The entries of the rows in some columns: one launch, where torch needs two for every layer of every client."""
+    whole = updates.plan(GROUP, TYPES)
+    if whole is None or len({segment.dtype for segment in updates.segments}) > 1:
+        return plain.sample(updates, columns)
+    found = next(tables(updates))
+    segment = np.searchsorted(whole.start, columns, side="right") - 1
+    places = uploaded(np.stack([segment, columns - whole.start[segment], columns]), updates.device)
+    out = torch.empty(updates.n, len(columns), device=updates.device)
+    with on(updates.device):
+        kernel("sample", -(-len(columns) // SAMPLE_WIDTH), updates.n)(
+            found.rows, places, out if found.base is None else found.base, out, updates.n, len(columns),
+            WIDTH=SAMPLE_WIDTH, BASE=found.base is not None, TYPE=found.options["TYPE"],
+        )  # fmt: skip
+    return out
 
 
 def tables(updates: Rows) -> Iterator[Table]:
@@ -219,14 +243,29 @@ def groups(
 
 
 def tile(n: int) -> tuple[int, int, int]:
-    """Rows and columns of the tile in which all clients fit, 32 numbers a thread, and its number of warps.
+    """Rows and columns of the tile in which all clients fit, and its number of warps: 64 numbers a thread.
+
+    Few warps: a sum over rows crosses them through memory that they share. In reads of an H200: (64, 64, 2) 1.5 at
+    n = 50 where (64, 128, 8) takes 2.7; (256, 32, 4) 1.8 at n = 200 where (256, 32, 8) takes 2.9.
 
     >>> tile(20), tile(50), tile(200), tile(1000)
-    ((32, 128, 4), (64, 128, 8), (256, 32, 8), (1024, 16, 16))
+    ((32, 64, 1), (64, 64, 2), (256, 32, 4), (1024, 32, 16))
     """
     rows = max(16, power_of_two(n))
-    warps = 4 if rows <= 32 else 8 if rows <= 256 else 16
-    return rows, 1024 * warps // rows, warps
+    width = 128 if rows == 16 else 64 if rows <= 64 else 32
+    return rows, width, rows * width // (64 * 32)
+
+
+def product_tile(size: int) -> tuple[int, int]:
+    """Clients of either side of a product and its warps: larger tiles read less often, but fill up with nothing.
+
+    In reads of an H200: 64 by 64 3.9 at n = 50; at n = 200 128 by 128 10, where 64 by 64 takes 15.
+
+    >>> product_tile(9), product_tile(51), product_tile(101), product_tile(201)
+    ((16, 4), (64, 4), (128, 8), (128, 8))
+    """
+    edge = min(128, max(16, power_of_two(size)))
+    return edge, 8 if edge == 128 else 4
 
 
 def power_of_two(n: int) -> int:

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from ..core.stats import Norms, Weights
 from . import ranks
-from .segments import Rows
+from .segments import Rows, give_back
+
+HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 
 
 def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
@@ -61,6 +63,25 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
             centred = torch.cat([block, torch.zeros_like(block[:1])]).sub_(block[origin])
             total += (centred @ centred.T).double()
     return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+
+def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
+    """The (n, k) entries of the rows in k columns, which are given in ascending order."""
+    found = []
+    for segment in updates.segments:
+        first, last = np.searchsorted(columns, [segment.start, segment.stop])
+        inside = torch.from_numpy(columns[first:last] - segment.start).to(updates.device)
+        if segment.stack is not None:
+            found.append(segment.stack.index_select(1, inside).to(updates.dtype))
+            continue
+        picked = torch.empty(updates.n, last - first, dtype=updates.dtype, device=updates.device)
+        for i, (target, row) in enumerate(zip(picked, segment.rows, strict=True), start=1):
+            target.copy_(row.index_select(0, inside))
+            if i % HELD == 0 or i == updates.n:
+                give_back(updates.maps)  # columns apart touch every page
+        found.append(picked)
+    out = found[0] if len(found) == 1 else torch.cat(found, dim=1)
+    return out if updates.base is None else out - updates.base[torch.from_numpy(columns).to(updates.device)]
 
 
 def squares(block: Tensor) -> Tensor:

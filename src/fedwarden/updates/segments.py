@@ -130,6 +130,8 @@ class BackEnd(Protocol):
 
     def gram(self, updates: Rows, origin: int, /) -> NDArray[np.float64]: ...
 
+    def sample(self, updates: Rows, columns: NDArray[np.int64], /) -> Tensor: ...
+
 
 def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:
     """All columns of the segments in groups of ``width``.

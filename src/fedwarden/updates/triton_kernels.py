@@ -31,8 +31,8 @@ def _group(groups: tl.tensor, k: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _read(at: tl.tensor, j: tl.tensor, inside: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
-    """Entries j of the rows at these addresses as float32; 0 where not inside."""
+def _pointer(at: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
+    """Addresses as pointers to entries of a type."""
     if TYPE == FLOAT32:
         first = at.to(tl.pointer_type(tl.float32))
     elif TYPE == FLOAT16:
@@ -43,7 +43,13 @@ def _read(at: tl.tensor, j: tl.tensor, inside: tl.tensor, TYPE: tl.constexpr, AL
         first = at.to(tl.pointer_type(tl.float64))
     else:
         first = at.to(tl.pointer_type(tl.int64))
-    first = tl.multiple_of(first, ALIGN)  # bytes: without it every entry is a load of its own
+    return first
+
+
+@triton.jit
+def _read(at: tl.tensor, j: tl.tensor, inside: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
+    """Entries j of the rows at these addresses as float32; 0 where not inside."""
+    first = tl.multiple_of(_pointer(at, TYPE), ALIGN)  # bytes: without it every entry is a load of its own
     return tl.load(first[:, None] + j[None, :], mask=inside, other=0).to(tl.float32)
 
 
@@ -101,13 +107,13 @@ def _folded(x: tl.tensor, ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.cons
 def _survey_group(
     at: tl.tensor, some: tl.tensor, shares: tl.tensor, centre: tl.tensor, base: tl.tensor, total: tl.tensor, offset:
     tl.tensor, start: tl.tensor, count: tl.tensor, kind: tl.tensor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, EVEN: tl.constexpr,
     BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     j = tl.arange(0, WIDTH)
     norms = tl.zeros([ROWS, WIDTH // FOLD], tl.float32)
     distances = tl.zeros([ROWS, WIDTH // FOLD], tl.float32)
-    for a in tl.range(0, count, WIDTH, num_stages=STAGES):
+    for a in range(0, count, WIDTH):
         x = _tile(at, some, base, offset + a, start + a, count - a, kind, WIDTH, EVEN, BASE, TYPE, ALIGN)
         mixed = _mixed(x, shares)
         tl.store(total + start + a + j, mixed, mask=j < count - a)
@@ -123,7 +129,7 @@ def _survey_group(
 def survey(
     rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, total: tl.tensor, parts: tl.tensor, n:
     tl.tensor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, STAGES: tl.constexpr, GROUP: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, FOLD: tl.constexpr, GROUP: tl.constexpr,
     BASE: tl.constexpr, TYPE: tl.constexpr, ALIGN: tl.constexpr, TWIN: tl.constexpr, SPREAD: tl.constexpr,
 ) -> None:  # fmt: skip
     """The sums of ``Updates.survey`` over a group: ``total``, and in ``parts`` (groups, 3, n) the squared ones.
@@ -139,12 +145,12 @@ def survey(
     if count == GROUP:
         norms, distances = _survey_group(
             at, some, shares, centre, base, total, offset, start, count, kind,
-            ROWS, WIDTH, FOLD, STAGES, True, BASE, TYPE, ALIGN, TWIN, SPREAD,
+            ROWS, WIDTH, FOLD, True, BASE, TYPE, ALIGN, TWIN, SPREAD,
         )  # fmt: skip
     else:
         norms, distances = _survey_group(
             at, some, shares, centre, base, total, offset, start, count, kind,
-            ROWS, WIDTH, FOLD, STAGES, False, BASE, TYPE, ALIGN, TWIN, SPREAD,
+            ROWS, WIDTH, FOLD, False, BASE, TYPE, ALIGN, TWIN, SPREAD,
         )  # fmt: skip
     out = parts + k * 3 * n + i
     tl.store(out, norms, mask=some)
@@ -156,11 +162,11 @@ def survey(
 def _sum_group(
     at: tl.tensor, some: tl.tensor, weights: tl.tensor, base: tl.tensor, before: tl.tensor, scale: tl.tensor, out:
     tl.tensor, offset: tl.tensor, start: tl.tensor, count: tl.tensor,
-    kind: tl.tensor, WIDTH: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr,
+    kind: tl.tensor, WIDTH: tl.constexpr, EVEN: tl.constexpr, BASE: tl.constexpr,
     TYPE: tl.constexpr, ALIGN: tl.constexpr, BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
     j = tl.arange(0, WIDTH)
-    for a in tl.range(0, count, WIDTH, num_stages=STAGES):
+    for a in range(0, count, WIDTH):
         x = _tile(at, some, base, offset + a, start + a, count - a, kind, WIDTH, EVEN, BASE, TYPE, ALIGN)
         mixed = _mixed(x, weights)
         if BEFORE:
@@ -172,7 +178,7 @@ def _sum_group(
 def weighted_sum(
     rows: tl.tensor, groups: tl.tensor, base: tl.tensor, weights: tl.tensor, before: tl.tensor, scale: tl.tensor,
     out: tl.tensor, n: tl.tensor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, BASE: tl.constexpr,
     TYPE: tl.constexpr, ALIGN: tl.constexpr, BEFORE: tl.constexpr,
 ) -> None:  # fmt: skip
     """out = scale * before + sum_i weights_i row_i over one group; without BEFORE the sum alone."""
@@ -184,12 +190,12 @@ def weighted_sum(
     if count == GROUP:
         _sum_group(
             at, some, w, base, before, scale, out, offset, start, count, kind,
-            WIDTH, STAGES, True, BASE, TYPE, ALIGN, BEFORE,
+            WIDTH, True, BASE, TYPE, ALIGN, BEFORE,
         )  # fmt: skip
     else:
         _sum_group(
             at, some, w, base, before, scale, out, offset, start, count, kind,
-            WIDTH, STAGES, False, BASE, TYPE, ALIGN, BEFORE,
+            WIDTH, False, BASE, TYPE, ALIGN, BEFORE,
         )  # fmt: skip
 
 
@@ -270,6 +276,22 @@ def gram(
             total += sums.to(tl.float64)
         out = parts + (first.to(tl.int64) * TILES * TILES + pair) * TILE * TILE
         tl.store(out + i[:, None] * TILE + i[None, :], total)
+
+
+@triton.jit(do_not_specialize=["n", "count"])
+def sample(
+    rows: tl.tensor, places: tl.tensor, base: tl.tensor, out: tl.tensor, n: tl.tensor, count: tl.tensor,
+    WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
+) -> None:  # fmt: skip
+    """Some columns of one row; ``places`` (3, count) are the segment, the entry in it and the column of each."""
+    i, j = tl.program_id(1).to(tl.int64), tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    inside = j < count
+    segment, entry = tl.load(places + j, mask=inside, other=0), tl.load(places + count + j, mask=inside, other=0)
+    at = tl.load(rows + segment * n + i, mask=inside, other=0)
+    x = tl.load(_pointer(at, TYPE) + entry, mask=inside, other=0).to(tl.float32)
+    if BASE:
+        x -= tl.load(base + tl.load(places + 2 * count + j, mask=inside, other=0), mask=inside, other=0.0)
+    tl.store(out + i * count + j, x, mask=inside)
 
 
 @triton.jit

@@ -23,14 +23,13 @@ from torch import Tensor
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, gpu, plain
 from .ranks import far_off, median
-from .segments import ARRAYS, FLOAT32, BackEnd, Plan, Segment, give_back, pieces, plan, read_segments
+from .segments import ARRAYS, FLOAT32, BackEnd, Plan, Segment, pieces, plan, read_segments
 from .survey import Survey, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
 DEVICE_PART = 8
 KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
-HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
@@ -242,21 +241,7 @@ class Updates:
 
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The (n, k) entries of the rows in k columns, which are given in ascending order."""
-        found = []
-        for segment in self.segments:
-            first, last = np.searchsorted(columns, [segment.start, segment.stop])
-            inside = torch.from_numpy(columns[first:last] - segment.start).to(self.device)
-            if segment.stack is not None:
-                found.append(segment.stack.index_select(1, inside).to(self.dtype))
-                continue
-            picked = torch.empty(self.n, last - first, dtype=self.dtype, device=self.device)
-            for i, (target, row) in enumerate(zip(picked, segment.rows, strict=True), start=1):
-                target.copy_(row.index_select(0, inside))
-                if i % HELD == 0 or i == self.n:
-                    give_back(self.maps)  # columns apart touch every page
-            found.append(picked)
-        out = found[0] if len(found) == 1 else torch.cat(found, dim=1)
-        return out if self.base is None else out - self.base[torch.from_numpy(columns).to(self.device)]
+        return self._back_end().sample(self, columns)
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""
