@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Counts, Norms, Weights, number
+from ..core.stats import Counts, Norms, Weights, lower_median, number
 from ..core.types import Cohort, Rejection
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import Updates
@@ -139,7 +139,7 @@ def size_faults(sq_norms: Norms, norm_ratio: float | None) -> dict[int, Note]:
     finite = sq_norms <= LARGEST**2
     faults = {int(i): Note.of("update_not_finite", most=LARGEST) for i in np.flatnonzero(~finite)}
     norms = np.sqrt(np.where(finite, sq_norms, 0.0))
-    typical = float(np.quantile(norms[finite], 0.5, method="lower")) if finite.any() else 0.0
+    typical = lower_median(norms[finite]) if finite.any() else 0.0
     if norm_ratio is not None and typical > 0:
         for i in np.flatnonzero(norms > norm_ratio * typical):
             faults[int(i)] = Note.of("update_too_long", times=float(norms[i] / typical), most=norm_ratio)
@@ -161,7 +161,7 @@ def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts)
     >>> print(*clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0])))
     client c: claims 1e+09 examples, counted as 10
     """
-    usual = MANY * float(np.quantile(claimed, 0.5, method="lower")) if len(claimed) else 0.0
+    usual = MANY * lower_median(claimed) if len(claimed) else 0.0
     return [
         Note.of("count_clipped", client, claimed=a, counted=b)
         for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)

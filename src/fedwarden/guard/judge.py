@@ -352,7 +352,8 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weight
     (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
     """
     weights, counts = weights.copy(), counts.copy()
-    for leader in np.unique(leaders):
+    found, members = np.unique(leaders, return_counts=True)
+    for leader in found[members > 1]:
         alike = leaders == leader
         group = np.flatnonzero(alike & (weights > 0))
         if len(group) > 1 and 2 * alike.sum() <= len(leaders):
