@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +33,18 @@ from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
 from .first_batch import fit, try_model
-from .metrics import Detection, Truth, detection, measure, round_detection, rounds_to, watch_quality
+from .metrics import (
+    Detection,
+    Question,
+    Truth,
+    detection,
+    measure,
+    measure_each,
+    questions,
+    round_detection,
+    rounds_to,
+    watch_quality,
+)
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
 from .result import Result
@@ -225,27 +236,35 @@ class Federation:
 
         ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
         """
-        data = self.world.data
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        metrics = self._measure(data.x_test, data.y_test)
+        metrics = measure(self.task, self.model, self._test)
         if "accuracy" not in metrics:
             return metrics, {}
         if self.goals:
-            reached = [self._measure(goal.x, torch.from_numpy(goal.y))["accuracy"] for goal in self.goals]
+            asked = (self._ask(goal.x, torch.from_numpy(goal.y)) for goal in self.goals)
+            reached = [found["accuracy"] for found in measure_each(self.task, self.model, asked)]
             metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
-        own = {
-            client: self._measure(self.world.x[rows], self.world.y[rows], client)["accuracy"]
+        held = {
+            client: rows
             for client, rows in self.world.held_in(self.round).items()
             if len(rows) and self.warden.asks(client)
         }
-        if not own:
+        if not held:
             return metrics, {}
+        asked = (self._ask(self.world.x[rows], self.world.y[rows], client) for client, rows in held.items())
+        found = measure_each(self.task, self.model, asked)
+        own = {client: each["accuracy"] for client, each in zip(held, found, strict=True)}
         return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
 
-    def _measure(self, x: Tensor, y: Tensor, client: str = "") -> dict[str, float]:
-        """The task's metrics on samples, asked the same in every round."""
+    def _ask(self, x: Tensor, y: Tensor, client: str = "") -> list[Question]:
+        """The task's questions on samples, the same in every round."""
         rng = torch_rng(self.scenario.seed, "evaluation", 0, client)
-        return measure(self.task, self.model, x, y, rng, self.device)
+        return questions(self.task, x, y, rng, self.device)
+
+    @cached_property
+    def _test(self) -> list[Question]:
+        """Those on the test set, which stay on the device."""
+        return self._ask(self.world.data.x_test, self.world.data.y_test)
 
     def _detect(self, record: RoundRecord) -> dict[str, float]:
         return round_detection(record, self.truth) if self.scenario.attacks else {}
