@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -195,3 +197,24 @@ def test_one_small_run_has_both_ways_of_measuring():
     assert seen["theirs_accuracy"][-1] < seen["honest_accuracy"][-1] - 0.1
     assert seen["theirs_loss"][-1] > seen["honest_loss"][-1]
     assert (seen["caught"], seen["wronged"]) == (0, 0)
+
+
+def test_the_short_table_of_the_guard_is_that_of_the_settings():
+    """docs/results/guard.md has by hand what the CSV of the item has in full."""
+    results = Path(__file__).parents[2] / "docs" / "results"
+    with (results / "pid-made" / "settings-last.csv").open() as file:
+        full = list(csv.DictReader(file))
+    names = {"FEMNIST": "femnist-inverted", "PneumoniaMNIST": "pneumonia"}
+    lines = [line.strip("| \n").split(" | ") for line in (results / "guard.md").read_text().splitlines()]
+    short = [cells for cells in lines if cells[0] in names]
+    assert len(short) == len(full) / 3
+    for data, flipped, labels, *found, accuracies in short:
+        flip, _, clients = flipped.split()
+        key = (names[data], clients, flip, labels)
+        rows = {r["rule"]: r for r in full if (r["data"], r["clients"], r["flip"], r["labels"]) == key}
+        wanted = [rows[rule][f"{who} excluded"] for rule in ("PID-MADE", "auto") for who in ("attackers", "honest")]
+        assert [float(x) for x in found if x != "-"] == [
+            float(x) for x, f in zip(wanted, found, strict=True) if f != "-"
+        ]
+        means = [rows[rule]["test data"].split()[0] for rule in ("FedAvg", "PID-MADE", "auto")]
+        assert accuracies.split(" / ") == means
