@@ -56,15 +56,18 @@ class Engine:
         return Stacked.of(self.model) if isinstance(self.task, Classification) else None
 
     @cached_property
-    def graphs(self) -> Graphs:
-        """Steps captured on the GPU, and the data there."""
+    def graphs(self) -> Graphs | None:
+        """Steps of all clients at once, captured on the GPU, and the data there; None where it has no room for them."""
+        if not fits(self.x, self.device):
+            return None
         assert self.stacked is not None
-        x, y = self.x.to(self.device), self.y.to(self.device)
-        return Graphs(self.stacked, self.layout, self.training, x, y)
+        return Graphs(self.stacked, self.layout, self.training, self.x.to(self.device), self.y.to(self.device))
 
     @cached_property
-    def model_graphs(self) -> ModelGraphs:
-        """Steps of the model as it is, captured on the GPU, and the data there."""
+    def model_graphs(self) -> ModelGraphs | None:
+        """The same for steps of the model as it is, of one client."""
+        if not fits(self.x, self.device) or not isinstance(self.task, Classification):
+            return None
         x, y = self.x.to(self.device), self.y.to(self.device)
         return ModelGraphs(self.model, self.layout, self.training, self.task, x, y)
 
@@ -82,17 +85,18 @@ class Engine:
         """
         held = changed or {}
         shards = [Shard(c, self.x, self.y, held.get(c, self.rows[c])) for c in client_ids]
+        given, on_gpu = (params, shards, round, self.seed, out), self.device.type == "cuda"
         if self.stacked is None or self.group == 0:
             # a model that is trained both ways draws its dropout on the CPU, to the same end
             home = params.device if self.stacked is None else torch.device("cpu")
-            if self.device.type == "cuda" and isinstance(self.task, Classification):
-                self.model_graphs.train(params, shards, round, self.seed, out, home)
+            if on_gpu and self.model_graphs is not None:
+                self.model_graphs.train(*given, home)
             else:
                 train_sequential(
                     self.model, self.layout, params, shards, self.training, round, self.seed, out, self.task, home
                 )
-        elif self.device.type == "cuda":
-            self.graphs.train(params, shards, round, self.seed, out)
+        elif on_gpu and self.graphs is not None:
+            self.graphs.train(*given)
         else:
             train_stacked(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
 
@@ -107,6 +111,11 @@ class Engine:
         order = sorted(range(n), key=lambda i: -len(self.rows[client_ids[i]]))
         count = min(n, cores * math.ceil(n / (cores * max(self.group, 1))))
         return [order[n * k // count : n * (k + 1) // count] for k in range(count)]
+
+
+def fits(data: Tensor, device: torch.device) -> bool:
+    """Whether half of the memory that a GPU has free holds the data: the rest is for models and activations."""
+    return device.type != "cuda" or 2 * data.nbytes <= torch.cuda.mem_get_info(device)[0]
 
 
 @contextmanager
