@@ -284,7 +284,7 @@ def sample(
     WIDTH: tl.constexpr, BASE: tl.constexpr, TYPE: tl.constexpr,
 ) -> None:  # fmt: skip
     """Some columns of one row; ``places`` (3, count) are the segment, the entry in it and the column of each."""
-    i, j = tl.program_id(1).to(tl.int64), tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    i, j = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = j < count
     segment, entry = tl.load(places + j, mask=inside, other=0), tl.load(places + count + j, mask=inside, other=0)
     at = tl.load(rows + segment * n + i, mask=inside, other=0)
