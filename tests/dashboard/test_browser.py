@@ -33,7 +33,7 @@ return Boolean(plot && plot.data && plot.data.length && plot.querySelector(".mai
 """
 LIVE = """
 name = "live"
-rounds = 200
+rounds = 400
 [data]
 dataset = "digits"
 clients = 8
@@ -344,10 +344,10 @@ def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
         until(drawn="heatmap")
         seen = set()
         while run.poll() is None:
-            seen.add(browser.find_element(By.ID, "summary").text.partition(" of 200")[0].split()[-1])
+            seen.add(browser.find_element(By.ID, "summary").text.partition(" of 400")[0].split()[-1])
             time.sleep(0.2)  # the run needs the cores too
     assert len(seen) > 3
-    until(says="is complete: 200 of 200 rounds")
+    until(says="is complete: 400 of 400 rounds")
 
 
 @pytest.mark.slow

@@ -55,10 +55,10 @@ class Masks:
         mask.copy_(keep_mask(draws, p))
 
     def _drop(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        assert isinstance(layer, nn.Dropout)
         x = inputs[0]
         if self.asked == len(self.kept):
-            p = float(layer.p)  # type: ignore[arg-type]
-            self.kept.append((torch.empty(self.batch_size, x[0].numel(), device=x.device), p))
+            self.kept.append((torch.empty(self.batch_size, x[0].numel(), device=x.device), layer.p))
             self._fill(*self.kept[-1])
         mask = self.kept[self.asked][0][: len(x)]
         self.asked += 1

@@ -201,9 +201,10 @@ def seeded_dropout(model: nn.Module, batch_size: int, generator: torch.Generator
     """Let the model's dropout layers draw from this generator, a full batch at a time; put back afterwards."""
 
     def draw(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        assert isinstance(module, nn.Dropout)
         x = inputs[0]
         draws = torch.rand(batch_size, x[0].numel(), generator=generator, device=generator.device)[: len(x)]
-        mask = keep_mask(draws, float(module.p))  # type: ignore[arg-type]
+        mask = keep_mask(draws, module.p)
         return x * mask.reshape(x.shape).to(x.device)
 
     layers = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.p > 0]
