@@ -29,11 +29,11 @@ def deploy(folder, *options):
 
 
 def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
-    deploy(tmp_path, "--rounds", "3")
+    deploy(tmp_path, "--rounds", "4")
     with Ledger(tmp_path / "runs") as ledger:
         run = ledger.run("quickstart")
         records = ledger.records(run.id)
-    assert (run.state, run.engine, len(records)) == ("done", "flower", 3)
+    assert (run.state, run.engine, len(records)) == ("done", "flower", 4)
     everybody = set(records[0].client_ids)
     assert len(everybody) == 5
     (lost,) = {r.client_id for record in records for r in record.rejected}
