@@ -165,7 +165,8 @@ Settings that others have published, their results beside ours.{trial}
 
 Accuracy is on clean test data and in percent, as is attack success: the share of the targeted test samples that are
 read as the attackers want. Ours are averaged over the last {LAST} rounds, with 95 % intervals over seeds. *Excluded*
-counts the clients that the guard has excluded for good, on average over seeds; `auto` is told nothing."""
+counts the clients that the guard has excluded, or suspended and not let in again, on average over seeds; `auto` is told
+nothing."""
     ]
     for judge in judges:
         told = "\n".join(f"- {fact[0].upper()}{fact[1:]}." for fact in judge.facts)

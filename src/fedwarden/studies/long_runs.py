@@ -29,7 +29,7 @@ from .tables import confidence, markdown, mean_interval, select, share
 
 GUARD, PLAIN = "auto", "none"
 CLIENTS = (5, 10, 20, 40)
-ALPHAS = (None, 0.5, 0.1)
+ALPHAS = (None, 100.0, 0.5, 0.1)
 HORIZONS = (30, 200, 500)
 ROUNDS, SEEDS = 200, 20
 DECIDED = (
