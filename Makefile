@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: setup demo test slow test-all browser lint docs wheel bench peers clean
+.PHONY: setup demo test slow test-all browser kernels lint docs wheel bench peers clean
 
 setup: $(STAMP)
 
@@ -36,7 +36,12 @@ browser:
 		|| echo "no chromium could be installed; the tests in a browser are skipped"; \
 	fi
 
-slow: setup
+kernels: setup
+	@$(BIN)/python -c 'import triton' 2>/dev/null \
+		|| $(BIN)/pip install --quiet --disable-pip-version-check triton==3.9.0 2>/dev/null \
+		|| echo "no Triton could be installed; the tests of kernels for a GPU are skipped"
+
+slow: setup kernels
 	$(BIN)/python -m pytest -m slow $(PARALLEL) --dist worksteal
 
 test-all: browser test slow

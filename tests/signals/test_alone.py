@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,8 @@ def test_against_a_plain_loop(n, seed):
     rows = honest_rows(n, 15, rng, spread=0.0) ** 5
     trusted = rng.random(n) < 0.8
     trusted[0] = True
-    np.testing.assert_allclose(share_alone(rows, trusted, 4.0), by_loop(rows, trusted, 4.0), atol=1e-12)
+    found = share_alone(torch.from_numpy(rows), trusted, 4.0)
+    np.testing.assert_allclose(found, by_loop(rows, trusted, 4.0), atol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "f"), [(4, 1), (8, 2), (12, 3), (20, 5)])
@@ -87,7 +89,7 @@ def test_a_minority_lowers_the_limit_to_the_median_honest_entry_and_no_further(n
     least = np.sort(np.abs(unit), axis=0)[(n - f - 1) // 2]  # of the two in the middle, the lower
     most = np.where(np.abs(unit) > 4.0 * least, unit**2, 0.0).sum(axis=1)
     for sent in minorities(rows, f, 0, rng):
-        found = share_alone(np.vstack([rows, sent]), np.ones(n, bool), 4.0)[: n - f]
+        found = share_alone(torch.from_numpy(np.vstack([rows, sent])), np.ones(n, bool), 4.0)[: n - f]
         assert (found <= most + 1e-12).all()
 
 
@@ -137,16 +139,16 @@ def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
     drawn = []
     monkeypatch.setattr(alone, "COLUMNS", 32)
     monkeypatch.setattr(alone, "ENTRIES", 1)
-    monkeypatch.setattr(alone, "share_alone", lambda rows, trusted, times: drawn.append(rows[0]) or rows[:, 0])
+    monkeypatch.setattr(alone, "share_alone", lambda rows, trusted, times: drawn.append(rows[0]) or np.ones(len(rows)))
     rows = np.vstack([np.arange(1.0, 1001.0), *(np.ones((4, 1000)) * [[1], [2], [3], [4]])])
     signal = make("signal", "alone")
     for t, factor in [(1, 1.0), (1, 1 + 1e-6), (1, 1.1), (2, 1.0)]:
         sent = rows.copy()
         sent[4] *= factor
         signal(cohort(sent, t))
-    assert np.array_equal(drawn[0], drawn[1])
-    assert not np.array_equal(drawn[0], drawn[2])
-    assert not np.array_equal(drawn[0], drawn[3])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[3])
 
 
 def test_columns_are_the_measured_ones_and_spread_over_them():

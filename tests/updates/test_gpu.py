@@ -166,7 +166,10 @@ def far_column() -> float:
 if "pytest" in sys.modules:
     import pytest
 
-    pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+    pytestmark = [
+        pytest.mark.slow,
+        pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
+    ]
 
     @pytest.mark.parametrize("n", SIZES)
     @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

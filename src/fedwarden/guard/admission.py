@@ -101,11 +101,12 @@ def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection
 
 
 def enter(
-    limits: Admission, cohort: Cohort, excluded: Collection[str] = ()
+    limits: Admission, cohort: Cohort, excluded: Collection[str] = (), spread: bool = True
 ) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[Note]]:
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
-    Its updates carry the survey of them. Also its positions in the cohort, who is rejected, and what is worth a word.
+    Its updates carry the survey of them, with distances where there is to be a ``spread``. Also its positions in the
+    cohort, who is rejected, and what is worth a word.
     """
 
     def read(index: list[int]) -> tuple[Cohort, Survey]:
@@ -113,7 +114,7 @@ def enter(
         trusted = np.array([c not in excluded for c in part.client_ids], dtype=bool)
         counts = limits.clip(part.client_ids, part.num_examples)
         part = replace(part, num_examples=counts, trusted=trusted, claimed=part.num_examples)
-        survey = part.updates.survey(part.reference, part.shares)
+        survey = part.updates.survey(part.reference, part.shares, spread)
         return replace(part, updates=part.updates.knowing(survey)), survey
 
     index, refused = screen(cohort, limits)

@@ -96,7 +96,7 @@ class Decision:
 
 def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
     """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made."""
-    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded)
+    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread)
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))

@@ -103,6 +103,11 @@ class Guard:
     settle: float = 0.0
     shorten: float | None = None
 
+    @property
+    def spread(self) -> bool:
+        """Whether a watch asks for distances to the mean, which the first read of the updates tells at some cost."""
+        return any(getattr(watch.signal, "spread", False) for watch in self.watches)
+
     def settled(self, memory: Memory, length: float) -> bool:
         """Whether training has, in a round whose median update is so long."""
         return length < self.settle * memory.longest

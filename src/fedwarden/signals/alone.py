@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
@@ -20,7 +22,7 @@ COLUMNS = 1 << 12  # but no fewer columns than these, however many clients there
 RUN = 16  # columns side by side, which memory hands over together
 
 
-def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Scores:
+def share_alone(rows: Tensor, trusted: Mask, times: float) -> Scores:
     """The share of each update's squared length in entries far larger than those of three quarters of the clients.
 
         y_i = x_i / ||x_i||;   m_j = the (n - floor(n/4))-th smallest of |y_kj| over the n trusted k
@@ -30,18 +32,17 @@ def share_alone(rows: NDArray[np.float32], trusted: Mask, times: float) -> Score
     sends anything lowers m_j to no less than the median honest entry. Under a quarter, it cannot raise it above the
     largest honest one. Fewer than four clients have no quarter, and so nobody is alone.
 
-    >>> rows = np.array([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0], [3.0, 4.0, 0.0], [0.0, 3.0, 4.0]])
+    >>> rows = torch.tensor([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0], [3.0, 4.0, 0.0], [0.0, 3.0, 4.0]])
     >>> share_alone(rows, np.ones(4, bool), times=30.0).round(2).tolist()
     [0.0, 0.0, 0.0, 0.64]
     """
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    sizes = np.abs(rows)
-    sizes /= np.where(lengths > 0, lengths, 1.0)
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    sizes = rows.abs().div_(torch.where(lengths > 0, lengths, 1.0))
     n = int(trusted.sum())
     rank = n - n // 4 - 1
-    usual = Updates.of(sizes[trusted]).ranked_mean(rank, rank + 1).numpy()
-    sizes[sizes <= times * usual] = 0.0
-    return np.asarray(np.einsum("ij,ij->i", sizes, sizes, dtype=np.float64))
+    usual = Updates.of(sizes).select(np.flatnonzero(trusted)).ranked_mean(rank, rank + 1)
+    sizes *= sizes > times * usual  # faster than torch.where
+    return np.asarray(sizes.square_().sum(dim=1).cpu().numpy(), dtype=np.float64)
 
 
 def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -96,5 +97,5 @@ class Alone:
         updates, within = cohort.updates, cohort.reference
         rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(updates.lengths()))
         columns = spread_columns(updates, max(ENTRIES // len(cohort), COLUMNS), rng)
-        shares = share_alone(updates.sample(columns).cpu().numpy(), within, self.times)
+        shares = share_alone(updates.sample(columns), within, self.times)
         return np.asarray(shares - median(shares[within]), dtype=np.float64)

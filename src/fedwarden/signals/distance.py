@@ -67,8 +67,13 @@ class CentroidDistance:
         if self.centre not in ("mean", "median", "geometric_median"):
             raise ValueError(f"centre is 'mean', 'median' or 'geometric_median'; got {self.centre!r}")
 
+    @property
+    def spread(self) -> bool:
+        """Whether the first read of the updates, which admission makes, is to tell distances to the mean too."""
+        return self.centre == "mean"
+
     def __call__(self, cohort: Cohort) -> Scores:
-        if self.centre == "mean":
+        if self.spread:
             return mean_distance(cohort.updates, cohort.reference, cohort.shares)
         distance = median_distance if self.centre == "median" else geometric_median_distance
         return distance(cohort.updates, cohort.reference)

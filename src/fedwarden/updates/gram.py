@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, eigsh
 
-from ..core.stats import Mask, Norms, Scores, Weights
+from ..core.stats import Mask, Norms, Scores, Weights, median
 
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
@@ -151,7 +151,7 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     if n < 2:
         return leaders
     others = squares[~np.eye(n, dtype=bool)].reshape(n, n - 1)
-    apart = np.median(np.quantile(others, 0.5, axis=1, method="higher"))
+    apart = median(np.partition(others, (n - 1) // 2, axis=1)[:, (n - 1) // 2])
     relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
     near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
     near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)

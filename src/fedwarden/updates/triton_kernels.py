@@ -31,8 +31,12 @@ def _group(groups: tl.tensor, k: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _pointer(at: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
-    """Addresses as pointers to entries of a type."""
+def _pointer(at: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
+    """Addresses as pointers to entries of a type, all of them multiples of so many bytes.
+
+    The hint must stand beside the conversion: given to what a function returns, it is lost when that is inlined, and
+    every entry is a load of its own.
+    """
     if TYPE == FLOAT32:
         first = at.to(tl.pointer_type(tl.float32))
     elif TYPE == FLOAT16:
@@ -43,13 +47,13 @@ def _pointer(at: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
         first = at.to(tl.pointer_type(tl.float64))
     else:
         first = at.to(tl.pointer_type(tl.int64))
-    return first
+    return tl.multiple_of(first, ALIGN)
 
 
 @triton.jit
 def _read(at: tl.tensor, j: tl.tensor, inside: tl.tensor, TYPE: tl.constexpr, ALIGN: tl.constexpr) -> tl.tensor:
     """Entries j of the rows at these addresses as float32; 0 where not inside."""
-    first = tl.multiple_of(_pointer(at, TYPE), ALIGN)  # bytes: without it every entry is a load of its own
+    first = _pointer(at, TYPE, ALIGN)
     return tl.load(first[:, None] + j[None, :], mask=inside, other=0).to(tl.float32)
 
 
@@ -288,7 +292,7 @@ def sample(
     inside = j < count
     segment, entry = tl.load(places + j, mask=inside, other=0), tl.load(places + count + j, mask=inside, other=0)
     at = tl.load(rows + segment * n + i, mask=inside, other=0)
-    x = tl.load(_pointer(at, TYPE) + entry, mask=inside, other=0).to(tl.float32)
+    x = tl.load(_pointer(at, TYPE, 1) + entry, mask=inside, other=0).to(tl.float32)
     if BASE:
         x -= tl.load(base + tl.load(places + 2 * count + j, mask=inside, other=0), mask=inside, other=0.0)
     tl.store(out + i * count + j, x, mask=inside)
