@@ -1,0 +1,96 @@
+"""What a GPU would run: kernels, compiled here for one that need not be here, load neighbouring entries together.
+
+A hint that gets lost on the way costs a factor of three to four, and no result changes by it.
+
+python tests/updates/test_device_code.py    the most bytes that one load fetches, by kernel, alignment and type, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+HOPPER = ("cuda", 90, 32)
+CASES = [(16, "float32"), (8, "float32"), (4, "float32"), (16, "bfloat16")]
+NUMBERS = {"n": "i32", "origin": "i32", "count_groups": "i32", "scale": "fp32"}
+TABLES = ("rows", "groups")
+
+
+def shapes():
+    """Warps and sizes of the kernels as 50 clients get them."""
+    from fedwarden.updates import gpu
+
+    rows, width, warps = gpu.tile(50)
+    edge, others = gpu.product_tile(51)
+    group = {"ROWS": rows, "WIDTH": width, "GROUP": gpu.GROUP}
+    products = {"TILES": 1, "TILE": edge, "WIDTH": gpu.PRODUCT_WIDTH, "GROUP": gpu.PRODUCT_GROUP}
+    return {
+        "survey": (warps, {**group, "FOLD": 2, "TWIN": True, "SPREAD": True}),
+        "weighted_sum": (warps, {**group, "BEFORE": False}),
+        "gram": (others, {**products, "PRECISION": gpu.PRECISION}),
+    }
+
+
+def assembly(name, warps, constants):
+    """A kernel in the GPU's assembly language; every buffer begins at a multiple of 16 bytes, as torch's do."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from fedwarden.updates import triton_kernels
+
+    function = getattr(triton_kernels, name)
+    signature, values, hints = {}, {}, {}
+    for k, parameter in enumerate(function.params):
+        if parameter.name in constants:
+            signature[parameter.name], values[(k,)] = "constexpr", constants[parameter.name]
+        elif parameter.name in NUMBERS:
+            signature[parameter.name] = NUMBERS[parameter.name]
+        else:
+            sums = "*fp64" if (name, parameter.name) == ("gram", "parts") else "*fp32"
+            signature[parameter.name] = "*i64" if parameter.name in TABLES else sums
+            hints[(k,)] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=function, signature=signature, constexprs=values, attrs=hints)
+    return triton.compile(source, target=GPUTarget(*HOPPER), options={"num_warps": warps}).asm["ptx"]
+
+
+def widest(text):
+    """The most bytes that one instruction loads, of those that fetch entries."""
+    loads = [int(count or 1) * int(bits) // 8 for count, bits in re.findall(r"ld\.global(?:\.v(\d))?\.b(16|32)\b", text)]
+    copies = [int(size, 0) for size in re.findall(r"cp\.async\.c[ag]\.shared\.global .*?, (0x\w+|\d+), ", text)]
+    return max(loads + copies)
+
+
+def measure():
+    from fedwarden.updates import gpu
+
+    codes = {str(kind).removeprefix("torch."): code for code, kind in enumerate(gpu.TYPES)}
+    return {
+        f"{name} {align} {kind}": widest(
+            assembly(name, warps, {**shape, "BASE": False, "ALIGN": align, "TYPE": codes[kind]})
+        )
+        for name, (warps, shape) in shapes().items()
+        for align, kind in CASES
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))
+elif "pytest" in sys.modules:
+    import pytest
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+    def test_rows_are_loaded_in_vectors_as_wide_as_their_alignment(tmp_path):
+        """Those that begin anywhere are loaded one by one, so that this test can fail."""
+        env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+        env.pop("TRITON_INTERPRET", None)
+        done = subprocess.run([sys.executable, __file__], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found == {case: int(case.split()[1]) for case in found}
+        assert len(found) == 3 * len(CASES)
