@@ -38,7 +38,7 @@ browser:
 
 kernels: setup
 	@$(BIN)/python -c 'import triton' 2>/dev/null \
-		|| $(BIN)/pip install --quiet --disable-pip-version-check triton==3.9.0 2>/dev/null \
+		|| $(BIN)/pip install --quiet --disable-pip-version-check triton==3.8.0 2>/dev/null \
 		|| echo "no Triton could be installed; the tests of kernels for a GPU are skipped"
 
 slow: setup kernels
