@@ -99,13 +99,13 @@ class Call:
         return self.err.read_text().splitlines()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def marker(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A variable of the environment by which processes of these tests are told from others."""
     return f"FEDWARDEN_CACHE={tmp_path_factory.mktemp('cache')}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(marker: str) -> Iterator[Server]:
     name, value = marker.split("=")
     env = {**os.environ, name: value, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "200"}
