@@ -165,7 +165,18 @@ def train_sequential(
         row.copy_(layout.flatten(model.state_dict()))
 
 
+@contextmanager
+def plain_products() -> Iterator[None]:
+    """Products of matrices without oneDNN, which on ARM takes up to eight times as long where one is transposed."""
+    before, *_ = torch.backends.mkldnn.set_flags(False, None, None, None)
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(before, None, None, None)
+
+
 @torch.inference_mode()  # every call is a little cheaper
+@plain_products()
 def train_stacked(
     stacked: Stacked, layout: Layout, params: Tensor, shards: Sequence[Shard], training: LocalTraining, round: int,
     seed: int, out: Tensor,
