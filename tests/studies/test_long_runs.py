@@ -41,14 +41,14 @@ def rows(table):
 
 
 def test_the_cases():
-    """Everybody in every round: 4 by 3 cases, one of them impossible on digits; and three more."""
-    alike, unlike, very = ([(n, a, 1.0) for n in (5, 10, 20, 40)] for a in (None, 0.5, 0.1))
+    """Everybody in every round: 4 by 4 cases, one of them impossible on digits; and three more."""
+    alike, nearly, unlike, very = ([(n, a, 1.0) for n in (5, 10, 20, 40)] for a in (None, 100.0, 0.5, 0.1))
     partly = {(100, None, 0.1), (40, None, 0.3), (40, 0.5, 0.3)}
-    every = {*alike, *unlike, *very, *partly}
+    every = {*alike, *nearly, *unlike, *very, *partly}
     found = {data: [(c.clients, c.alpha, c.participation) for c in cases(data)] for data in ("digits", "mnist")}
     assert set(found["mnist"]) == every
     assert set(found["digits"]) == every - {(40, 0.1, 1.0)}
-    assert [len(f) for f in found.values()] == [14, 15]
+    assert [len(f) for f in found.values()] == [18, 19]
 
 
 def test_why_a_case_is_left_out_and_no_other():
@@ -79,7 +79,7 @@ def test_every_cell_is_a_scenario_without_attackers(data):
 
 def test_a_study_that_is_cut_off_has_whole_seeds():
     made = cells([0, 1], cases(), "digits", rounds=7)
-    assert [cell["seed"] for cell, _ in made] == [0] * 28 + [1] * 28
+    assert [cell["seed"] for cell, _ in made] == [0] * 36 + [1] * 36
 
 
 def test_settings_of_the_guard_leave_fedavg_as_it_is():
