@@ -76,3 +76,29 @@ def test_the_same_decision_is_combined_twice():
 def test_the_rows_that_came_carry_nothing_away():
     _, decision = guarded(ROWS)
     assert decision.came.updates.known is None
+
+
+@pytest.mark.parametrize(("preset", "spread"), [("auto", False), ("none", False), ("pid_made", True)])
+def test_distances_to_the_mean_are_measured_for_who_asks(preset, spread):
+    decision = fw.Warden.preset(preset).decide(
+        fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0)),
+    )
+    assert decision.cohort.updates.known.spread is spread
+
+
+def test_a_signal_of_ones_own_may_ask_for_them_and_needs_no_word(reads):
+    """Without ``spread`` it costs a read of its own, and gives the same."""
+    found = []
+    for asks in (True, False):
+
+        class Far:
+            spread = asks
+
+            def __call__(self, cohort):
+                return np.sqrt(cohort.updates.survey(cohort.reference, cohort.shares).sq_distances)
+
+        watch = fw.Watch(Far(), "raw", FAR, start_round=1, name="far")
+        cohort = fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0))
+        found.append(fw.Warden([watch], "exclude").decide(cohort).judgement.watches[0].signal)
+    assert reads == [("survey", 8)] * 3
+    np.testing.assert_array_equal(*found)

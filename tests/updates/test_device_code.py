@@ -60,7 +60,8 @@ def assembly(name, warps, constants):
 
 def widest(text):
     """The most bytes that one instruction loads, of those that fetch entries."""
-    loads = [int(count or 1) * int(bits) // 8 for count, bits in re.findall(r"ld\.global(?:\.v(\d))?\.b(16|32)\b", text)]
+    found = re.findall(r"ld\.global(?:\.v(\d))?\.b(16|32)\b", text)
+    loads = [int(count or 1) * int(bits) // 8 for count, bits in found]
     copies = [int(size, 0) for size in re.findall(r"cp\.async\.c[ag]\.shared\.global .*?, (0x\w+|\d+), ", text)]
     return max(loads + copies)
 
