@@ -158,9 +158,10 @@ BACKFED = Judge(
     differs=(
         "the first 18,000 training images in place of 50,000, and 3,000 test images in place of 10,000",
         "learning rate 0.02 in place of 0.1, with which FedAvg stays at 27 % without attackers (one run)",
-        "batches of fewer than 16 images are left out: with all but single ones, as theirs, some of our smaller clients "
-        "train their BatchNorm layers on a few images and send updates up to 20,000 times as long as the median one, "
-        "so that FedAvg stays at 23 and 37 % without attackers and auto, which leaves them out, reaches 58 and 59 %",
+        "batches of fewer than 16 images are left out: with all but single ones, as theirs, some of our smaller "
+        "clients train their BatchNorm layers on a few images and send updates up to 20,000 times as long as the "
+        "median one, so that FedAvg stays at 23 and 37 % without attackers and auto, which leaves them out, reaches "
+        "58 and 59 %",
         "the attack begins after 100 rounds of training, theirs after 2,000 to 2,300",
         "attackers train as everybody does; theirs for 6 epochs, with learning rate 0.05 to begin with",
         "images are neither normalised nor mirrored, and the square touches the edges",
