@@ -168,11 +168,12 @@ def train_sequential(
 @contextmanager
 def plain_products() -> Iterator[None]:
     """Products of matrices without oneDNN, which on ARM takes up to eight times as long where one is transposed."""
-    before, *_ = torch.backends.mkldnn.set_flags(False, None, None, None)
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags would change settings of precision too
     try:
         yield
     finally:
-        torch.backends.mkldnn.set_flags(before, None, None, None)
+        torch._C._set_mkldnn_enabled(before)
 
 
 @torch.inference_mode()  # every call is a little cheaper
