@@ -10,4 +10,6 @@ from importlib.util import find_spec
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is loaded, and by every process started later
 
-collect_ignore = [] if find_spec("triton") else ["src/fedwarden/updates/triton_kernels.py"]
+collect_ignore = (
+    [] if find_spec("triton") else [f"src/fedwarden/updates/triton_{name}.py" for name in ("kernels", "products")]
+)

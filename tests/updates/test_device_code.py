@@ -16,34 +16,34 @@ from importlib.util import find_spec
 
 HOPPER = ("cuda", 90, 32)
 CASES = [(16, "float32"), (8, "float32"), (4, "float32"), (16, "bfloat16")]
-NUMBERS = {"n": "i32", "origin": "i32", "count_groups": "i32", "scale": "fp32"}
+NUMBERS = {"n": "i32", "origin": "i32", "count_groups": "i32", "scale": "fp32", "one": "fp32"}
 TABLES = ("rows", "groups")
 
 
 def shapes():
-    """Warps and sizes of the kernels as 50 clients get them."""
+    """What the kernels are compiled with for 50 clients."""
     from fedwarden.updates import gpu
 
     rows, width, warps = gpu.tile(50)
-    edge, others = gpu.product_tile(51)
+    edge, step, others = gpu.product_tile(51)
     group = {"ROWS": rows, "WIDTH": width, "GROUP": gpu.GROUP}
-    products = {"TILES": 1, "TILE": edge, "WIDTH": gpu.PRODUCT_WIDTH, "GROUP": gpu.PRODUCT_GROUP}
+    products = {"TILES": 1, "TILE": edge, "WIDTH": step, "GROUP": gpu.PRODUCT_GROUP}
     return {
-        "survey": (warps, {**group, "FOLD": 2, "TWIN": True, "SPREAD": True}),
-        "weighted_sum": (warps, {**group, "BEFORE": False}),
-        "gram": (others, {**products, "PRECISION": gpu.PRECISION}),
+        "survey": ({"num_warps": warps}, {**group, "FOLD": 2, "TWIN": True, "SPREAD": True}),
+        "weighted_sum": ({"num_warps": warps}, {**group, "BEFORE": False}),
+        "gram": ({"num_warps": others, "num_stages": 1}, products),
     }
 
 
-def assembly(name, warps, constants):
+def assembly(name, options, constants):
     """A kernel in the GPU's assembly language; every buffer begins at a multiple of 16 bytes, as torch's do."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from fedwarden.updates import triton_kernels
+    from fedwarden.updates import triton_kernels, triton_products
 
-    function = getattr(triton_kernels, name)
+    function = getattr(triton_products if name == "gram" else triton_kernels, name)
     signature, values, hints = {}, {}, {}
     for k, parameter in enumerate(function.params):
         if parameter.name in constants:
@@ -51,11 +51,10 @@ def assembly(name, warps, constants):
         elif parameter.name in NUMBERS:
             signature[parameter.name] = NUMBERS[parameter.name]
         else:
-            sums = "*fp64" if (name, parameter.name) == ("gram", "parts") else "*fp32"
-            signature[parameter.name] = "*i64" if parameter.name in TABLES else sums
+            signature[parameter.name] = "*i64" if parameter.name in TABLES else "*fp32"
             hints[(k,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=function, signature=signature, constexprs=values, attrs=hints)
-    return triton.compile(source, target=GPUTarget(*HOPPER), options={"num_warps": warps}).asm["ptx"]
+    return triton.compile(source, target=GPUTarget(*HOPPER), options=options).asm["ptx"]
 
 
 def widest(text):
@@ -72,9 +71,9 @@ def measure():
     codes = {str(kind).removeprefix("torch."): code for code, kind in enumerate(gpu.TYPES)}
     return {
         f"{name} {align} {kind}": widest(
-            assembly(name, warps, {**shape, "BASE": False, "ALIGN": align, "TYPE": codes[kind]})
+            assembly(name, options, {**shape, "BASE": False, "ALIGN": align, "TYPE": codes[kind]})
         )
-        for name, (warps, shape) in shapes().items()
+        for name, (options, shape) in shapes().items()
         for align, kind in CASES
     }
 

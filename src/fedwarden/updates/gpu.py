@@ -22,10 +22,8 @@ from .threads import load_kernels
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
 GROUP = 1024  # columns whose sums a program forms in float32; sums of groups are added in float64
 TILE_ROWS = 1024  # most clients of whom one tile holds all; more are left to torch
-PRODUCT_GROUP = 512  # the same for inner products: tensor cores cut off what torch's sums would round
-PRODUCT_WIDTH = 32  # columns that one step multiplies, of as many clients as product_tile says
-PRECISION = "tf32x3"  # three products of ten bits for one of 23: 2e-6 off, in a third to a half of torch's time
-PROGRAMS = 4  # of inner products on each multiprocessor, so that some load while others multiply
+PRODUCT_GROUP = 2048  # columns of inner products between two looks at where the next ones lie
+PROGRAMS = 8  # of inner products for each multiprocessor; each has float32 sums of its own, which are added in float64
 SORT_WIDTH = 128  # columns, one a thread, of a program that sorts
 SORT_VALUES = (
     128  # most values of a column that one thread holds; more are shared between some, and fewer columns taken
@@ -157,7 +155,7 @@ def _sorted(updates: Rows, name: str, *ranks: int) -> Tensor:
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
     size = updates.n + 1
-    edge, warps = product_tile(size)
+    edge, width, warps = product_tile(size)
     tiles = -(-size // edge)
     total = torch.zeros(tiles * tiles, edge, edge, dtype=torch.float64, device=updates.device)
     with on(updates.device):
@@ -166,13 +164,13 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
             programs = min(len(some), -(-PROGRAMS * multiprocessors(updates.device) * 2 // (tiles * (tiles + 1))))
             if not programs:
                 continue
-            parts = torch.empty(programs, *total.shape, dtype=torch.float64, device=updates.device)
+            parts = torch.empty(programs, *total.shape, device=updates.device)
             kernel("gram", tiles * tiles, programs)(
-                table.rows, some, parts if table.base is None else table.base, parts, updates.n, origin, len(some),
-                TILES=tiles, TILE=edge, WIDTH=PRODUCT_WIDTH, GROUP=PRODUCT_GROUP, PRECISION=PRECISION,
-                num_warps=warps, **table.options,
+                table.rows, some, parts if table.base is None else table.base, parts, updates.n, origin, 1.0, len(some),
+                TILES=tiles, TILE=edge, WIDTH=width, GROUP=PRODUCT_GROUP, num_warps=warps, num_stages=1,
+                **table.options,
             )  # fmt: skip
-            total += parts.sum(dim=0)
+            total += parts.sum(dim=0, dtype=torch.float64)
     found = total.cpu().numpy().reshape(tiles, tiles, edge, edge)
     half = found.transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
     return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
@@ -254,16 +252,17 @@ def tile(n: int) -> tuple[int, int, int]:
     return rows, width, rows * width // (64 * 32)
 
 
-def product_tile(size: int) -> tuple[int, int]:
-    """Clients of either side of a product and its warps: larger tiles read less often, but fill up with nothing.
+def product_tile(size: int) -> tuple[int, int, int]:
+    """Clients of either side of a product, columns of a step, and warps: larger tiles read less often.
 
-    In reads of an H200: 64 by 64 3.9 at n = 50; at n = 200 128 by 128 10, where 64 by 64 takes 15.
+    In reads of an H200: (64, 64, 4) 2.2 at n = 50 where (64, 32, 4) takes 2.9; at n = 200 (128, 32, 8) 6.8 where
+    (64, 64, 4) takes 7.5.
 
     >>> product_tile(9), product_tile(51), product_tile(101), product_tile(201)
-    ((16, 4), (64, 4), (128, 8), (128, 8))
+    ((16, 64, 4), (64, 64, 4), (128, 32, 8), (128, 32, 8))
     """
     edge = min(128, max(16, power_of_two(size)))
-    return edge, 8 if edge == 128 else 4
+    return (edge, 32, 8) if edge == 128 else (edge, 64, 4)
 
 
 def power_of_two(n: int) -> int:
@@ -285,7 +284,8 @@ def sort_levels(n: int) -> int:
 
 
 def kernel(name: str, *grid: int) -> Any:
-    return getattr(kernels(), name)[grid]
+    module = load_kernels("fedwarden.updates.triton_products", "triton") if name == "gram" else kernels()
+    return getattr(module, name)[grid]
 
 
 def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
