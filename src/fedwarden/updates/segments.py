@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -19,12 +20,13 @@ from ..core.stats import Norms, Weights
 ARRAYS = (np.ndarray, Tensor)
 FLOAT32 = (torch.float32,)
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
+TYPE, NEEDS_GRADIENT = attrgetter("dtype"), attrgetter("requires_grad")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of columns of all clients: one 1-D buffer each, or one (n, stop - start) array."""
+    """A run of columns of all clients: one buffer each, of any shape, or one (n, stop - start) array."""
 
     start: int
     stop: int
@@ -41,21 +43,30 @@ class Segment:
 
     @cached_property
     def rows(self) -> tuple[Tensor, ...]:
-        return self.given.unbind(0) if isinstance(self.given, Tensor) else self.given
+        """1-D tensors over the same memory; made when somebody asks, since kernels need no more than addresses."""
+        return self.given.unbind(0) if isinstance(self.given, Tensor) else tuple(map(flat, self.given))
+
+    def only(self, keep: Sequence[int]) -> Segment:
+        """The same columns of fewer clients."""
+        return Segment(self.start, self.stop, tuple([self.given[i] for i in keep]), self.measured)
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the first row."""
         return self.given.dtype if isinstance(self.given, Tensor) else self.given[0].dtype
 
+    @cached_property
+    def types(self) -> frozenset[torch.dtype]:
+        """Those of all rows."""
+        return frozenset([self.given.dtype] if isinstance(self.given, Tensor) else map(TYPE, self.given))
+
     def in_place(self, types: Container[torch.dtype]) -> bool:
         """Whether kernels for contiguous rows, all of one of these types, can read them where they lie."""
-        if self.dtype not in types:
+        if len(self.types) > 1 or self.dtype not in types:
             return False
         if isinstance(self.given, Tensor):
             return self.given.stride(1) == 1 or self.stop - self.start == 1
-        first = self.dtype
-        return all(row.dtype == first and row.is_contiguous() for row in self.given)
+        return all(map(Tensor.is_contiguous, self.given))
 
     @property
     def addresses(self) -> NDArray[np.uint64]:
@@ -63,7 +74,7 @@ class Segment:
         if isinstance(self.given, Tensor):
             step = self.given.stride(0) * self.given.element_size()
             return np.uint64(self.given.data_ptr()) + np.arange(len(self.given), dtype=np.uint64) * np.uint64(step)
-        return np.array([row.data_ptr() for row in self.given], dtype=np.uint64)
+        return np.fromiter(map(Tensor.data_ptr, self.given), np.uint64, len(self.given))
 
 
 class Plan(NamedTuple):
@@ -198,11 +209,22 @@ def shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -
     return [(a, b) for a, b in inside if a < b]
 
 
-def layers(client: Any, maps: dict[int, mmap.mmap]) -> list[Tensor]:
-    """One client's layers as 1-D tensors over its own buffers."""
-    whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
-    found = [tensor(layer, maps) for layer in ([client] if whole else client)]
-    return [layer if layer.ndim == 1 else layer.reshape(-1) for layer in found]  # a view costs a microsecond
+def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Tensor]:
+    """One client's layers as tensors over its own buffers: contiguous ones of any shape, others 1-D.
+
+    A round may bring thousands, so what every layer goes through is a loop inside the interpreter.
+    """
+    if isinstance(client, list | tuple) and set(map(type, client)) == {Tensor} and not any(map(NEEDS_GRADIENT, client)):
+        found: Sequence[Tensor] = client
+    else:
+        whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
+        found = [tensor(layer, maps) for layer in ([client] if whole else client)]
+    return found if all(map(Tensor.is_contiguous, found)) else [flat(layer) for layer in found]
+
+
+def flat(layer: Tensor) -> Tensor:
+    """A layer as one dimension; a view costs microseconds."""
+    return layer if layer.ndim == 1 else layer.reshape(-1)
 
 
 def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
@@ -240,7 +262,7 @@ def read_segments(
     clients = [layers(client, maps) for client in rows]
     if not clients:
         raise ValueError("updates need at least one client; use Updates.empty(d) for none")
-    shapes = [tuple(layer.numel() for layer in client) for client in clients]
+    shapes = [tuple(map(Tensor.numel, client)) for client in clients]
     if len(set(shapes)) > 1:
         odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
         raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
@@ -248,9 +270,12 @@ def read_segments(
         ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
     segments, start = [], 0
     for layer in zip(*clients, strict=True):
-        integer, size = any(not row.dtype.is_floating_point for row in layer), layer[0].numel()
+        types, size = set(map(TYPE, layer)), layer[0].numel()
+        if odd_type := next((kind for kind in types if kind.is_complex), None):
+            raise ValueError(f"updates must be real numbers; got dtype {odd_type}")
+        integer = not all(kind.is_floating_point for kind in types)
         for a, b, m in ranges(size, shifted(measured, start, size), integer):
-            part = layer if b - a == size else tuple(row[a:b] for row in layer)
+            part = layer if b - a == size else tuple(flat(row)[a:b] for row in layer)
             segments.append(Segment(start + a, start + b, part, m))
         start += size
     return segments, list(maps.values())

@@ -54,9 +54,10 @@ class Updates:
         self.segments = tuple(segments)
         self.n = len(segments[0])
         self.d = segments[-1].stop
-        given = [t for s in segments for t in ((s.given,) if isinstance(s.given, Tensor) else s.given)]
-        self.device = given[0].device if given else torch.device("cpu")
-        types = {t.dtype for t in given if t.dtype.is_floating_point} if base is None else {base.dtype}
+        first = segments[0].given
+        self.device = first.device if isinstance(first, Tensor) else first[0].device
+        sent = frozenset[torch.dtype]().union(*(s.types for s in segments))
+        types = {kind for kind in sent if kind.is_floating_point} if base is None else {base.dtype}
         self.dtype = dtype or (torch.float64 if types == {torch.float64} else torch.float32)
         if base is not None and base.numel() != self.d:
             raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
@@ -157,9 +158,9 @@ class Updates:
 
     def types(self) -> list[set[torch.dtype]]:
         """The floating types in which each row arrived."""
-        floating = [s for s in self.segments if not isinstance(s.given, Tensor)]
-        shared = {s.given.dtype for s in self.segments if isinstance(s.given, Tensor)}
-        rows = [shared | {s.rows[i].dtype for s in floating} for i in range(self.n)]
+        shared = {s.dtype for s in self.segments if len(s.types) == 1}
+        apart = [s.given for s in self.segments if len(s.types) > 1]
+        rows = [shared.union(given[i].dtype for given in apart) for i in range(self.n)] if apart else [shared] * self.n
         return [{dtype for dtype in row if dtype.is_floating_point} for row in rows]
 
     def sent(self, i: int) -> list[Tensor]:
@@ -311,7 +312,7 @@ class Updates:
 
     def _only(self, keep: list[int]) -> Updates:
         return Updates(
-            [Segment(s.start, s.stop, tuple(s.rows[i] for i in keep), s.measured) for s in self.segments],
+            [segment.only(keep) for segment in self.segments],
             self.base,
             self.maps,
             self.dtype,
