@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.aggregators.krum import Bulyan, Krum, MultiKrum, bulyan_selection, krum_scores, multi_krum
+from fedwarden.aggregators.krum import Bulyan, Krum, MultiKrum, bulyan_selection, krum_scores, multi_krum, ranking
 from fedwarden.conformance import golden
 
 
@@ -98,3 +98,15 @@ def test_several_attackers_that_agree_are_not_chosen():
     x = rows(11)
     x[:4] = 20.0
     assert multi_krum(fw.Updates.of(x), 4, 7).weights[:4].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("n, f", [(7, 1), (11, 2), (23, 5)])
+def test_bulyan_selects_by_krum_among_those_left(n, f):
+    """By the definition: the ranking is made anew each time. Points on a grid tie, and one is infinitely far."""
+    points = np.random.default_rng(n).integers(0, 3, size=(n, 2)).astype(float)
+    squares = ((points[:, None] - points) ** 2).sum(axis=2)
+    squares[0, 1:] = squares[1:, 0] = np.inf
+    left, chosen = list(range(n)), []
+    while len(chosen) < n - 2 * f:
+        chosen.append(left.pop(int(ranking(squares[np.ix_(left, left)], max(len(left) - f - 2, 1))[0])))
+    assert bulyan_selection(squares, f) == chosen

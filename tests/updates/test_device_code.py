@@ -27,7 +27,7 @@ def shapes():
     rows, width, warps = gpu.tile(50)
     edge, step, others = gpu.product_tile(51)
     group = {"ROWS": rows, "WIDTH": width, "GROUP": gpu.GROUP}
-    products = {"TILES": 1, "TILE": edge, "WIDTH": step, "GROUP": gpu.PRODUCT_GROUP}
+    products = {"TILES": 1, "TILE": edge, "WIDTH": step, "GROUP": gpu.GROUP}
     return {
         "survey": ({"num_warps": warps}, {**group, "FOLD": 2, "TWIN": True, "SPREAD": True}),
         "weighted_sum": ({"num_warps": warps}, {**group, "BEFORE": False}),

@@ -26,8 +26,17 @@ def krum_scores(squares: NDArray[np.float64], neighbours: int) -> Scores:
     >>> krum_scores(squares, neighbours=1).tolist()
     [1.0, 1.0, 4.0]
     """
-    others = squares + np.diag(np.full(len(squares), np.inf))
-    return np.asarray(np.sort(others, axis=1)[:, :neighbours].sum(axis=1), dtype=np.float64)
+    return np.asarray(np.sort(from_others(squares), axis=1)[:, :neighbours].sum(axis=1), dtype=np.float64)
+
+
+def from_others(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Squared distances with every update infinitely far from itself."""
+    return squares + np.diag(np.full(len(squares), np.inf))
+
+
+def by_score(near: NDArray[np.float64], neighbours: int) -> NDArray[np.int64]:
+    """The clients by their score, from squared distances to the others in rising order; see :func:`ranking`."""
+    return np.lexsort((near[:, : neighbours + 1].sum(axis=1), near[:, :neighbours].sum(axis=1)))
 
 
 def ranking(squares: NDArray[np.float64], neighbours: int) -> NDArray[np.int64]:
@@ -39,7 +48,7 @@ def ranking(squares: NDArray[np.float64], neighbours: int) -> NDArray[np.int64]:
     >>> ranking((points[:, None] - points) ** 2, neighbours=1).tolist()
     [1, 0, 2]
     """
-    return np.lexsort((krum_scores(squares, neighbours + 1), krum_scores(squares, neighbours)))
+    return by_score(np.sort(from_others(squares), axis=1), neighbours)
 
 
 def multi_krum(updates: Updates, f: int, m: int) -> Aggregate:
@@ -71,10 +80,17 @@ def bulyan_selection(squares: NDArray[np.float64], f: int) -> list[int]:
     >>> sorted(bulyan_selection((points[:, None] - points) ** 2, f=1))
     [1, 2, 3, 4, 6]
     """
-    left = list(range(len(squares)))
+    left = np.arange(len(squares))
+    who = np.argsort(from_others(squares), axis=1, kind="stable")  # once: whoever is chosen leaves every row
+    near = np.take_along_axis(from_others(squares), who, axis=1)
     chosen: list[int] = []
     while len(chosen) < len(squares) - 2 * f:
-        chosen.append(left.pop(int(ranking(squares[np.ix_(left, left)], max(len(left) - f - 2, 1))[0])))
+        first = int(by_score(near, max(len(left) - f - 2, 1))[0])
+        chosen.append(int(left[first]))
+        stays = who != left[first]
+        stays[first] = False
+        left = np.delete(left, first)
+        near, who = (table[stays].reshape(len(left), len(left)) for table in (near, who))
     return chosen
 
 

@@ -103,9 +103,9 @@ class Cohort(_CohortFields):
 
     def select(self, index: Sequence[int]) -> Cohort:
         """The same round with fewer clients; shares the buffers."""
-        keep = np.asarray(index, dtype=int)
-        if np.array_equal(keep, np.arange(len(self))):
+        if len(index) == len(self) and list(index) == list(range(len(self))):
             return self
+        keep = np.asarray(index, dtype=int)
         return Cohort(
             self.round,
             tuple(self.client_ids[i] for i in keep),

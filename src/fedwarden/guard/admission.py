@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Counts, Norms, Weights, lower_median, number
+from ..core.stats import Counts, Norms, Weights, among, lower_median, number
 from ..core.types import Cohort, Rejection
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import Updates
@@ -58,7 +58,7 @@ def count_fault(count: float) -> Note | None:
     """
     if not np.isfinite(count) or count <= 0:
         return Note.of("count_not_positive", count=count)
-    if not SMALLEST <= count <= LARGEST:
+    if not _usable(count):
         return Note.of("count_out_of_range", count=count, least=SMALLEST, most=LARGEST)
     return None
 
@@ -84,6 +84,9 @@ def admit(
 
 def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:
     """Which positions of a cohort may stay, who is rejected and why, before any update is read."""
+    ids, counts = set(cohort.client_ids), cohort.num_examples
+    if len(ids) == len(cohort) and (limits.known is None or ids <= limits.known) and _usable(counts).all():
+        return list(range(len(cohort))), []
     keep, rejected, seen = [], [], set[str]()
     for i, (client, count) in enumerate(zip(cohort.client_ids, cohort.num_examples.tolist(), strict=True)):
         if limits.known is not None and client not in limits.known:
@@ -111,7 +114,7 @@ def enter(
 
     def read(index: list[int]) -> tuple[Cohort, Survey]:
         part = cohort.select(index)
-        trusted = np.array([c not in excluded for c in part.client_ids], dtype=bool)
+        trusted = ~among(excluded, part.client_ids)
         counts = limits.clip(part.client_ids, part.num_examples)
         part = replace(part, num_examples=counts, trusted=trusted, claimed=part.num_examples)
         survey = part.updates.survey(part.reference, part.shares, spread)
@@ -195,6 +198,10 @@ def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], 
         for client, types in zip(client_ids, sent, strict=True)
         if used != torch.float64 and torch.float64 in types
     ]
+
+
+def _usable(counts: NDArray[np.float64] | float) -> Any:
+    return (counts >= SMALLEST) & (counts <= LARGEST)
 
 
 def _kind(array: Tensor | NDArray[Any]) -> str:

@@ -42,9 +42,10 @@ class Admission:
 
     def clip(self, client_ids: Sequence[str], counts: Counts) -> Counts:
         """The counts of these clients that are believed."""
-        agreed = np.array([client in self.shares for client in client_ids], dtype=bool)
-        most = np.array([self.shares.get(client, self.max_share or 1.0) for client in client_ids])
-        ratios = np.where(agreed, np.inf, self.count_ratio or np.inf)
+        ratios, most = np.full(len(counts), self.count_ratio or np.inf), np.full(len(counts), self.max_share or 1.0)
+        for i, client in enumerate(client_ids if self.shares else ()):
+            if client in self.shares:
+                ratios[i], most[i] = np.inf, self.shares[client]
         return clip_counts(counts, ratios, most)
 
 

@@ -20,9 +20,8 @@ from .segments import Plan, Rows, Segment, pieces, plan
 from .threads import load_kernels
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
-GROUP = 1024  # columns whose sums a program forms in float32; sums of groups are added in float64
+GROUP = 2048  # columns whose sums a program forms in float32; sums of groups are added in float64
 TILE_ROWS = 1024  # most clients of whom one tile holds all; more are left to torch
-PRODUCT_GROUP = 2048  # columns of inner products between two looks at where the next ones lie
 PROGRAMS = 8  # of inner products for each multiprocessor; each has float32 sums of its own, which are added in float64
 SORT_WIDTH = 128  # columns, one a thread, of a program that sorts
 SORT_VALUES = (
@@ -88,8 +87,8 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
     twin = spread and not np.array_equal(centre, shares)
     weights = uploaded(np.concatenate([shares, centre] if twin else [shares]).astype(np.float32), updates.device)
     total = torch.empty(updates.d, dtype=torch.float32, device=updates.device)
-    sums = torch.zeros(3, updates.n, dtype=torch.float64, device=updates.device)
     rows, width, warps = tile(updates.n)
+    sums = []
     with on(updates.device):
         for table in tables(updates):
             some = table.groups(GROUP)
@@ -99,8 +98,8 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
                 ROWS=rows, WIDTH=width, FOLD=table.fold, GROUP=GROUP, TWIN=twin, SPREAD=spread,
                 num_warps=warps, **table.options,
             )  # fmt: skip
-            sums += parts.sum(dim=0, dtype=torch.float64)
-    norms, lengths, distances = sums.cpu().numpy()
+            sums.append(parts.sum(dim=0, dtype=torch.float64))
+    norms, lengths, distances = added(sums)
     return norms, lengths, distances, total
 
 
@@ -157,22 +156,23 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     size = updates.n + 1
     edge, width, warps = product_tile(size)
     tiles = -(-size // edge)
-    total = torch.zeros(tiles * tiles, edge, edge, dtype=torch.float64, device=updates.device)
+    sums = []
     with on(updates.device):
         for table in tables(updates):
-            some = table.groups(PRODUCT_GROUP, measured_only=True)
-            programs = min(len(some), -(-PROGRAMS * multiprocessors(updates.device) * 2 // (tiles * (tiles + 1))))
-            if not programs:
+            some = table.groups(GROUP, measured_only=True)
+            if not len(some):
                 continue
-            parts = torch.empty(programs, *total.shape, device=updates.device)
+            programs = min(len(some), -(-PROGRAMS * multiprocessors(updates.device) * 2 // (tiles * (tiles + 1))))
+            parts = torch.empty(programs, tiles, tiles, edge, edge, device=updates.device)
             kernel("gram", tiles * tiles, programs)(
                 table.rows, some, parts if table.base is None else table.base, parts, updates.n, origin, 1.0, len(some),
-                TILES=tiles, TILE=edge, WIDTH=width, GROUP=PRODUCT_GROUP, num_warps=warps, num_stages=1,
+                TILES=tiles, TILE=edge, WIDTH=width, GROUP=GROUP, num_warps=warps, num_stages=1,
                 **table.options,
             )  # fmt: skip
-            total += parts.sum(dim=0, dtype=torch.float64)
-    found = total.cpu().numpy().reshape(tiles, tiles, edge, edge)
-    half = found.transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
+            sums.append(parts.sum(dim=0, dtype=torch.float64))
+    if not sums:
+        return np.zeros((size, size))
+    half = added(sums).transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
     return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
 
 
@@ -242,13 +242,13 @@ def tile(n: int) -> tuple[int, int, int]:
     """Rows and columns of the tile in which all clients fit, and its number of warps: 64 numbers a thread.
 
     Few warps: a sum over rows crosses them through memory that they share. In reads of an H200: (64, 64, 2) 1.5 at
-    n = 50 where (64, 128, 8) takes 2.7; (256, 32, 4) 1.8 at n = 200 where (256, 32, 8) takes 2.9.
+    n = 50 where (64, 128, 8) takes 2.7; (256, 64, 8) 1.8 at n = 200 where (256, 32, 4) takes 1.9.
 
     >>> tile(20), tile(50), tile(200), tile(1000)
-    ((32, 64, 1), (64, 64, 2), (256, 32, 4), (1024, 32, 16))
+    ((32, 64, 1), (64, 64, 2), (256, 64, 8), (1024, 32, 16))
     """
     rows = max(16, power_of_two(n))
-    width = 128 if rows == 16 else 64 if rows <= 64 else 32
+    width = 128 if rows == 16 else 64 if rows <= 256 else 32
     return rows, width, rows * width // (64 * 32)
 
 
@@ -286,6 +286,12 @@ def sort_levels(n: int) -> int:
 def kernel(name: str, *grid: int) -> Any:
     module = load_kernels("fedwarden.updates.triton_products", "triton") if name == "gram" else kernels()
     return getattr(module, name)[grid]
+
+
+def added(parts: list[Tensor]) -> NDArray[np.float64]:
+    """The sum of some tensors, once the device has it."""
+    total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(dim=0)
+    return np.asarray(total.cpu().numpy(), dtype=np.float64)
 
 
 def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ from ..core.stats import Mask, Norms, Scores, Weights, median
 
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
-MANY = 64  # rows from which on a few eigenvectors are found faster one by one
+MANY = 128  # rows from which on a few eigenvectors are found faster one by one
 DRAWN = 1e-6  # how exact they are for a drawing
 
 
