@@ -100,7 +100,7 @@ def test_several_attackers_that_agree_are_not_chosen():
     assert multi_krum(fw.Updates.of(x), 4, 7).weights[:4].tolist() == [0.0] * 4
 
 
-@pytest.mark.parametrize("n, f", [(7, 1), (11, 2), (23, 5)])
+@pytest.mark.parametrize(("n", "f"), [(7, 1), (11, 2), (23, 5)])
 def test_bulyan_selects_by_krum_among_those_left(n, f):
     """By the definition: the ranking is made anew each time. Points on a grid tie, and one is infinitely far."""
     points = np.random.default_rng(n).integers(0, 3, size=(n, 2)).astype(float)
