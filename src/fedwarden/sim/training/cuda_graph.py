@@ -68,7 +68,7 @@ class Uploaded:
 class Captured:
     """One training step of n clients at once on memory of its own, as a CUDA graph.
 
-    Every client takes part in every step; one that has finished has its model kept from its own last step.
+    Every client takes part in every step; whose steps are over has its model taken before the next one.
     """
 
     def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor, n: int) -> None:
@@ -76,18 +76,14 @@ class Captured:
         self.sizes, self.noise = list(layout.sizes), Uploaded()
         self.origin = [torch.zeros(shape, device=device) for shape in layout.shapes]
         self.weights = [part.repeat(n, *[1] * part.ndim) for part in self.origin]
-        self.final = [w.clone() for w in self.weights]
         self.optimizer = FusedOptimizer(training, self.weights, self.origin)
         self.rows = torch.zeros(n, training.batch_size, dtype=torch.int64, device=device)
         self.importance = torch.zeros(n, training.batch_size, device=device)
-        self.busy = torch.zeros(n, dtype=torch.bool, device=device)
 
         def step() -> None:
             self.noise.at = 0
             logits, back = stacked(x[self.rows].movedim(1, -1), self.weights, self.noise)  # type: ignore[arg-type]
             self.optimizer.step(self.weights, back(loss_gradient(logits, y[self.rows], self.importance)))
-            for kept, w in zip(self.final, self.weights, strict=True):
-                torch.where(self.busy.reshape(-1, *[1] * (w.ndim - 1)), w, kept, out=kept)
 
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
@@ -103,18 +99,21 @@ class Captured:
 
     def begin(self, params: Tensor, generators: list[torch.Generator]) -> None:
         """Every client at the global model, with no step taken."""
-        for part, start, w, kept in zip(params.split(self.sizes), self.origin, self.weights, self.final, strict=True):
+        for part, start, w in zip(params.split(self.sizes), self.origin, self.weights, strict=True):
             start.copy_(part.reshape(start.shape))
             w.copy_(start)
-            kept.copy_(start)
         self.optimizer.reset()
         self.noise.begin(generators)
 
-    def step(self, rows: Tensor, importance: Tensor, busy: Tensor) -> None:
-        for fixed, now in ((self.rows, rows), (self.importance, importance), (self.busy, busy)):
-            fixed.copy_(now)
+    def step(self, rows: Tensor, importance: Tensor) -> None:
+        self.rows.copy_(rows)
+        self.importance.copy_(importance)
         self.noise.draw()
         self.graph.replay()
+
+    def models(self, clients: Tensor) -> Tensor:
+        """The models of some clients as they are now, (clients, d)."""
+        return torch.cat([w[clients].flatten(1) for w in self.weights], dim=1)
 
 
 class Graphs:
@@ -141,9 +140,13 @@ class Graphs:
         """Train all clients at once; row i of ``out`` becomes client i's model."""
         plans = [plan(s, self.training, round, seed) for s in shards]
         index, weight = (part.to(params.device) for part in schedule(plans, self.training.batch_size))
-        steps = torch.tensor([len(p) for p in plans], device=params.device)
-        captured = self.of(len(shards))
+        done = torch.tensor([len(p) for p in plans])
+        captured, final = self.of(len(shards)), params.repeat(len(shards), 1)
         captured.begin(params, [torch_rng(seed, "dropout", round, s.client_id) for s in shards])
+        last = set(done.tolist())
         for t in range(len(index)):
-            captured.step(index[t], weight[t], steps > t)
-        out.copy_(torch.cat([w.flatten(1) for w in captured.final], dim=1))
+            captured.step(index[t], weight[t])
+            if t + 1 in last:
+                now = torch.nonzero(done == t + 1)[:, 0].to(params.device)
+                final[now] = captured.models(now)
+        out.copy_(final)
