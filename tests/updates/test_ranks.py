@@ -25,7 +25,7 @@ def test_a_smaller_network_places_the_wanted_ranks(n):
     values = np.random.default_rng(n).normal(size=(200, n))
     ordered = np.sort(values, axis=1)
     wanted = [(n - 1) // 2, n // 2]
-    pairs = network(n, wanted)
+    pairs = network(n, tuple(wanted))
     assert len(pairs) < len(network(n, range(n)))
     for i, j in pairs:
         values[:, [i, j]] = np.sort(values[:, [i, j]], axis=1)

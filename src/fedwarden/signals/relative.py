@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -31,10 +32,16 @@ def pairwise_slope(x: Scores, y: Scores) -> float:
     >>> pairwise_slope(np.zeros(4), np.arange(4.0))
     0.0
     """
-    i, j = np.triu_indices(len(x), 1)
+    i, j = pairs(len(x))
     run, rise = x[j] - x[i], y[j] - y[i]
     apart = np.abs(run) > APART
     return median(rise[apart] / run[apart]) if apart.sum() >= PAIRS else 0.0
+
+
+@lru_cache(maxsize=4)
+def pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions of all pairs of n points; the same from round to round."""
+    return np.triu_indices(n, 1)
 
 
 def log_ratio(distances: Scores, counts: Counts, trusted: Mask, excuse: float) -> Scores:

@@ -148,7 +148,8 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     """
     n = len(squares)
     leaders = np.arange(n)
-    if n < 2:
+    nearest = np.where(np.eye(n, dtype=bool), np.inf, squares).min(initial=np.inf)
+    if nearest > (ALIKE * lengths.max(initial=0.0)) ** 2:  # as in most rounds: nobody copies
         return leaders
     others = squares[~np.eye(n, dtype=bool)].reshape(n, n - 1)
     apart = median(np.partition(others, (n - 1) // 2, axis=1)[:, (n - 1) // 2])

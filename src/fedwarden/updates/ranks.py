@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 
-def network(n: int, wanted: Iterable[int]) -> NDArray[np.int64]:
+@lru_cache(maxsize=16)
+def network(n: int, wanted: range | tuple[int, ...]) -> NDArray[np.int64]:
     """Pairs (i, j), i < j, to compare and exchange in turn so that the wanted ranks of n values fall into place.
 
     Knuth, The Art of Computer Programming, volume 3, 5.2.2, algorithm M (Batcher's merge exchange); pairs on which no
@@ -18,7 +18,7 @@ def network(n: int, wanted: Iterable[int]) -> NDArray[np.int64]:
 
     >>> network(3, range(3)).tolist()
     [[0, 2], [0, 1], [1, 2]]
-    >>> len(network(20, range(20))), len(network(20, [9, 10]))
+    >>> len(network(20, range(20))), len(network(20, range(9, 11)))
     (97, 81)
     """
     needed, pairs = set(wanted), []
