@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 
 V = TypeVar("V", bound=np.generic)
 EPS = 1e-12  # keeps equal values at zero
-FEW = 1000  # values that are sorted as fast as parted
+FEW = 100  # values that are sorted as fast as parted
 
 
 def number(value: Any) -> float:
@@ -63,8 +63,10 @@ def lower_median(values: ArrayLike) -> float:
     >>> lower_median([3.0, 1.0, 2.0]), lower_median([4.0, 1.0, 2.0, 3.0]), lower_median([1.0, math.nan])
     (2.0, 2.0, nan)
     """
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    return float(ordered[(len(ordered) - 1) // 2]) if len(ordered) and not math.isnan(ordered[-1]) else math.nan
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    ordered = np.sort(x) if n <= FEW else np.partition(x, ((n - 1) // 2, n - 1))
+    return float(ordered[(n - 1) // 2]) if n and not math.isnan(ordered[-1]) else math.nan
 
 
 def mad(values: ArrayLike) -> float:
@@ -138,7 +140,7 @@ def among(some: Collection[str], client_ids: Sequence[str]) -> Mask:
 def _medians(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """The median of each row, as a column."""
     n = rows.shape[1]
-    ordered = np.sort(rows, axis=1)
+    ordered = np.sort(rows, axis=1) if n <= FEW else np.partition(rows, ((n - 1) // 2, n // 2, n - 1), axis=1)
     middle = (ordered[:, (n - 1) // 2 : n // 2 + 1] / (1 if n % 2 else 2)).sum(axis=1)
     return np.where(np.isnan(ordered[:, -1]), np.nan, middle)[:, None]
 
