@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -29,3 +30,11 @@ def test_every_paper_can_be_found():
 def test_the_package_says_that_it_is_typed():
     assert "Typing :: Typed" in PROJECT["classifiers"]
     assert (Path(fedwarden.__file__).parent / "py.typed").is_file()
+
+
+def test_the_environment_of_the_peers_has_what_the_package_needs():
+    """It is installed there without its dependencies, beside libraries that ask for others."""
+    needed = {re.split(r"[<>=\[]", line)[0].replace("-", "_") for line in PROJECT["dependencies"]}
+    text = (ROOT / "benchmarks" / "peers-requirements.txt").read_text(encoding="utf-8")
+    listed = {name.replace("-", "_") for name in re.findall(r"^([\w-]+)==", text, re.MULTILINE)}
+    assert needed - {"torch"} <= listed  # which the Makefile installs first
