@@ -12,11 +12,8 @@ import triton.language as tl
 
 from .triton_kernels import _group, _tile
 
-HALF, UPPER = (
-    tl.constexpr(1 << 12),
-    tl.constexpr(-(1 << 13)),
-)  # rounds to the bits that tensor cores read, and keeps them
-BITS = tl.constexpr("tf32")
+BITS = tl.constexpr("tf32")  # what tensor cores read of a float32 number
+HALF, UPPER = tl.constexpr(1 << 12), tl.constexpr(-(1 << 13))  # half of its last bit, and all but what is below it
 
 
 @triton.jit
