@@ -124,15 +124,14 @@ def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
             f"values lie in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside of the bounds [{low:.6g}, {high:.6g}]"
         )
     out = torch.zeros(k, x.shape[1], dtype=torch.float64, device=x.device)
-    for columns in _columns(x):
-        block, sums = x[:, columns], out[:, columns]
+    for columns, block in _columns(x):
+        sums = out[:, columns]
         sums[0] = mean = _mean(block, bounds == "tanh")
         for rows in _rows(block, bounds == "tanh"):
             centred = rows - mean
-            power = centred
+            power = centred.clone()
             for row in sums[1:]:
-                power = power * centred
-                row += power.sum(dim=0)
+                row += _sum(power.mul_(centred))
     out[1:] /= len(x)
     span = torch.full((k, 1), high - low, dtype=torch.float64, device=x.device)
     return out / span.cumprod(dim=0)
@@ -142,11 +141,11 @@ def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, 
     """<a, b>, <a, a>, <b, b> and <a - b, a - b>, of columns about their means if asked."""
     total = torch.zeros(4, dtype=torch.float64, device=pairs[0][0].device)
     for a, b in pairs:
-        for columns in _columns(a):
-            x, y = a[:, columns], b[:, columns]
-            mean_x, mean_y = (_mean(x), _mean(y)) if centre else (0.0, 0.0)
-            for rows_x, rows_y in zip(_rows(x), _rows(y), strict=True):
-                u, v = (rows_x - mean_x).reshape(-1), (rows_y - mean_y).reshape(-1)
+        for (_, x), (_, y) in zip(_columns(a), _columns(b), strict=True):
+            means = (_mean(x), _mean(y)) if centre else None
+            for some in zip(_rows(x), _rows(y), strict=True):
+                near = some if means is None else (some[0] - means[0], some[1] - means[1])
+                u, v = (rows.reshape(-1) for rows in near)
                 gap = u - v
                 total += torch.stack([u @ v, u @ u, v @ v, gap @ gap])
     return tuple(total.tolist())
@@ -165,8 +164,8 @@ def _nuclear_norm(pairs: list[tuple[Tensor, Tensor]]) -> float:
     for side in zip(*pairs, strict=True):
         gram = torch.zeros(n, n, dtype=torch.float64, device=side[0].device)
         for x in side:
-            for columns in _columns(x):
-                centred = x[:, columns].double() - _mean(x[:, columns])
+            for _, block in _columns(x):
+                centred = block.double() - _mean(block)
                 gram += centred @ centred.T
         values, vectors = torch.linalg.eigh(gram)
         factors.append(vectors * values.clamp(min=0).sqrt())
@@ -178,15 +177,21 @@ def _mean(x: Tensor, squash: bool = False) -> Tensor:
     first = next(_rows(x[:1], squash))[0]
     total = torch.zeros_like(first)
     for rows in _rows(x, squash):
-        total += (rows - first).sum(dim=0)
+        total += _sum(rows - first)
     return first + total / len(x)
 
 
-def _columns(x: Tensor) -> Iterator[slice]:
-    """Ranges of columns of about one block each."""
-    width = max(1, _block(x) // len(x))
+def _sum(rows: Tensor) -> Tensor:
+    """The sum of the rows; as a product, which on ARM takes a sixth of the time of torch's own sum."""
+    return rows.new_ones(len(rows)) @ rows
+
+
+def _columns(x: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Ranges of columns and what they hold, about one block each; in float64 where all rows fit into one."""
+    fits, width = len(x) <= _block(x), max(1, _block(x) // len(x))
     for start in range(0, x.shape[1], width):
-        yield slice(start, start + width)
+        columns = slice(start, start + width)
+        yield columns, x[:, columns].double() if fits else x[:, columns]
 
 
 def _rows(x: Tensor, squash: bool = False) -> Iterator[Tensor]:
