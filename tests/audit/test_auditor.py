@@ -305,3 +305,15 @@ def test_an_auditor_shows_what_it_saw():
     assert auditor.plot("weights", "cmd").layout.title.text == "weights, cmd"
     least = min((o for o in auditor.recent if not math.isnan(o.p)), key=lambda o: o.p)
     assert auditor.plot().layout.title.text == f"weights, {least.metric}"
+
+
+def test_weights_and_gradients_need_no_forward_pass():
+    class Broken(torch.nn.Linear):
+        def forward(self, _):
+            raise RuntimeError("it was run")
+
+    auditor = Auditor(Broken(2, 2), torch.zeros(1, 2), n=2, sources=("weights", "gradients"))
+    seen = [auditor.observe(t, torch.arange(6.0) ** t) for t in (1, 2, 3)]
+    assert [len(found) for found in seen] == [0, 3, 6]
+    with pytest.raises(RuntimeError, match="it was run"):
+        Auditor(Broken(2, 2), torch.zeros(1, 2), n=2, sources=("outputs",)).observe(1, torch.zeros(6))

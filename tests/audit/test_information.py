@@ -194,9 +194,10 @@ def test_a_model_may_come_flat_or_as_a_state_dict_or_as_arrays():
 
 def test_nothing_but_what_a_client_sees_goes_in():
     assert list(inspect.signature(Information.step).parameters) == ["self", "past", "round", "params", "own", "share"]
-    assert set(Sighting.__dataclass_fields__) == {"round", "target", "gradient", "layers", "logits"}
+    assert set(Sighting.__dataclass_fields__) == {"round", "target", "gradient", "layers", "logits", "kept"}
     model, x = small(), torch.randn(4, 4)
     rows = states(6)[:, : Layout.of(model).d].float()
     swapped = rows[[0, 2, 1]]  # the other two clients change places: the participant cannot tell
     views = [Information(model, x, 1 / 3).step(None, 1, r[:3].mean(dim=0), r[0]) for r in (rows, swapped)]
     assert np.allclose(views[0].target, views[1].target, atol=1e-6)
+    assert not views[0].kept  # what a metric makes of a view, and nothing that comes with it

@@ -21,7 +21,7 @@ from ..core.types import Observation
 from . import outputs
 from .detectors import cut_at, gradnorm, last_linear, magdiff, react
 from .information import Information, Params, Sighting
-from .metrics import Array, cmd, cosine, frobenius, procrustes
+from .metrics import ORDER, Array, Bounds, cmd, cosine, discrepancy, frobenius, matrices, moments, procrustes
 from .outputs import Matrix
 from .trend import departure
 
@@ -35,6 +35,11 @@ METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cmd": cmd,
     "cmd_tanh": partial(cmd, bounds="tanh"),
 }
+MOMENTS: Mapping[str, Bounds] = {
+    "cmd": None,
+    "cmd_tanh": "tanh",
+}  # metrics of moments, which a round leaves to the next
+STATIC = {"weights", "gradients"}  # sources that need no forward pass
 COUNTS = ("accuracy", "ks")  # they move in steps of one sample
 RECENT = 10_000  # observations that an auditor can show
 PAST = 20  # changes of the outputs that are remembered
@@ -96,9 +101,8 @@ class Auditor:
         own = (1 / n if share is None else share) if remove_own else 0.0
         if not 0 <= own < 1:
             raise ConfigError(f"the own share of the average lies in [0, 1); got {own}")
-        self.information = Information(
-            model, probe, own, layers if {"representations", *ASKED} & {*self.sources} else ()
-        )
+        layers = layers if {"representations", *ASKED} & {*self.sources} else ()
+        self.information = Information(model, probe, own, layers, not STATIC.issuperset(self.sources))
         self.per_layer, self.window, self.alpha, self.record = per_layer, window, alpha, record
         self.view: Sighting | None = None
         self.series: dict[str, list[float]] = {}
@@ -178,11 +182,11 @@ class Auditor:
             return
         parameters = self.information.parameters
         if "weights" in self.sources:
-            yield from self._compare("weights", parameters(before.target), parameters(now.target), join)
+            yield from self._compare("weights", before, now, lambda view: parameters(view.target), join)
         if "gradients" in self.sources and before.gradient is not None and now.gradient is not None:
-            yield from self._compare("gradients", parameters(before.gradient), parameters(now.gradient), join)
+            yield from self._compare("gradients", before, now, self._step, join)
         if "representations" in self.sources:
-            yield from self._compare("representations", before.layers, now.layers, list)
+            yield from self._compare("representations", before, now, lambda view: view.layers, list)
         if "detectors" in self.sources:
             yield from self._detect(before, now)
         if "outputs" in self.sources:
@@ -212,15 +216,24 @@ class Auditor:
         return last_linear(self.information.parameters(view.target), view.layers, view.logits)
 
     def _compare(
-        self, source: str, a: Mapping[str, Tensor], b: Mapping[str, Tensor], whole: Callable[[Iterable[Tensor]], Array]
+        self,
+        source: str,
+        before: Sighting,
+        now: Sighting,
+        parts: Callable[[Sighting], Mapping[str, Tensor]],
+        whole: Callable[[Iterable[Tensor]], Array],
     ) -> Iterator[tuple[str, str, str, float]]:
         """Metrics of the whole model and, if asked, of each layer."""
-        one, other = whole(a.values()), whole(b.values())
+        first, after = parts(before), parts(now)
+        one, other = whole(first.values()), whole(after.values())
         for metric in self.metrics:
-            yield source, metric, "", METRICS[metric](one, other)
-            if self.per_layer:
-                for layer in b:
-                    yield source, metric, layer, METRICS[metric](a[layer], b[layer])
+            yield source, metric, "", apart(metric, source, (before, one), (now, other))
+            for layer in after if self.per_layer else ():
+                key = f"{source}/{layer}"
+                yield source, metric, layer, apart(metric, key, (before, first[layer]), (now, after[layer]))
+
+    def _step(self, view: Sighting) -> Mapping[str, Tensor]:
+        return {} if view.gradient is None else self.information.parameters(view.gradient)
 
     def _answers(self, view: Sighting) -> Iterator[tuple[str, Scores]]:
         """The mean answers by class."""
@@ -261,6 +274,19 @@ class Auditor:
             return False
         self.tests[key] = self.tests.get(key, 0) + 1
         return p <= spent_level(self.alpha, self.tests[key])
+
+
+def apart(metric: str, what: str, before: tuple[Sighting, Array], now: tuple[Sighting, Array]) -> float:
+    """A metric of something in two views; moments are kept with a view, which is the earlier one in the next round."""
+    if metric not in MOMENTS:
+        return METRICS[metric](before[1], now[1])
+    found = []
+    for view, array in (before, now):
+        key = f"{metric}/{what}"
+        if key not in view.kept:
+            view.kept[key] = [moments(x, ORDER, MOMENTS[metric]) for x in matrices(array)]
+        found.append(view.kept[key])
+    return discrepancy(*found)
 
 
 def answers(view: Sighting) -> Matrix:

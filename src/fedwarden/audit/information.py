@@ -32,7 +32,8 @@ class Sighting:
     """What is known after one round; gradients and what precedes the first round are None.
 
     ``target`` is the model of the others (d,), ``gradient`` its step since the last round, ``layers`` its
-    representations of the probe by layer (N, units), ``logits`` its outputs (N, classes).
+    representations of the probe by layer (N, units), ``logits`` its outputs (N, classes). ``kept`` is what has been
+    made of them and is needed once more in the next round.
     """
 
     round: int
@@ -40,6 +41,7 @@ class Sighting:
     gradient: Tensor | None = None
     layers: Mapping[str, Tensor] = field(default_factory=dict)
     logits: Tensor | None = None
+    kept: dict[str, Sequence[Tensor]] = field(default_factory=dict)
 
 
 def remove_own(params: Tensor, own: Tensor, share: float) -> Tensor:
@@ -115,13 +117,15 @@ class Information:
     """Collects what a participant sees, round by round; a view holds all that is remembered.
 
     ``share`` is the own part of the average, 0 to leave it in. Weights are compared from the second view on,
-    gradients from the third. A view takes 2 d numbers and the representations of the probe.
+    gradients from the third. A view takes 2 d numbers and the representations of the probe. The model is not ``run`` on
+    it where only weights and gradients are read.
     """
 
     model: nn.Module
     probe: Tensor
     share: float = 0.0
     layers: Sequence[str] | None = None
+    run: bool = True
 
     @cached_property
     def layout(self) -> Layout:
@@ -143,6 +147,8 @@ class Information:
 
     def look(self, round: int, target: Tensor, gradient: Tensor | None) -> Sighting:
         """The view of a target model: its representations and outputs are those on the probe."""
+        if not self.run:
+            return Sighting(round, target, gradient)
         logits, layers = representations(self.model, self.layout.unflatten(target), self.probe, self.layers)
         return Sighting(round, target, gradient, layers, logits)
 

@@ -23,6 +23,7 @@ Bounds: TypeAlias = tuple[float, float] | Literal["tanh"] | None
 Align: TypeAlias = Literal["orthogonal"] | None
 
 BLOCK = 1 << 17  # float64 entries of a block
+ORDER = 5  # moments that are compared
 
 
 def cosine(a: Array, b: Array) -> float:
@@ -84,7 +85,7 @@ def frobenius(a: Array, b: Array) -> float:
     return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False)[3])
 
 
-def cmd(a: Array, b: Array, k: int = 5, bounds: Bounds = None) -> float:
+def cmd(a: Array, b: Array, k: int = ORDER, bounds: Bounds = None) -> float:
     """Central moment discrepancy: how far the means and the central moments of two samples lie apart.
 
         CMD_K = ||E a - E b|| / s + sum_{k=2}^K ||C_k(a) - C_k(b)|| / s^k,   C_k(x) = E (x - E x)^k per unit
@@ -101,11 +102,18 @@ def cmd(a: Array, b: Array, k: int = 5, bounds: Bounds = None) -> float:
     >>> cmd([0.0, 1.0], [0.0, 0.0], k=2, bounds=(0.0, 2.0))  # 0.5 / 2 + 0.25 / 4
     0.3125
     """
-    squares = np.zeros(k)
-    for x, y in _pairs(a, b, aligned=False):
-        gaps = moments(x, k, bounds) - moments(y, k, bounds)
-        squares += gaps.square().sum(dim=1).cpu().numpy()
-    return float(np.sqrt(squares).sum())
+    left, right = zip(*_pairs(a, b, aligned=False), strict=True)
+    return discrepancy(*([moments(x, k, bounds) for x in side] for side in (left, right)))
+
+
+def discrepancy(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
+    """:func:`cmd` of two samples whose :func:`moments` are known, a tensor (k, units) for each matrix.
+
+    >>> discrepancy([torch.zeros(2, 1)], [torch.tensor([[3.0], [1.0]])])
+    4.0
+    """
+    squares = torch.stack([(x - y).square().sum(dim=1) for x, y in zip(a, b, strict=True)]).sum(dim=0)
+    return float(squares.sqrt().sum())
 
 
 def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
@@ -207,7 +215,7 @@ def _block(x: Tensor) -> int:
 
 def _pairs(a: Array, b: Array, aligned: bool) -> list[tuple[Tensor, Tensor]]:
     """Two inputs as matrices of the same columns and, where entries are compared one by one, the same rows."""
-    left, right = _matrices(a), _matrices(b)
+    left, right = matrices(a), matrices(b)
     shapes_a, shapes_b = ([tuple(x.shape[not aligned :]) for x in side] for side in (left, right))
     if shapes_a != shapes_b:
         what = "shape" if aligned else "number of units"
@@ -215,7 +223,8 @@ def _pairs(a: Array, b: Array, aligned: bool) -> list[tuple[Tensor, Tensor]]:
     return list(zip(left, right, strict=True))
 
 
-def _matrices(a: Array) -> list[Tensor]:
+def matrices(a: Array) -> list[Tensor]:
+    """An input as matrices of samples and units, side by side."""
     if isinstance(a, list | tuple) and a and isinstance(a[0], Tensor | np.ndarray):
         parts = [_matrix(x) for x in a]
         if any(np.ndim(x) < 2 for x in a) or len({len(x) for x in parts}) > 1:
