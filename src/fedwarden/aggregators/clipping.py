@@ -57,7 +57,7 @@ def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, ste
     """Move the old centre towards the updates, none of which pulls with more than the limit.
 
     Karimireddy et al. (2021), algorithm 2; the iteration runs on inner products, of which the first step needs none of
-    two updates: two or three reads in all.
+    two updates: three reads in all.
 
     >>> rows = Updates.of(np.array([[1.0], [2.0], [9.0]]))
     >>> centered_clipping(rows, torch.zeros(1), limit=2.0, steps=1).update.round(decimals=4).tolist()
@@ -68,7 +68,7 @@ def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, ste
     n = len(updates)
     products = np.zeros((n + 1, n + 1))
     products[:n, :n] = updates.inner_products() if steps > 1 else np.diag(updates.lengths() ** 2)
-    products[n, :n] = products[:n, n] = updates.dots(centre) if centre.any() else 0.0
+    products[n, :n] = products[:n, n] = updates.dots(centre)
     products[n, n] = sum(float(centre[a:b].double().square().sum()) for a, b in updates.measured)
     a = centered_weights(products, limit, steps)
     return Aggregate(updates.weighted_sum(a[:n]) + a[n] * centre)
