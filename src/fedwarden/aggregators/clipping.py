@@ -56,8 +56,8 @@ def centered_weights(products: NDArray[np.float64], limit: float | None, steps: 
 def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, steps: int) -> Aggregate:
     """Move the old centre towards the updates, none of which pulls with more than the limit.
 
-    Karimireddy et al. (2021), algorithm 2; the iteration runs on inner products, of which the first step needs none of
-    two updates: three reads in all.
+    Karimireddy et al. (2021), algorithm 2; the iteration runs on inner products: three reads of the updates in all. A
+    single step needs no more than each update's length and its product with the centre.
 
     >>> rows = Updates.of(np.array([[1.0], [2.0], [9.0]]))
     >>> centered_clipping(rows, torch.zeros(1), limit=2.0, steps=1).update.round(decimals=4).tolist()

@@ -81,8 +81,9 @@ def bulyan_selection(squares: NDArray[np.float64], f: int) -> list[int]:
     [1, 2, 3, 4, 6]
     """
     left = np.arange(len(squares))
-    who = np.argsort(from_others(squares), axis=1, kind="stable")  # once: whoever is chosen leaves every row
-    near = np.take_along_axis(from_others(squares), who, axis=1)
+    others = from_others(squares)
+    who = np.argsort(others, axis=1, kind="stable")  # once: whoever is chosen leaves every row
+    near = np.take_along_axis(others, who, axis=1)
     chosen: list[int] = []
     while len(chosen) < len(squares) - 2 * f:
         first = int(by_score(near, max(len(left) - f - 2, 1))[0])

@@ -27,18 +27,14 @@ from .trend import departure
 
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
 ASKED = ("detectors",)  # sources that are read where they are named
+MOMENTS: Mapping[str, Bounds] = {"cmd": None, "cmd_tanh": "tanh"}  # of moments, which a round leaves to the next
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
     "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
     "procrustes_literal": frobenius,
-    "cmd": cmd,
-    "cmd_tanh": partial(cmd, bounds="tanh"),
+    **{name: partial(cmd, bounds=bounds) for name, bounds in MOMENTS.items()},
 }
-MOMENTS: Mapping[str, Bounds] = {
-    "cmd": None,
-    "cmd_tanh": "tanh",
-}  # metrics of moments, which a round leaves to the next
 STATIC = {"weights", "gradients"}  # sources that need no forward pass
 COUNTS = ("accuracy", "ks")  # they move in steps of one sample
 RECENT = 10_000  # observations that an auditor can show

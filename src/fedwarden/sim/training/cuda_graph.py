@@ -68,7 +68,7 @@ class Uploaded:
 class Captured:
     """One training step of n clients at once on memory of its own, as a CUDA graph.
 
-    Every client takes part in every step; whose steps are over has its model taken before the next one.
+    Every client takes part in every step; when one has made its last, its model is copied before the next step.
     """
 
     def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor, n: int) -> None:
@@ -140,13 +140,13 @@ class Graphs:
         """Train all clients at once; row i of ``out`` becomes client i's model."""
         plans = [plan(s, self.training, round, seed) for s in shards]
         index, weight = (part.to(params.device) for part in schedule(plans, self.training.batch_size))
-        done = torch.tensor([len(p) for p in plans])
+        steps = torch.tensor([len(p) for p in plans])
         captured, final = self.of(len(shards)), params.repeat(len(shards), 1)
         captured.begin(params, [torch_rng(seed, "dropout", round, s.client_id) for s in shards])
-        last = set(done.tolist())
+        ends = set(steps.tolist())
         for t in range(len(index)):
             captured.step(index[t], weight[t])
-            if t + 1 in last:
-                now = torch.nonzero(done == t + 1)[:, 0].to(params.device)
-                final[now] = captured.models(now)
+            if t + 1 in ends:
+                done = torch.nonzero(steps == t + 1)[:, 0].to(params.device)
+                final[done] = captured.models(done)
         out.copy_(final)
