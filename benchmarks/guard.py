@@ -125,7 +125,7 @@ class Guard:
         self.base = torch.zeros(stack.shape[1]) if case.held == "models" else None
         self.warden = fw.Warden.preset(case.preset)
         self.step(1)
-        self.state = self.warden.state_dict()
+        self.state = self.warden.memory, self.warden.carried  # which no round writes to
 
     def step(self, round: int) -> Outcome:
         """Score, decide and aggregate, from what the clients sent."""
@@ -136,7 +136,7 @@ class Guard:
         return self.step(2)
 
     def reset(self) -> None:
-        self.warden.load_state_dict(self.state)
+        self.warden.memory, self.warden.carried = self.state
 
     def check(self) -> None:
         """The round does what its name says; otherwise its time would mean nothing."""
@@ -450,10 +450,10 @@ def device_work(what: str, held: str, stack: torch.Tensor, layers: Layers) -> Ca
         return lambda: fw.aggregate(what, fw.Updates.of(rows, base), counts)
     warden = fw.Warden.preset(what)
     warden.step(fw.Cohort(1, ids, fw.Updates.of(rows, base), counts))
-    state: dict[str, Any] = warden.state_dict()
+    state = warden.memory, warden.carried
 
     def work() -> None:
-        warden.load_state_dict(state)
+        warden.memory, warden.carried = state
         warden.step(fw.Cohort(2, ids, fw.Updates.of(rows, base), counts))
 
     return work

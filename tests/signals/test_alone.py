@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.signals import alone
-from fedwarden.signals.alone import share_alone, spread_columns
+from fedwarden.signals.alone import relative_sizes, share_alone, spread_columns
 
 
 def cohort(rows, t=1):
@@ -45,7 +45,7 @@ def test_against_a_plain_loop(n, seed):
     rows = honest_rows(n, 15, rng, spread=0.0) ** 5
     trusted = rng.random(n) < 0.8
     trusted[0] = True
-    found = share_alone(torch.from_numpy(rows), trusted, 4.0)
+    found = share_alone(relative_sizes(torch.from_numpy(rows)), trusted, 4.0)
     np.testing.assert_allclose(found, by_loop(rows, trusted, 4.0), atol=1e-12)
 
 
@@ -89,7 +89,8 @@ def test_a_minority_lowers_the_limit_to_the_median_honest_entry_and_no_further(n
     least = np.sort(np.abs(unit), axis=0)[(n - f - 1) // 2]  # of the two in the middle, the lower
     most = np.where(np.abs(unit) > 4.0 * least, unit**2, 0.0).sum(axis=1)
     for sent in minorities(rows, f, 0, rng):
-        found = share_alone(torch.from_numpy(np.vstack([rows, sent])), np.ones(n, bool), 4.0)[: n - f]
+        sizes = relative_sizes(torch.from_numpy(np.vstack([rows, sent])))
+        found = share_alone(sizes, np.ones(n, bool), 4.0)[: n - f]
         assert (found <= most + 1e-12).all()
 
 
@@ -139,7 +140,7 @@ def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
     drawn = []
     monkeypatch.setattr(alone, "COLUMNS", 32)
     monkeypatch.setattr(alone, "ENTRIES", 1)
-    monkeypatch.setattr(alone, "share_alone", lambda rows, trusted, times: drawn.append(rows[0]) or np.ones(len(rows)))
+    monkeypatch.setattr(alone, "share_alone", lambda sizes, _trusted, _times: drawn.append(sizes[0]) or np.ones(len(sizes)))
     rows = np.vstack([np.arange(1.0, 1001.0), *(np.ones((4, 1000)) * [[1], [2], [3], [4]])])
     signal = make("signal", "alone")
     for t, factor in [(1, 1.0), (1, 1 + 1e-6), (1, 1.1), (2, 1.0)]:

@@ -152,7 +152,7 @@ def test_a_map_keeps_the_distances_of_directions_that_lie_in_a_plane(seed, n):
     angles, lengths = rng.uniform(0, 2 * np.pi, size=n), rng.uniform(0.1, 9.0, size=n)
     ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     rows = lengths[:, None] * ways @ np.linalg.qr(rng.normal(size=(7, 2)))[0].T
-    np.testing.assert_allclose(cdist(*2 * [planar(rows @ rows.T)]), cdist(ways, ways), atol=1e-6)
+    np.testing.assert_allclose(cdist(*2 * [planar(cosines(rows @ rows.T))]), cdist(ways, ways), atol=1e-6)
 
 
 def test_a_map_does_not_flip_from_round_to_round():
@@ -162,7 +162,7 @@ def test_a_map_does_not_flip_from_round_to_round():
     for _ in range(20):
         rows = common + rng.normal(size=(10, 200))
         rows[8:] = aim + 0.1 * rng.normal(size=(2, 200))
-        points = planar(rows @ rows.T)
+        points = planar(cosines(rows @ rows.T))
         assert np.linalg.norm(points[8] - points[9]) < 0.2 < np.linalg.norm(points[8] - points[:8], axis=1).min()
         side.append(points[8, 0] > 0)
     assert all(side)
@@ -170,8 +170,8 @@ def test_a_map_does_not_flip_from_round_to_round():
 
 @pytest.mark.parametrize("rows", [np.zeros((3, 4)), np.ones((1, 4)), np.ones((4, 4)), np.zeros((0, 4))])
 def test_a_map_of_rows_without_directions_is_finite(rows):
-    assert planar(rows @ rows.T).shape == (len(rows), 2)
-    assert np.isfinite(planar(rows @ rows.T)).all()
+    assert planar(cosines(rows @ rows.T)).shape == (len(rows), 2)
+    assert np.isfinite(planar(cosines(rows @ rows.T))).all()
 
 
 @pytest.mark.parametrize("n", [2, MANY - 1, MANY, 3 * MANY])
@@ -191,4 +191,4 @@ def test_many_rows_are_drawn_where_all_eigenvectors_place_them():
     centre = np.eye(len(rows)) - 1 / len(rows)
     values, vectors = np.linalg.eigh(centre @ likeness @ centre)
     wanted = vectors[:, [-1, -2]] * np.sqrt(values[[-1, -2]])
-    np.testing.assert_allclose(np.abs(planar(rows @ rows.T)), np.abs(wanted), atol=1e-5)
+    np.testing.assert_allclose(np.abs(planar(cosines(rows @ rows.T))), np.abs(wanted), atol=1e-5)

@@ -14,7 +14,6 @@ from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights, shrink
 from ..core.types import Aggregate, Cohort, State
-from ..updates.gram import cosines
 from ..updates.updates import Updates
 
 
@@ -55,7 +54,7 @@ def flame(updates: Updates, shares: Weights, noise: float, rng: np.random.Genera
     """
     if not noise >= 0:
         raise ValueError(f"flame needs noise of at least 0; got {noise}")
-    distances = 1 - cosines(updates.inner_products())
+    distances = 1 - updates.cosines()
     np.fill_diagonal(distances, 0.0)
     kept = np.where(majority(np.maximum(distances, distances.T)), shares, 0.0)
     lengths = updates.lengths()

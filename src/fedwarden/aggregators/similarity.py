@@ -12,7 +12,6 @@ from scipy.spatial.distance import squareform
 from ..core.registry import register
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
-from ..updates.gram import cosines
 from ..updates.updates import Updates
 from .common import widen
 
@@ -87,7 +86,7 @@ class FoolsGold:
         rows = [kept.select([i]).weighted_sum(np.ones(1)) for i in range(len(keep))]
         sums = {c: state[c].to(row.device) + row if c in state else row for c, row in zip(ids, rows, strict=True)}
         history = Updates.of(list(sums.values()), measured=kept.measured)
-        trust = foolsgold_weights(cosines(history.inner_products())) * weights[keep]
+        trust = foolsgold_weights(history.cosines()) * weights[keep]
         if not trust.sum() > 0:
             raise ValueError(f"foolsgold finds all {len(keep)} clients alike and trusts none of them")
         shares = trust / trust.sum()
@@ -118,7 +117,7 @@ class Clustered:
         if len(keep) < 3:
             raise ValueError(f"clustered needs n >= 3 clients; got n={len(keep)}")
         kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
-        similarity = cosines(kept.inner_products())
+        similarity = kept.cosines()
         group = bipartition(similarity)
         if not group.all() and float(similarity[np.ix_(group, ~group)].max()) <= self.limit:
             shares = np.where(group, shares, 0.0)

@@ -14,7 +14,10 @@ from .types import Aggregate, Cohort, Reading, Server, State, Verdict
 T = TypeVar("T")
 
 Signal = Callable[[Cohort], Scores | Reading]
-"""Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
+"""Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious.
+
+One with a method ``begin(cohort)`` is told of the clients that were let in before anybody waits for a GPU.
+"""
 
 Rule = Callable[[Scores, int], Verdict]
 """Judges the scores of the clients in good standing; the number counts the tests of the run so far, from 1."""

@@ -104,11 +104,12 @@ def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection
 
 
 def enter(
-    limits: Admission, cohort: Cohort, excluded: Collection[str] = (), spread: bool = True
+    limits: Admission, cohort: Cohort, excluded: Collection[str], spread: bool, products: bool
 ) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[Note]]:
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
-    Its updates carry the survey of them, with distances where there is to be a ``spread``. Also its positions in the
+    Its updates carry the survey of them, with distances where there is to be a ``spread``; their inner ``products`` are
+    begun where somebody will ask for them. Also its positions in the
     cohort, who is rejected, and what is worth a word.
     """
 
@@ -129,6 +130,8 @@ def enter(
         refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
         index = [k for i, k in enumerate(index) if i not in faults]
         inside, _ = read(index)
+    if products and len(inside):
+        inside.updates.begin_products()
     notes = clipped_notes(inside.client_ids, inside.claimed, inside.num_examples)
     notes += type_notes(inside.client_ids, inside.updates.types(), inside.updates.dtype)
     return inside, tuple(index), refused, notes

@@ -87,16 +87,16 @@ class Decision:
         updates = self.cohort.updates
         if not updates.knows_products or not len(weights):
             return {}
-        products, ids = updates.inner_products(), self.cohort.client_ids
-        found = {COSINE: cosines_to_others(products, weights)}
+        ids = self.cohort.client_ids
+        found = {COSINE: cosines_to_others(updates.inner_products(), weights)}
         if len(ids) <= MAPPED:
-            found[ACROSS], found[UP] = planar(products).T.round(DIGITS)
+            found[ACROSS], found[UP] = planar(updates.cosines()).T.round(DIGITS)
         return {name: dict(zip(ids, values.tolist(), strict=True)) for name, values in found.items()}
 
 
 def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
     """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made."""
-    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread)
+    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, guard.share_copies)
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
@@ -106,6 +106,9 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
             cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,
             tuple(refused), tuple(notes),
         )  # fmt: skip
+    for watch in guard.watches:
+        if begin := getattr(watch.signal, "begin", None):
+            begin(inside)
     leaders = _leaders(guard, inside)
     before = memory
     memory, judgement = judge(

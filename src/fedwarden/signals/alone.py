@@ -22,27 +22,35 @@ COLUMNS = 1 << 12  # but no fewer columns than these, however many clients there
 RUN = 16  # columns side by side, which memory hands over together
 
 
-def share_alone(rows: Tensor, trusted: Mask, times: float) -> Scores:
+def relative_sizes(rows: Tensor) -> Tensor:
+    """The size of each entry beside the length of its row: |x_ij| / ||x_i||, and 0 in a row of zeros.
+
+    >>> relative_sizes(torch.tensor([[3.0, -4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows.abs().div_(torch.where(lengths > 0, lengths, 1.0))
+
+
+def share_alone(sizes: Tensor, trusted: Mask, times: float) -> Scores:
     """The share of each update's squared length in entries far larger than those of three quarters of the clients.
 
-        y_i = x_i / ||x_i||;   m_j = the (n - floor(n/4))-th smallest of |y_kj| over the n trusted k
-        s_i = sum of y_ij^2 over the j with |y_ij| > times m_j
+        y_ij = |x_ij| / ||x_i||;   m_j = the (n - floor(n/4))-th smallest of y_kj over the n trusted k
+        s_i = sum of y_ij^2 over the j with y_ij > times m_j
 
     Updates are brought to one length first: who learns more than the others moves all weights more. A minority that
     sends anything lowers m_j to no less than the median honest entry. Under a quarter, it cannot raise it above the
     largest honest one. Fewer than four clients have no quarter, and so nobody is alone.
 
     >>> rows = torch.tensor([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0], [3.0, 4.0, 0.0], [0.0, 3.0, 4.0]])
-    >>> share_alone(rows, np.ones(4, bool), times=30.0).round(2).tolist()
+    >>> share_alone(relative_sizes(rows), np.ones(4, bool), times=30.0).round(2).tolist()
     [0.0, 0.0, 0.0, 0.64]
     """
-    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    sizes = rows.abs().div_(torch.where(lengths > 0, lengths, 1.0))
     n = int(trusted.sum())
     rank = n - n // 4 - 1
     usual = Updates.of(sizes).select(np.flatnonzero(trusted)).ranked_mean(rank, rank + 1)
-    sizes *= sizes > times * usual  # faster than torch.where
-    return np.asarray(sizes.square_().sum(dim=1).cpu().numpy(), dtype=np.float64)
+    alone = sizes * (sizes > times * usual)  # faster than torch.where
+    return np.asarray(alone.square_().sum(dim=1).cpu().numpy(), dtype=np.float64)
 
 
 def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -93,9 +101,21 @@ class Alone:
         if not self.times > 1:
             raise ValueError(f"times is above 1; got {self.times}")
 
+    def begin(self, cohort: Cohort) -> None:
+        """Take the sample, which is the same whoever is trusted."""
+        self._sizes(cohort)
+
     def __call__(self, cohort: Cohort) -> Scores:
-        updates, within = cohort.updates, cohort.reference
-        rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(updates.lengths()))
-        columns = spread_columns(updates, max(ENTRIES // len(cohort), COLUMNS), rng)
-        shares = share_alone(updates.sample(columns), within, self.times)
+        within = cohort.reference
+        shares = share_alone(self._sizes(cohort), within, self.times)
         return np.asarray(shares - median(shares[within]), dtype=np.float64)
+
+    def _sizes(self, cohort: Cohort) -> Tensor:
+        """Of the entries that are looked at; kept with the updates."""
+
+        def make() -> Tensor:
+            rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(cohort.updates.lengths()))
+            columns = spread_columns(cohort.updates, max(ENTRIES // len(cohort), COLUMNS), rng)
+            return relative_sizes(cohort.updates.sample(columns))
+
+        return cohort.updates.once(("alone", cohort.round), make)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..core.registry import register
 from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort
-from ..updates.gram import cosines, squared_distances
+from ..updates.gram import squared_distances
 
 MOST = math.log(1e6)  # the largest ratio told apart; equal updates have none
 
@@ -64,7 +64,7 @@ class Direction:
     words: ClassVar[str] = "it pulls against the others"
 
     def __call__(self, cohort: Cohort) -> Scores:
-        found = agreement(cosines(cohort.updates.inner_products()), cohort.reference)
+        found = agreement(cohort.updates.cosines(), cohort.reference)
         return np.asarray(median(found[cohort.reference]) - found, dtype=np.float64)
 
 

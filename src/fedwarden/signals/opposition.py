@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..core.registry import register
 from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort, Reading
-from ..updates.gram import cosines, largest
+from ..updates.gram import largest
 
 AGREED = 0.7  # of the most that n clients can agree; honest clients of one task do so in their first rounds
 FEW = 3  # trusted clients, fewer have no sides
@@ -62,7 +62,7 @@ class Opposition:
 
     def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference
-        side, agreement = sides(cosines(cohort.updates.inner_products()), trusted)
+        side, agreement = sides(cohort.updates.cosines(), trusted)
         n = int(trusted.sum())
         facts = {"agreement": agreement - 1 / max(n, 1)}
         if not agreement * (n - 1) > max(AGREED * (n - 1), 2 * math.sqrt(n)):

@@ -32,6 +32,8 @@ def pairwise_slope(x: Scores, y: Scores) -> float:
     >>> pairwise_slope(np.zeros(4), np.arange(4.0))
     0.0
     """
+    if not len(x) or x.max() - x.min() <= APART:
+        return 0.0
     i, j = pairs(len(x))
     run, rise = x[j] - x[i], y[j] - y[i]
     apart = np.abs(run) > APART
@@ -108,7 +110,10 @@ class RelativeDistance:
 
     def __call__(self, cohort: Cohort) -> Scores:
         updates, within = cohort.updates, cohort.reference
-        found = log_ratio(core_distances(updates.gram(), within), cohort.claimed, within, self.excuse)
+        found = updates.once(
+            ("relative distance", self.excuse, within.tobytes(), cohort.claimed.tobytes()),
+            lambda: log_ratio(core_distances(updates.gram(), within), cohort.claimed, within, self.excuse),
+        )
         if not self.bounded:
             return found
         factors = shortening(updates.lengths(), within, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
 from types import ModuleType
@@ -99,7 +99,8 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
                 num_warps=warps, **table.options,
             )  # fmt: skip
             sums.append(parts.sum(dim=0, dtype=torch.float64))
-    norms, lengths, distances = added(sums)
+        fetched = begin_sum(sums)
+    norms, lengths, distances = fetched()
     return norms, lengths, distances, total
 
 
@@ -153,6 +154,11 @@ def _sorted(updates: Rows, name: str, *ranks: int) -> Tensor:
 
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
+    return begin_gram(updates, origin)()
+
+
+def begin_gram(updates: Rows, origin: int) -> Callable[[], NDArray[np.float64]]:
+    """The same on its way: what is returned waits for it."""
     size = updates.n + 1
     edge, width, warps = product_tile(size)
     tiles = -(-size // edge)
@@ -170,10 +176,15 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
                 **table.options,
             )  # fmt: skip
             sums.append(parts.sum(dim=0, dtype=torch.float64))
-    if not sums:
-        return np.zeros((size, size))
-    half = added(sums).transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
-    return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
+        fetched = begin_sum(sums) if sums else None
+
+    def wait() -> NDArray[np.float64]:
+        if fetched is None:
+            return np.zeros((size, size))
+        half = fetched().transpose(0, 2, 1, 3).reshape(tiles * edge, tiles * edge)[:size, :size]
+        return np.asarray(np.triu(half) + np.triu(half, 1).T, dtype=np.float64)
+
+    return wait
 
 
 def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
@@ -288,10 +299,19 @@ def kernel(name: str, *grid: int) -> Any:
     return getattr(module, name)[grid]
 
 
-def added(parts: list[Tensor]) -> NDArray[np.float64]:
-    """The sum of some tensors, once the device has it."""
+def begin_sum(parts: list[Tensor]) -> Callable[[], NDArray[np.float64]]:
+    """The sum of some float64 tensors on its way here: what is returned waits for it, and for nothing begun later."""
     total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(dim=0)
-    return np.asarray(total.cpu().numpy(), dtype=np.float64)
+    if total.device.type != "cuda":
+        return total.numpy
+    here = torch.empty(total.shape, dtype=total.dtype, pin_memory=True).copy_(total, non_blocking=True)
+    there = torch.cuda.current_stream().record_event()
+
+    def wait() -> NDArray[np.float64]:
+        there.synchronize()
+        return np.asarray(here.numpy(), dtype=np.float64)
+
+    return wait
 
 
 def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ from ..core.stats import Mask, Norms, Scores, Weights, median
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
 MANY = 128  # rows from which on a few eigenvectors are found faster one by one
-DRAWN = 1e-6  # how exact they are for a drawing
+TOLERANCE = 1e-6  # of their eigenvalues: in clients that agree on nothing, exact ones take twice the time
 
 
 def distances_to(gram: NDArray[np.float64], weights: Weights) -> Scores:
@@ -109,7 +109,7 @@ def principal(products: NDArray[np.float64], shares: Weights) -> tuple[float, Sc
 
 
 def largest(
-    matrix: NDArray[np.float64], k: int, start: Scores, tolerance: float = 0.0
+    matrix: NDArray[np.float64], k: int, start: Scores
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The k largest eigenvalues of a symmetric matrix in rising order, and their eigenvectors as columns.
 
@@ -122,7 +122,7 @@ def largest(
     n = len(matrix)
     if n >= MANY:
         try:
-            values, vectors = eigsh(matrix, k=k, which="LA", v0=start, tol=tolerance)
+            values, vectors = eigsh(matrix, k=k, which="LA", v0=start, tol=TOLERANCE)
             return values, vectors
         except ArpackError:
             pass
@@ -195,23 +195,23 @@ def cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.where(scale > 0, np.clip(products / safe, -1.0, 1.0), 0.0), dtype=np.float64)
 
 
-def planar(products: NDArray[np.float64]) -> NDArray[np.float64]:
+def planar(similarity: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rows as points of a plane in which those of like directions lie near one another: classical scaling.
 
-        B = J C J,   J = I - 1/n,   C = cosines;   B v_k = l_k v_k;   (x, y) = (sqrt(l_1) v_1, sqrt(l_2) v_2)
+        B = J C J,   J = I - 1/n,   C = the rows' cosines;   B v_k = l_k v_k;   (x, y) = (sqrt(l_1) v_1, sqrt(l_2) v_2)
 
     Torgerson (1952). Differs from it: of the two largest eigenvalues those that are not positive count as 0. Each axis
     points to the side on which few rows lie far out. Rows of one direction are one point.
 
     >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])  # two directions, sqrt(2) apart
-    >>> planar(rows @ rows.T)[:, 0].round(4).tolist()
+    >>> planar(cosines(rows @ rows.T))[:, 0].round(4).tolist()
     [1.0607, -0.3536, -0.3536, -0.3536]
     """
-    n = len(products)
+    n = len(similarity)
     if n < 2:
         return np.zeros((n, 2))
     start = np.cos(np.arange(n))  # not a constant, which the centred matrix takes to 0
-    values, vectors = largest(centred(cosines(products), np.full(n, 1 / n)), 2, start, DRAWN)
+    values, vectors = largest(centred(similarity, np.full(n, 1 / n)), 2, start)
     points = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0.0))
     cubes = (points**3).sum(axis=0).round(9)  # of a pair of opposite clients 0, whichever way round
     first = points[np.abs(points).argmax(axis=0), (0, 1)]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, gpu, plain
+from .gram import cosines
 from .ranks import far_off, median
 from .segments import ARRAYS, FLOAT32, BackEnd, Plan, Segment, pieces, plan, read_segments
 from .survey import Survey, correction, even, mean_of
@@ -67,6 +68,7 @@ class Updates:
         self.known: Survey | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
+        self._begun: Callable[[], NDArray[np.float64]] | None = None
         self._plans: dict[tuple[int, tuple[torch.dtype, ...]], Plan | None] = {}
         self._made: dict[Hashable, Any] = {}
 
@@ -269,9 +271,18 @@ class Updates:
         return self._products()[: self.n, : self.n]
 
     def inner_products(self) -> NDArray[np.float64]:
-        """The (n, n) inner products x_i . x_j, from the same read as :meth:`gram`."""
+        """The (n, n) inner products x_i . x_j, from the same read as :meth:`gram`; kept."""
         g, n = self._products(), self.n
-        return np.asarray(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n], dtype=np.float64)
+        return self.once("inner products", lambda: shared(g[:n, :n] - g[:n, n:] - g[n:, :n] + g[n, n]))
+
+    def cosines(self) -> NDArray[np.float64]:
+        """The (n, n) cosines of the angles between the rows; kept."""
+        return self.once("cosines", lambda: shared(cosines(self.inner_products())))
+
+    def begin_products(self) -> None:
+        """Let a GPU form the inner products before anybody waits for them; elsewhere they are formed when asked for."""
+        if self._gram is None and self._begun is None and self._back_end() is gpu:
+            self._begun = gpu.begin_gram(self, self._origin())
 
     def products_about(self, origin: int) -> NDArray[np.float64]:
         """The (n + 1, n + 1) inner products about row ``origin``, of the rows and, last, of the zero vector."""
@@ -321,9 +332,12 @@ class Updates:
     def _products(self) -> NDArray[np.float64]:
         """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
         if self._gram is None:
-            origin = int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
-            self._gram = self.products_about(origin)
+            self._gram = self.products_about(self._origin()) if self._begun is None else self._begun()
         return self._gram
+
+    def _origin(self) -> int:
+        """A row of median norm."""
+        return int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
 
     def _back_end(self) -> BackEnd:
         return KERNELS[self.device.type] if self._compiled() else plain
@@ -345,3 +359,9 @@ class Updates:
         if not len(keep):
             return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
         return self._back_end().weighted_sum(self.select(keep), weights[keep], before, scale)
+
+
+def shared(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """An array that several ask for, so nobody may write to it."""
+    array.flags.writeable = False
+    return array
