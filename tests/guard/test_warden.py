@@ -299,6 +299,29 @@ def test_the_record_is_aligned_with_the_cohort_as_it_came(cohort_of):
     np.testing.assert_allclose(outcome.update, outcome.weights[[0, 3, 4, 7]] @ x[[0, 3, 4, 7]], atol=1e-12)
 
 
+class Told:
+    """A signal that writes down what it is told, and of whom."""
+
+    def __init__(self):
+        self.told = []
+
+    def begin(self, cohort):
+        self.told.append(("begin", cohort.client_ids))
+
+    def __call__(self, cohort):
+        self.told.append(("measure", cohort.client_ids))
+        return np.zeros(len(cohort))
+
+
+def test_a_signal_begins_with_those_let_in_and_before_any_is_measured(cohort_of):
+    rows = honest(6)
+    rows[2] = np.nan
+    signal = Told()
+    watches = [Watch(signal, "raw", "gesd", 1, name) for name in ("a", "b")]
+    Warden(watches, policy="exclude", share_copies=True).step(cohort_of(rows))
+    assert signal.told == [("begin", tuple("abdef")), ("measure", tuple("abdef"))]
+
+
 def test_rejected_clients_are_not_remembered(cohort_of):
     x = honest(5)
     x[2] = np.nan

@@ -140,7 +140,9 @@ def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
     drawn = []
     monkeypatch.setattr(alone, "COLUMNS", 32)
     monkeypatch.setattr(alone, "ENTRIES", 1)
-    monkeypatch.setattr(alone, "share_alone", lambda sizes, _trusted, _times: drawn.append(sizes[0]) or np.ones(len(sizes)))
+    monkeypatch.setattr(
+        alone, "share_alone", lambda sizes, _trusted, _times: drawn.append(sizes[0]) or np.ones(len(sizes))
+    )
     rows = np.vstack([np.arange(1.0, 1001.0), *(np.ones((4, 1000)) * [[1], [2], [3], [4]])])
     signal = make("signal", "alone")
     for t, factor in [(1, 1.0), (1, 1 + 1e-6), (1, 1.1), (2, 1.0)]:

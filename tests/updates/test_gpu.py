@@ -194,9 +194,26 @@ if "pytest" in sys.modules:
             assert np.array_equal(np.asarray(torch.as_tensor(a).cpu()), np.asarray(torch.as_tensor(b).cpu()))
         assert np.array_equal(gpu.gram(u, 3), gpu.gram(u, 3))
 
+    def test_products_that_were_begun_are_those_of_their_rows():
+        u, other = stacked(50), stacked(65)
+        begun = gpu.begin_gram(u, 3)
+        later = [gpu.begin_gram(other, 5) for _ in range(3)]
+        assert np.array_equal(begun(), gpu.gram(u, 3))
+        for wait in later:
+            assert np.array_equal(wait(), gpu.gram(other, 5))
+
     @pytest.mark.skipif(not CUDA, reason="no GPU")
     def test_rows_on_a_gpu_are_read_by_the_kernels():
         assert Updates.of(torch.zeros(50, 10_000, device=DEVICE))._back_end() is gpu
+
+    @pytest.mark.skipif(not CUDA, reason="no GPU")
+    def test_rows_that_begin_their_products_have_the_same_ones():
+        rows = numbers(50, 10_000)
+        u = Updates.of(rows)
+        u.begin_products()
+        assert not u.knows_products
+        assert np.array_equal(u.gram(), Updates.of(rows).gram())
+        assert np.array_equal(u.select([1, 2, 7]).gram(), u.gram()[np.ix_([1, 2, 7], [1, 2, 7])])
 
 elif __name__ == "__main__":
     if find_spec("triton") is None:

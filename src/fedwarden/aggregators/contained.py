@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Scores, Weights
+from ..core.stats import Scores, Weights, cut
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
 
@@ -35,7 +35,7 @@ def leniency(levels: Scores, low: float, high: float) -> Weights:
     """
     if not 0 <= low < high:
         raise ValueError(f"leniency needs 0 <= low < high; got {low} and {high}")
-    return np.asarray(np.clip(1 - (levels - low) / (high - low), LEAST, 1.0), dtype=np.float64)
+    return cut(1 - (levels - low) / (high - low), LEAST, 1.0)
 
 
 def contained(updates: Updates, weights: Weights, kept: Weights) -> Aggregate:

@@ -183,6 +183,7 @@ def parameters(factory: Factory) -> Mapping[str, object]:
     )
 
 
+@cache
 def required(factory: Factory) -> tuple[str, ...]:
     """The arguments of a factory that have no default.
 

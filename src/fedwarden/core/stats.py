@@ -49,12 +49,12 @@ def median(values: ArrayLike) -> float:
     >>> median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 3.0]), median([1.0, math.nan])
     (2.0, 2.5, nan)
     """
-    x = np.asarray(values, dtype=np.float64)
+    x = np.array(values, dtype=np.float64)
     n = len(x)
-    ordered = np.sort(x) if n <= FEW else np.partition(x, ((n - 1) // 2, n // 2, n - 1))
-    if not n or math.isnan(ordered[-1]):
+    x.sort() if n <= FEW else x.partition(((n - 1) // 2, n // 2, n - 1))
+    if not n or math.isnan(x[-1]):
         return math.nan
-    return float(ordered[n // 2]) if n % 2 else (float(ordered[n // 2 - 1]) + float(ordered[n // 2])) / 2
+    return float(x[n // 2]) if n % 2 else (float(x[n // 2 - 1]) + float(x[n // 2])) / 2
 
 
 def lower_median(values: ArrayLike) -> float:
@@ -63,10 +63,10 @@ def lower_median(values: ArrayLike) -> float:
     >>> lower_median([3.0, 1.0, 2.0]), lower_median([4.0, 1.0, 2.0, 3.0]), lower_median([1.0, math.nan])
     (2.0, 2.0, nan)
     """
-    x = np.asarray(values, dtype=np.float64)
+    x = np.array(values, dtype=np.float64)
     n = len(x)
-    ordered = np.sort(x) if n <= FEW else np.partition(x, ((n - 1) // 2, n - 1))
-    return float(ordered[(n - 1) // 2]) if n and not math.isnan(ordered[-1]) else math.nan
+    x.sort() if n <= FEW else x.partition(((n - 1) // 2, n - 1))
+    return float(x[(n - 1) // 2]) if n and not math.isnan(x[-1]) else math.nan
 
 
 def mad(values: ArrayLike) -> float:

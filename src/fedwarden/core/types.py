@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,10 @@ class Cohort(_CohortFields):
     def reference(self) -> Mask:
         """The trusted clients, or everybody where nobody is: who the centre is computed from."""
         return self.trusted if self.trusted.any() else np.ones(len(self), bool)
+
+    def trusting(self, trusted: Mask) -> Cohort:
+        """The same with other clients in good standing."""
+        return self if np.array_equal(trusted, self.trusted) else replace(self, trusted=trusted)
 
     def select(self, index: Sequence[int]) -> Cohort:
         """The same round with fewer clients; shares the buffers."""

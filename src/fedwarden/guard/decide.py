@@ -16,7 +16,7 @@ from ..core.stats import Mask, Scores, V, Weights, median, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
 from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
 from .admission import buffer_notes, enter
-from .judge import Guard, Judgement, Kept, Leaders, Memory, Watch, judge, one_vote
+from .judge import Guard, Judgement, Kept, Leaders, Memory, judge, one_vote
 from .suspicion import suspicion
 from .telling import judgement_notes
 
@@ -106,14 +106,14 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
             cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,
             tuple(refused), tuple(notes),
         )  # fmt: skip
-    for watch in guard.watches:
-        if begin := getattr(watch.signal, "begin", None):
+    for i in set(guard.firsts):
+        if begin := getattr(guard.watches[i].signal, "begin", None):
             begin(inside)
     leaders = _leaders(guard, inside)
     before = memory
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted, kept: measure(guard.watches, replace(inside, trusted=trusted), kept), typical_length(inside),
+        lambda trusted, kept: measure(guard, inside.trusting(trusted), kept), typical_length(inside),
     )  # fmt: skip
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
@@ -140,11 +140,11 @@ def typical_length(cohort: Cohort) -> float:
     return median(lengths[cohort.trusted] if cohort.trusted.any() else lengths)
 
 
-def measure(watches: Sequence[Watch], cohort: Cohort, kept: Kept) -> list[Scores | Reading]:
+def measure(guard: Guard, cohort: Cohort, kept: Kept) -> list[Scores | Reading]:
     """Every watch's signal, but for those kept; one that several watches share is measured once."""
     values: list[Scores | Reading] = []
-    for i, (watch, known) in enumerate(zip(watches, kept, strict=True)):
-        same = next((values[j] for j in range(i) if watches[j].signal == watch.signal and kept[j] is None), None)
+    for i, (watch, first, known) in enumerate(zip(guard.watches, guard.firsts, kept, strict=True)):
+        same = values[first] if first < i and kept[first] is None else None
         values.append(known if known is not None else same if same is not None else watch.signal(cohort))
     return values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -108,6 +109,12 @@ class Guard:
         """Whether a watch asks for distances to the mean, which the first read of the updates tells at some cost."""
         return any(getattr(watch.signal, "spread", False) for watch in self.watches)
 
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """Of each watch, the first one that has the same signal."""
+        signals = [watch.signal for watch in self.watches]
+        return tuple(signals.index(signal) for signal in signals)
+
     def settled(self, memory: Memory, length: float) -> bool:
         """Whether training has, in a round whose median update is so long."""
         return length < self.settle * memory.longest
@@ -197,7 +204,7 @@ def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
     >>> [combine_flags([a, b, c], how).tolist() for how in ("any", "all", "vote")]
     [[True, True], [False, False], [True, False]]
     """
-    votes = np.sum(flags, axis=0)
+    votes = np.array(flags).sum(axis=0)
     needed = {"any": 1, "all": len(flags), "vote": len(flags) // 2 + 1}[how]
     return np.asarray(votes >= needed)
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Scores, cut, median
 from .judge import Guard, Judgement
 
 
@@ -24,7 +24,8 @@ def nearness(scores: Scores, threshold: float, trusted: Mask) -> Scores:
     span = threshold - middle
     if not (math.isfinite(span) and span > 0):
         return np.zeros(len(scores))
-    return np.asarray(np.clip(np.nan_to_num((scores - middle) / span, nan=1.0), 0.0, 1.0), dtype=np.float64)
+    near = (scores - middle) / span
+    return cut(np.where(np.isnan(near), 1.0, near), 0.0, 1.0)
 
 
 def suspicion(guard: Guard, judgement: Judgement, trusted: Mask) -> Scores:

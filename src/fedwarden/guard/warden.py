@@ -229,17 +229,16 @@ class Warden:
         cohort, kept = decision.cohort, decision.kept
         if not kept.any():
             return self.carried, _nothing(decision)
-        updates = cohort.updates
         if (decision.factors < 1).any():
-            updates = Mixed(updates, np.diag(decision.factors))
+            cohort = replace(cohort, updates=Mixed(cohort.updates, np.diag(decision.factors)))
         try:
-            carried, made = self.aggregator.step(self.carried, replace(cohort, updates=updates), decision.weights)
+            carried, made = self.aggregator.step(self.carried, cohort, decision.weights)
         except ValueError as error:
             notes.append(Note.of("aggregator_failed", updates=int(kept.sum()), error=str(error)))
             return self.carried, _nothing(decision)
         agreed = decision.buffers
         made = replace(made, update=made.update.clone()) if len(agreed) else made  # others may hold it too
-        for a, b in updates.buffers if len(agreed) else ():
+        for a, b in cohort.updates.buffers if len(agreed) else ():
             made.update[a:b], agreed = agreed[: b - a], agreed[b - a :]
         return carried, made
 

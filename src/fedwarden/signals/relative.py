@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Counts, Mask, Scores, median, shortening
+from ..core.stats import Counts, Mask, Scores, cut, median, shortening
 from ..core.types import Cohort
 from ..updates.gram import distances_to
 
@@ -63,7 +63,7 @@ def log_ratio(distances: Scores, counts: Counts, trusted: Mask, excuse: float) -
     logs = np.log(np.maximum(distances, tiny))
     sizes = np.log(counts / median(counts[trusted]))
     slope = min(max(pairwise_slope(sizes[trusted], logs[trusted]), 0.0), STEEPEST)
-    logs = logs - slope * np.clip(sizes, -math.log(excuse), math.log(excuse))
+    logs = logs - slope * cut(sizes, -math.log(excuse), math.log(excuse))
     return np.asarray(logs - median(logs[trusted]), dtype=np.float64)
 
 

@@ -47,7 +47,7 @@ def geometric_median(
     weights = shares / shares.sum()
     for _ in range(steps):
         distances = distances_to(gram, weights)
-        floor = smoothing * float(np.median(distances))
+        floor = smoothing * median(distances)
         if floor == 0.0:
             floor = smoothing * float(distances.max())
         if floor == 0.0:
@@ -108,9 +108,7 @@ def principal(products: NDArray[np.float64], shares: Weights) -> tuple[float, Sc
     return float(value), np.asarray(along, dtype=np.float64)
 
 
-def largest(
-    matrix: NDArray[np.float64], k: int, start: Scores
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def largest(matrix: NDArray[np.float64], k: int, start: Scores) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The k largest eigenvalues of a symmetric matrix in rising order, and their eigenvectors as columns.
 
     Of many rows by Lanczos's method from a given start: at n = 1,000 a fifth of the time of finding all of them. Where

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from torch import Tensor
 
-from ..core.stats import Mask, Norms, Weights
+from ..core.stats import Mask, Norms, Weights, median
 
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
@@ -61,7 +61,7 @@ def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None
     counted = (survey.shares > 0) & (weights > 0)
     if not counted.any():
         return None
-    scale = float(np.median(weights[counted] / survey.shares[counted]))
+    scale = median(weights[counted] / survey.shares[counted])
     delta = weights - scale * survey.shares
     delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
     changed = delta != 0
