@@ -31,8 +31,8 @@ from torch import Tensor, nn
 import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.sim.data.sources import Dataset, folders
+from fedwarden.sim.evaluation import evaluate
 from fedwarden.sim.federation import simulate
-from fedwarden.sim.metrics import evaluate
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training.engine import Engine, choose_group

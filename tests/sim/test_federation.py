@@ -22,8 +22,9 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.notes import Note
 from fedwarden.policies.basic import FOR_GOOD
 from fedwarden.sim.data.world import build_world
+from fedwarden.sim.evaluation import evaluate
 from fedwarden.sim.federation import Federation, simulate, summarise
-from fedwarden.sim.metrics import detection, evaluate
+from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training.pool import Pool
 from fedwarden.sim.training.trainer import Shard, train_sequential

@@ -9,8 +9,8 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.branches import ObserverSettings, rehearse
+from fedwarden.sim.evaluation import evaluate, measure, measure_each, questions
 from fedwarden.sim.federation import Federation, simulate
-from fedwarden.sim.metrics import evaluate, measure, measure_each, questions
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import Classification
 

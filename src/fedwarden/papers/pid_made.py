@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from ..core.registry import Spec
+from ..sim.evaluation import evaluate
 from ..sim.federation import Federation
-from ..sim.metrics import detection, evaluate
+from ..sim.metrics import detection
 from ..sim.scenario import load_scenario
 from ..studies.runner import Cell, Table
 from ..studies.tables import Result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,19 +32,9 @@ from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
+from .evaluation import Evaluation
 from .first_batch import fit, try_model
-from .metrics import (
-    Detection,
-    Question,
-    Truth,
-    detection,
-    measure,
-    measure_each,
-    questions,
-    round_detection,
-    rounds_to,
-    watch_quality,
-)
+from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
 from .result import Result
@@ -118,7 +108,7 @@ class Federation:
         self.params = self.engine.layout.flatten(self.model.state_dict())
         self.warden.equip(self._server())
         self.truth = scenario.truth()
-        self.goals = _goals(scenario, self.world)
+        self.evaluation = Evaluation(self.task, self.world, _goals(scenario, self.world), scenario.seed, self.device)
         self.adversary = Adversary.of(scenario, self.engine.layout.measured, self.device)
         self.observers: dict[str, Observer] = {}
         self.senders: dict[str, Rewrite] = {}
@@ -231,40 +221,10 @@ class Federation:
         return [asked[i] for i in sorted(picks)]
 
     def _evaluate(self) -> tuple[dict[str, float], Reported]:
-        """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
-        attackers with a target reach of it, and the clients' own accuracy, which follows client by client.
-
-        ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
-        """
+        """How good the global model is; clients that are no longer asked hold back nothing."""
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        metrics = measure(self.task, self.model, self._test)
-        if "accuracy" not in metrics:
-            return metrics, {}
-        if self.goals:
-            asked = (self._ask(goal.x, torch.from_numpy(goal.y)) for goal in self.goals)
-            reached = [found["accuracy"] for found in measure_each(self.task, self.model, asked)]
-            metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
-        held = {
-            client: rows
-            for client, rows in self.world.held_in(self.round).items()
-            if len(rows) and self.warden.asks(client)
-        }
-        if not held:
-            return metrics, {}
-        asked = (self._ask(self.world.x[rows], self.world.y[rows], client) for client, rows in held.items())
-        found = measure_each(self.task, self.model, asked)
-        own = {client: each["accuracy"] for client, each in zip(held, found, strict=True)}
-        return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
-
-    def _ask(self, x: Tensor, y: Tensor, client: str = "") -> list[Question]:
-        """The task's questions on samples, the same in every round."""
-        rng = torch_rng(self.scenario.seed, "evaluation", 0, client)
-        return questions(self.task, x, y, rng, self.device)
-
-    @cached_property
-    def _test(self) -> list[Question]:
-        """Those on the test set, which stay on the device."""
-        return self._ask(self.world.data.x_test, self.world.data.y_test)
+        held = self.world.held_in(self.round).items()
+        return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c)})
 
     def _detect(self, record: RoundRecord) -> dict[str, float]:
         return round_detection(record, self.truth) if self.scenario.attacks else {}

@@ -1,88 +1,18 @@
-"""How good the model is and how well the guard did; only the simulator may ask the second."""
+"""How well the guard did; only the simulator may ask."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from sklearn.metrics import roc_auc_score, roc_curve
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..core.stats import Scores
 from ..core.types import RoundRecord
-from .tasks import Task
 
 Truth = Mapping[str, Collection[int]]
 """The rounds in which each attacker attacks, by client; all others are honest."""
-Question = tuple[Tensor, Tensor]
-"""Inputs of a model, and the right answers."""
-TOGETHER = 4  # batches of samples, of as many clients, that are evaluated at a time
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[float, float]:
-    """Accuracy and mean cross-entropy of a model in evaluation mode."""
-    model.eval()
-    right, loss = 0, 0.0
-    for a in range(0, len(y), batch):
-        logits, labels = model(x[a : a + batch]), y[a : a + batch]
-        right += int((logits.argmax(dim=1) == labels).sum())
-        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-    return right / len(y), loss / len(y)
-
-
-def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:
-    """What a task asks of these samples, a batch of it at a time."""
-    asked = (task.ask(x[a : a + task.batch], y[a : a + task.batch], rng) for a in range(0, len(x), task.batch))
-    return [(inputs.to(device), right.to(device)) for inputs, right in asked]
-
-
-@torch.no_grad()
-def told(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, Tensor]:
-    """What a task tells of each answer of a model in evaluation mode: its own metrics and the loss, (k,) by name."""
-    model.eval()
-    found: dict[str, list[Tensor]] = {}
-    for inputs, right in asked:
-        outputs = model(inputs)
-        for name, values in {**task.scores(outputs, right), "loss": task.losses(outputs, right)}.items():
-            found.setdefault(name, []).append(values)
-    return {name: torch.cat(parts).cpu().double() for name, parts in found.items()}
-
-
-def measure(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, float]:
-    """What a task tells of a model in evaluation mode: the mean over all answers of its own metrics and of the loss."""
-    return {name: float(values.mean()) for name, values in told(task, model, asked).items()}
-
-
-def measure_each(task: Task, model: nn.Module, sets: Iterable[list[Question]]) -> list[dict[str, float]]:
-    """The same for each of several data sets; where every sample has one answer, those of some are asked together.
-
-    A small set costs as much as one of hundreds of samples.
-    """
-    found, waiting, samples = list[dict[str, float]](), list[list[Question]](), 0
-    for asked in sets:
-        waiting.append(asked)
-        samples += _samples(asked)
-        if samples >= TOGETHER * task.batch:
-            found += _together(task, model, waiting)
-            waiting, samples = [], 0
-    return found + _together(task, model, waiting)
-
-
-def _together(task: Task, model: nn.Module, sets: Sequence[list[Question]]) -> list[dict[str, float]]:
-    if len(sets) < 2 or any(right.ndim > 1 for asked in sets for _, right in asked):
-        return [measure(task, model, asked) for asked in sets]
-    inputs, right = (torch.cat([question[k] for asked in sets for question in asked]) for k in (0, 1))
-    found = told(task, model, zip(inputs.split(task.batch), right.split(task.batch), strict=True))
-    parts = {name: values.split([_samples(asked) for asked in sets]) for name, values in found.items()}
-    return [{name: float(values[i].mean()) for name, values in parts.items()} for i in range(len(sets))]
-
-
-def _samples(asked: Sequence[Question]) -> int:
-    return sum(len(right) for _, right in asked)
 
 
 def rounds_to(values: Mapping[int, float], target: float, below: bool = False) -> int | None:

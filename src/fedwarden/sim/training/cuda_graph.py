@@ -13,7 +13,7 @@ from .stacked import Stacked, keep_mask, loss_gradient
 from .trainer import FusedOptimizer, LocalTraining, Shard, plan, schedule
 
 KEPT = 3  # captured steps of different numbers of clients; each has memory for its own models and activations
-AHEAD = 1 << 20  # numbers of dropout that are drawn at a time
+FIRST, AHEAD = 1 << 16, 1 << 20  # numbers of dropout that are drawn at a time: few at first, while the device waits
 
 
 class Uploaded:
@@ -28,6 +28,7 @@ class Uploaded:
         self.recording = True
         self.generators: list[torch.Generator] = []
         self.ahead: Iterator[list[Tensor]] = iter(())
+        self.drawn = FIRST
 
     def keep(self, active: int, features: int, batch: int, p: float, device: torch.device) -> Tensor:
         if self.recording:
@@ -37,7 +38,7 @@ class Uploaded:
         return mask
 
     def begin(self, generators: list[torch.Generator]) -> None:
-        self.generators, self.ahead = generators, iter(())
+        self.generators, self.ahead, self.drawn = generators, iter(()), FIRST
 
     def draw(self) -> None:
         """The masks of the next step."""
@@ -53,7 +54,8 @@ class Uploaded:
         """Each client's numbers in the order in which ``Noise`` draws them: step by step, and there layer by layer."""
         n, device = len(self.generators), self.masks[0][0].device
         sizes = [mask[0].numel() for mask, _ in self.masks]
-        steps = max(1, AHEAD // (n * sum(sizes)))
+        steps = max(1, self.drawn // (n * sum(sizes)))
+        self.drawn = min(2 * self.drawn, AHEAD)
         draws = torch.empty(n, steps, sum(sizes), pin_memory=device.type == "cuda")
         for row, generator in zip(draws, self.generators, strict=True):
             row.uniform_(generator=generator)

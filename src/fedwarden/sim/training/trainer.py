@@ -234,9 +234,11 @@ def schedule(plans: Sequence[list[NDArray[np.int64]]], batch_size: int) -> tuple
     index = np.zeros((steps, len(plans), batch_size), dtype=np.int64)
     weight = np.zeros((steps, len(plans), batch_size), dtype=np.float32)
     for c, steps_of in enumerate(plans):
-        for t, rows in enumerate(steps_of):
-            index[t, c, : len(rows)] = rows
-            weight[t, c, : len(rows)] = 1.0 / len(rows)
+        if steps_of:
+            sizes = np.fromiter(map(len, steps_of), np.int64, len(steps_of))
+            there = np.arange(batch_size) < sizes[:, None]
+            index[: len(sizes), c][there] = np.concatenate(steps_of)
+            weight[: len(sizes), c][there] = np.repeat(1.0 / sizes, sizes)
     return torch.from_numpy(index), torch.from_numpy(weight)
 
 

@@ -137,7 +137,7 @@ def images(arrays: dict[str, Array], clients: list[Array] | None = None) -> Data
 
     def pixels(x: Array) -> Tensor:
         x = x[..., None] if x.ndim == 3 else x
-        return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))).to(torch.float32) / 255
+        return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))).to(torch.float32).div_(255)
 
     labels = [torch.from_numpy(arrays[k].reshape(-1).astype(np.int64)) for k in ("y_train", "y_test")]
     classes = int(max(label.max() for label in labels)) + 1

@@ -1,0 +1,150 @@
+"""How good a model is: on the test set, for attackers who want something of it, and for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..attacks import Examples
+from ..core.generators import torch_rng
+from ..core.types import Reported
+from .data.world import Rows, World
+from .tasks import Task
+
+Question = tuple[Tensor, Tensor]
+"""Inputs of a model, and the right answers."""
+TOGETHER = 4  # batches of samples, of as many clients, that are evaluated at a time; on a GPU at once
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[float, float]:
+    """Accuracy and mean cross-entropy of a model in evaluation mode."""
+    model.eval()
+    right, loss = 0, 0.0
+    for a in range(0, len(y), batch):
+        logits, labels = model(x[a : a + batch]), y[a : a + batch]
+        right += int((logits.argmax(dim=1) == labels).sum())
+        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+    return right / len(y), loss / len(y)
+
+
+def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:
+    """What a task asks of these samples, as many of them at a time as the device is to answer at once."""
+    asked = (task.ask(x[a : a + task.batch], y[a : a + task.batch], rng) for a in range(0, len(x), task.batch))
+    found = [(inputs.to(device), right.to(device)) for inputs, right in asked]
+    return found if at_once(task, device) == task.batch else glued(found, at_once(task, device))
+
+
+def at_once(task: Task, device: torch.device) -> int:
+    """How many samples a model is given at a time: more of them cost a GPU no more launches."""
+    return task.batch * TOGETHER if device.type == "cuda" else task.batch
+
+
+def glued(asked: list[Question], size: int) -> list[Question]:
+    """The same questions, so many at a time; as they are where they differ in their shapes.
+
+    >>> [len(inputs) for inputs, _ in glued([(torch.zeros(2, 3), torch.zeros(2))] * 4, size=5)]
+    [5, 3]
+    """
+    if len(asked) < 2 or len({(inputs.shape[1:], right.shape[1:]) for inputs, right in asked}) > 1:
+        return asked
+    inputs, right = (torch.cat([question[k] for question in asked]) for k in (0, 1))
+    return list(zip(inputs.split(size), right.split(size), strict=True))
+
+
+@torch.no_grad()
+def told(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, Tensor]:
+    """What a task tells of each answer of a model in evaluation mode: its own metrics and the loss, (k,) by name."""
+    model.eval()
+    found: dict[str, list[Tensor]] = {}
+    for inputs, right in asked:
+        outputs = model(inputs)
+        for name, values in {**task.scores(outputs, right), "loss": task.losses(outputs, right)}.items():
+            found.setdefault(name, []).append(values)
+    return {name: torch.cat(parts).cpu().double() for name, parts in found.items()}
+
+
+def measure(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, float]:
+    """What a task tells of a model in evaluation mode: the mean over all answers of its own metrics and of the loss."""
+    return {name: float(values.mean()) for name, values in told(task, model, asked).items()}
+
+
+def measure_each(task: Task, model: nn.Module, sets: Iterable[list[Question]]) -> list[dict[str, float]]:
+    """The same for each of several data sets; where every sample has one answer, those of some are asked together.
+
+    A small set costs as much as one of hundreds of samples.
+    """
+    found, waiting, samples = list[dict[str, float]](), list[list[Question]](), 0
+    for asked in sets:
+        waiting.append(asked)
+        samples += _samples(asked)
+        if samples >= TOGETHER * task.batch:
+            found += _together(task, model, waiting)
+            waiting, samples = [], 0
+    return found + _together(task, model, waiting)
+
+
+def _together(task: Task, model: nn.Module, sets: Sequence[list[Question]]) -> list[dict[str, float]]:
+    if len(sets) < 2 or any(right.ndim > 1 for asked in sets for _, right in asked):
+        return [measure(task, model, asked) for asked in sets]
+    every = [question for asked in sets for question in asked]
+    found = told(task, model, glued(every, at_once(task, every[0][0].device)) if every else [])
+    parts = {name: values.split([_samples(asked) for asked in sets]) for name, values in found.items()}
+    return [{name: float(values[i].mean()) for name, values in parts.items()} for i in range(len(sets))]
+
+
+def _samples(asked: Sequence[Question]) -> int:
+    return sum(len(right) for _, right in asked)
+
+
+class Evaluation:
+    """Evaluates the models of a run on the samples of its world; a GPU keeps them from round to round."""
+
+    def __init__(self, task: Task, world: World, goals: Sequence[Examples], seed: int, device: torch.device) -> None:
+        """``goals`` are the test samples as each attack with a target presents them, with the labels it wants."""
+        self.task, self.world, self.goals, self.seed, self.device = task, world, goals, seed, device
+        self._kept: dict[str, tuple[Rows, list[Question]]] = {}
+
+    def __call__(self, model: nn.Module, held: Mapping[str, Rows]) -> tuple[dict[str, float], Reported]:
+        """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
+        attackers reach of their goals, and the clients' own accuracy on the rows that they hold back, which follows
+        client by client.
+
+        ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
+        """
+        metrics = measure(self.task, model, self._test)
+        if "accuracy" not in metrics:
+            return metrics, {}
+        if self.goals:
+            reached = [found["accuracy"] for found in measure_each(self.task, model, self._wanted())]
+            metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
+        if not held:
+            return metrics, {}
+        found = measure_each(self.task, model, (self._of_client(client, rows) for client, rows in held.items()))
+        own = {client: each["accuracy"] for client, each in zip(held, found, strict=True)}
+        return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
+
+    @cached_property
+    def _test(self) -> list[Question]:
+        return self._ask(self.world.data.x_test, self.world.data.y_test)
+
+    def _wanted(self) -> Iterable[list[Question]]:
+        return (self._ask(goal.x, torch.from_numpy(goal.y)) for goal in self.goals)
+
+    def _of_client(self, client: str, rows: Rows) -> list[Question]:
+        """Those on a client's rows; kept on a GPU for as long as the rows are the same array."""
+        known, asked = self._kept.get(client, (None, []))
+        if known is not rows:
+            asked = self._ask(self.world.x[rows], self.world.y[rows], client)
+            if self.device.type == "cuda":
+                self._kept[client] = rows, asked
+        return asked
+
+    def _ask(self, x: Tensor, y: Tensor, client: str = "") -> list[Question]:
+        """The task's questions on samples, the same in every round."""
+        return questions(self.task, x, y, torch_rng(self.seed, "evaluation", 0, client), self.device)

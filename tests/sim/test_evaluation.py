@@ -1,0 +1,78 @@
+"""How good a model is, against plain computations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedwarden.core.registry import make
+from fedwarden.sim import evaluation
+from fedwarden.sim.evaluation import Evaluation, evaluate, glued, measure, questions
+from fedwarden.sim.federation import Federation
+from fedwarden.sim.scenario import Scenario
+
+
+@pytest.mark.parametrize("batch", [1, 7, 20, 512])
+def test_evaluate_is_accuracy_and_mean_cross_entropy(batch):
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(5, 4), torch.randn(20, 5), torch.arange(20) % 4
+    right, loss = 0, 0.0
+    for features, label in zip(x, y.tolist(), strict=True):
+        logits = model(features).tolist()
+        right += max(range(4), key=logits.__getitem__) == label
+        loss += math.log(sum(map(math.exp, logits))) - logits[label]
+    accuracy, mean = evaluate(model, x, y, batch)
+    assert accuracy == right / 20
+    assert mean == pytest.approx(loss / 20, rel=1e-5)
+
+
+def test_evaluation_is_without_dropout_and_without_gradients():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.9), nn.Linear(3, 2)).train()
+    x, y = torch.randn(8, 3), torch.zeros(8, dtype=torch.long)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    assert evaluate(model, x, y) == evaluate(model, x, y)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_questions_that_are_glued_are_the_same_ones_in_their_order():
+    asked = [(torch.arange(3 * k, 3 * k + 3)[:, None], torch.arange(3 * k, 3 * k + 3)) for k in range(5)]
+    for size in (1, 4, 100):
+        found = glued(asked, size)
+        assert torch.equal(torch.cat([inputs[:, 0] for inputs, _ in found]), torch.arange(15))
+        assert torch.equal(torch.cat([right for _, right in found]), torch.arange(15))
+        assert max(len(right) for _, right in found) == min(size, 15)
+    other = [*asked, (torch.zeros(1, 2), torch.zeros(1))]
+    assert glued(other, 4) is other
+
+
+def test_a_gpu_is_asked_more_at_once_and_answers_the_same(monkeypatch):
+    task, x = make("task", "classification"), torch.randn(1300, 6)
+    y, model = torch.arange(1300) % 3, nn.Linear(6, 3)
+    few = questions(task, x, y, torch.Generator(), torch.device("cpu"))
+    monkeypatch.setattr(evaluation, "at_once", lambda task, _device: task.batch * evaluation.TOGETHER)
+    many = questions(task, x, y, torch.Generator(), torch.device("cpu"))
+    assert [len(right) for _, right in few] == [512, 512, 276]
+    assert [len(right) for _, right in many] == [1300]
+    assert measure(task, model, few) == pytest.approx(measure(task, model, many), rel=1e-6)
+
+
+def test_what_a_gpu_keeps_of_a_client_is_asked_again_once_its_rows_change():
+    """What a GPU would have kept is put there by hand, so that none is needed."""
+    federation = Federation(Scenario(rounds=1, data={"validation": 0.2}))
+    kept: Evaluation = federation.evaluation
+    rows = federation.world.held_in(1)
+    client = next(iter(rows))
+    assert kept._of_client(client, rows[client]) is not kept._of_client(client, rows[client])
+    asked = kept._of_client(client, rows[client])
+    kept._kept[client] = rows[client], asked
+    assert kept._of_client(client, rows[client]) is asked
+    moved = np.array(rows[client][::-1])
+    (inputs, right), *_ = kept._of_client(client, moved)
+    assert torch.equal(right, federation.world.y[moved])
+    assert torch.equal(inputs, federation.world.x[moved])
