@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .remembered import joined
+
 Scores = NDArray[np.float64]
 """How suspicious each client is; higher = more."""
 
@@ -27,6 +29,7 @@ Mask = NDArray[np.bool_]
 V = TypeVar("V", bound=np.generic)
 EPS = 1e-12  # keeps equal values at zero
 FEW = 100  # values that are sorted as fast as parted
+FEWER = 8  # times fewer than all clients are looked up one by one
 
 
 def number(value: Any) -> float:
@@ -132,8 +135,15 @@ def among(some: Collection[str], client_ids: Sequence[str]) -> Mask:
     >>> among({"b": 1}, ("a", "b")).tolist()
     [False, True]
     """
+    found = np.zeros(len(client_ids), bool)
     if not some:
-        return np.zeros(len(client_ids), bool)
+        return found
+    if len(some) < len(client_ids) // FEWER:
+        ids = tuple(client_ids)
+        every, place, _ = joined((), ids)
+        if len(every) == len(ids):
+            found[[place[client] for client in some if client in place]] = True
+            return found
     return np.fromiter(map(some.__contains__, client_ids), bool, len(client_ids))
 
 

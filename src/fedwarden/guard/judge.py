@@ -15,7 +15,7 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import Spec, component, describe
-from ..core.remembered import Remembered
+from ..core.remembered import Remembered, same_tuple
 from ..core.stats import Counts, Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
 from .limits import Admission
@@ -217,10 +217,13 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     """
     sound = np.isfinite(scores)
     judged = trusted & sound
-    verdict = rule(scores[judged], test)
+    all_judged = bool(judged.all())  # as in most rounds
+    verdict = rule(scores if all_judged else scores[judged], test)
+    warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
+    if all_judged:
+        return verdict.flagged, verdict.threshold, warning
     flagged = scores > verdict.threshold
     flagged[judged] = verdict.flagged
-    warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
     return flagged | ~sound, verdict.threshold, warning
 
 
@@ -329,7 +332,7 @@ def judge(
     round, where it is known. A copy has the measurements of its leader and no part in what is normal. Never takes half
     of the clients in good standing out of the reference: who is left must be a majority.
     """
-    n = len(client_ids)
+    n, client_ids = len(client_ids), same_tuple(client_ids)
     good = ~among(memory.excluded, client_ids)
     leads = leaders == np.arange(n)
     voters, copies = good & leads, not leads.all()
