@@ -16,6 +16,21 @@ KEPT = 3  # captured steps of different numbers of clients; each has memory for 
 FIRST, AHEAD = 1 << 16, 1 << 20  # numbers of dropout that are drawn at a time: few at first, while the device waits
 
 
+Timetable = tuple[Tensor, Tensor, Tensor]
+"""How many steps each client takes, and the schedule of all of them."""
+
+
+def timetable(shards: Sequence[Shard], training: LocalTraining, round: int, seed: int) -> Timetable:
+    plans = [plan(s, training, round, seed) for s in shards]
+    return torch.tensor([len(p) for p in plans]), *schedule(plans, training.batch_size)
+
+
+def same_data(some: Sequence[Shard], others: Sequence[Shard]) -> bool:
+    """Whether these are the same clients with the same rows."""
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a.client_id == b.client_id and a.rows is b.rows for a, b in pairs)
+
+
 class Uploaded:
     """Dropout masks drawn on the CPU, as everywhere, and copied into fixed buffers before each replay.
 
@@ -127,6 +142,7 @@ class Graphs:
     def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor) -> None:
         self.stacked, self.layout, self.training, self.x, self.y = stacked, layout, training, x, y
         self._kept: dict[int, Captured] = {}
+        self._ahead: tuple[int, Sequence[Shard], Timetable] | None = None
 
     def of(self, n: int) -> Captured:
         """The step of n clients, captured where it is new; of many numbers of clients the latest are kept."""
@@ -140,15 +156,24 @@ class Graphs:
 
     def train(self, params: Tensor, shards: Sequence[Shard], round: int, seed: int, out: Tensor) -> None:
         """Train all clients at once; row i of ``out`` becomes client i's model."""
-        plans = [plan(s, self.training, round, seed) for s in shards]
-        index, weight = (part.to(params.device) for part in schedule(plans, self.training.batch_size))
-        steps = torch.tensor([len(p) for p in plans])
+        steps, *parts = self._timetable(shards, round, seed)
+        index, weight = (part.to(params.device) for part in parts)
         captured, final = self.of(len(shards)), params.repeat(len(shards), 1)
         captured.begin(params, [torch_rng(seed, "dropout", round, s.client_id) for s in shards])
         ends = set(steps.tolist())
+        first = min((t for t in ends if t), default=0)
         for t in range(len(index)):
             captured.step(index[t], weight[t])
+            if t + 1 == first:  # the device is behind, and what follows waits for it: time for the next round
+                self._ahead = round + 1, shards, timetable(shards, self.training, round + 1, seed)
             if t + 1 in ends:
                 done = torch.nonzero(steps == t + 1)[:, 0].to(params.device)
                 final[done] = captured.models(done)
         out.copy_(final)
+
+    def _timetable(self, shards: Sequence[Shard], round: int, seed: int) -> Timetable:
+        """That of a round, if it was not made while the device was at work on the round before."""
+        known = self._ahead
+        if known is not None and known[0] == round and same_data(known[1], shards):
+            return known[2]
+        return timetable(shards, self.training, round, seed)
