@@ -2,7 +2,8 @@
 
 A hint that gets lost on the way costs a factor of three to four, and no result changes by it.
 
-python tests/updates/test_device_code.py    the most bytes that one load fetches, by kernel, alignment and type, as JSON
+python tests/updates/test_device_code.py    the most bytes that one load fetches, by kernel, alignment and type, and how
+                                            often sorts of many clients go through shared memory, as JSON
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from importlib.util import find_spec
 
 HOPPER = ("cuda", 90, 32)
 CASES = [(16, "float32"), (8, "float32"), (4, "float32"), (16, "bfloat16")]
-NUMBERS = {"n": "i32", "origin": "i32", "count_groups": "i32", "scale": "fp32", "one": "fp32"}
+NUMBERS = {"scale": "fp32", "one": "fp32"} | dict.fromkeys(
+    ("n", "origin", "count_groups", "low", "high", "keep"), "i32"
+)
+MANY = 100  # clients, whose columns two threads sort: 128 values of one thread take minutes to compile
 TABLES = ("rows", "groups")
 
 
@@ -78,8 +82,18 @@ def measure():
     }
 
 
+def sorts():
+    """How often threads of a sort exchange values through memory that they share; where a thread has all, never."""
+    from fedwarden.updates import gpu
+
+    levels, width = gpu.sort_tile(MANY)
+    shape = {"LEVELS": levels, "WIDTH": width, "BASE": False, "TYPE": 0}
+    options = {"num_warps": gpu.SORT_THREADS // 32}
+    return {name: assembly(name, options, shape).count("ld.shared") for name in ("ranked_mean", "nearest_mean")}
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    print(json.dumps({"loads": measure(), "sorts": sorts()}))
 elif "pytest" in sys.modules:
     import pytest
 
@@ -91,6 +105,8 @@ elif "pytest" in sys.modules:
         env.pop("TRITON_INTERPRET", None)
         done = subprocess.run([sys.executable, __file__], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
+        told = json.loads(done.stdout)
+        found = told["loads"]
         assert found == {case: int(case.split()[1]) for case in found}
         assert len(found) == 3 * len(CASES)
+        assert min(told["sorts"].values()) > 0

@@ -23,10 +23,7 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int6
 GROUP = 2048  # columns whose sums a program forms in float32; sums of groups are added in float64
 TILE_ROWS = 1024  # most clients of whom one tile holds all; more are left to torch
 PROGRAMS = 8  # of inner products for each multiprocessor; each has float32 sums of its own, which are added in float64
-SORT_WIDTH = 128  # columns, one a thread, of a program that sorts
-SORT_VALUES = (
-    128  # most values of a column that one thread holds; more are shared between some, and fewer columns taken
-)
+SORT_THREADS = 128  # of a program that sorts
 SORT_ROWS = 256  # most clients whose columns are sorted by the kernels; more are left to torch
 SAMPLE_WIDTH = 256  # columns, of one client, of a program that takes a sample
 COPIED_BYTES = 256 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
@@ -139,14 +136,13 @@ def nearest_mean(updates: Rows, keep: int) -> Tensor:
 def _sorted(updates: Rows, name: str, *ranks: int) -> Tensor:
     """What a kernel makes of each column in order."""
     out = torch.empty(updates.d, dtype=torch.float32, device=updates.device)
-    levels = sort_levels(updates.n)
-    width = SORT_WIDTH * SORT_VALUES // max(SORT_VALUES, 1 << levels)
+    levels, width = sort_tile(updates.n)
     with on(updates.device):
         for table in tables(updates):
             some = table.groups(width)
             kernel(name, len(some))(
                 table.rows, some, out if table.base is None else table.base, out, updates.n, *ranks,
-                LEVELS=levels, WIDTH=width, num_warps=SORT_WIDTH // 32, BASE=table.options["BASE"],
+                LEVELS=levels, WIDTH=width, num_warps=SORT_THREADS // 32, BASE=table.options["BASE"],
                 TYPE=table.options["TYPE"],
             )  # fmt: skip
     return out
@@ -285,13 +281,16 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def sort_levels(n: int) -> int:
-    """The power of two that is at least n, and 16.
+def sort_tile(n: int) -> tuple[int, int]:
+    """The power of two, at least 4, to which clients are sorted, and the columns of a program: one a thread, or less.
 
-    >>> sort_levels(1), sort_levels(50), sort_levels(64), sort_levels(65)
-    (4, 6, 6, 7)
+    More than 64 clients share a column between two threads: 128 values of one thread take minutes to compile.
+
+    >>> sort_tile(1), sort_tile(64), sort_tile(65), sort_tile(200)
+    ((4, 128), (6, 128), (7, 64), (8, 64))
     """
-    return max(4, (n - 1).bit_length())
+    levels = max(4, (n - 1).bit_length())
+    return levels, SORT_THREADS if levels <= 6 else SORT_THREADS // 2
 
 
 def kernel(name: str, *grid: int) -> Any:
