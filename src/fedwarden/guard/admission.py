@@ -109,8 +109,7 @@ def enter(
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
     Its updates carry the survey of them, with distances where there is to be a ``spread``; their inner ``products`` are
-    begun where somebody will ask for them. Also its positions in the
-    cohort, who is rejected, and what is worth a word.
+    begun where somebody will ask for them. Also its positions in the cohort, who is rejected, and what is worth a word.
     """
 
     def read(index: list[int]) -> tuple[Cohort, Survey]:

@@ -106,7 +106,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
             cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,
             tuple(refused), tuple(notes),
         )  # fmt: skip
-    for i in set(guard.firsts):
+    for i in sorted(set(guard.firsts)):
         if begin := getattr(guard.watches[i].signal, "begin", None):
             begin(inside)
     leaders = _leaders(guard, inside)

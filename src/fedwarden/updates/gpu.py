@@ -282,7 +282,7 @@ def power_of_two(n: int) -> int:
 
 
 def sort_tile(n: int) -> tuple[int, int]:
-    """The power of two, at least 4, to which clients are sorted, and the columns of a program: one a thread, or less.
+    """The levels of a sort, of 2 ** levels clients, and the columns that a program sorts: one a thread, or half of one.
 
     More than 64 clients share a column between two threads: 128 values of one thread take minutes to compile.
 
