@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from ..updates.threads import load_kernels, together
 
 Array: TypeAlias = Tensor | ArrayLike | Sequence[Tensor]
 """A tensor, an array, nested numbers, or a list of matrices side by side."""
@@ -23,6 +27,8 @@ Bounds: TypeAlias = tuple[float, float] | Literal["tanh"] | None
 Align: TypeAlias = Literal["orthogonal"] | None
 
 BLOCK = 1 << 17  # float64 entries of a block
+KERNEL_SIZE = 1 << 17  # entries from which a compiled loop pays for its start
+KERNEL_COLUMNS = 64  # and columns, which it adds side by side
 ORDER = 5  # moments that are compared
 
 
@@ -132,23 +138,46 @@ def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
             f"values lie in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside of the bounds [{low:.6g}, {high:.6g}]"
         )
     out = torch.zeros(k, x.shape[1], dtype=torch.float64, device=x.device)
+    if bounds != "tanh" and (kernels := _kernels(x)):
+        turn = np.zeros(1, np.int64)
+        together(partial(kernels.moments, x.numpy(), turn, out.numpy()), -(-x.shape[1] // kernels.WIDTH))
+    else:
+        _add_powers(x, bounds == "tanh", out)
+    out[1:] /= len(x)
+    span = torch.full((k, 1), high - low, dtype=torch.float64, device=x.device)
+    return out / span.cumprod(dim=0)
+
+
+def _add_powers(x: Tensor, squash: bool, out: Tensor) -> None:
+    """The mean of each column into the first row of ``out``, and sums of higher powers about it to the others."""
     for columns, block in _columns(x):
         sums = out[:, columns]
-        sums[0] = mean = _mean(block, bounds == "tanh")
-        for rows in _rows(block, bounds == "tanh"):
+        sums[0] = mean = _mean(block, squash)
+        for rows in _rows(block, squash):
             centred = rows - mean
             power = centred.clone()
             for row in sums[1:]:
                 row += _sum(power.mul_(centred))
-    out[1:] /= len(x)
-    span = torch.full((k, 1), high - low, dtype=torch.float64, device=x.device)
-    return out / span.cumprod(dim=0)
+
+
+def _kernels(*matrices: Tensor) -> ModuleType | None:
+    """Compiled loops where they can read these matrices and pay for their start: else torch does the same."""
+    for x in matrices:
+        readable = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous()
+        if not readable or x.numel() < KERNEL_SIZE or x.shape[1] < KERNEL_COLUMNS:
+            return None
+    return load_kernels("fedwarden.audit.compiled")
 
 
 def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, ...]:
     """<a, b>, <a, a>, <b, b> and <a - b, a - b>, of columns about their means if asked."""
     total = torch.zeros(4, dtype=torch.float64, device=pairs[0][0].device)
     for a, b in pairs:
+        if kernels := _kernels(a, b):
+            sums, turn = np.empty((-(-a.shape[1] // kernels.WIDTH), 4)), np.zeros(1, np.int64)
+            together(partial(kernels.products, a.numpy(), b.numpy(), centre, turn, sums), len(sums))
+            total += torch.from_numpy(sums.sum(axis=0))
+            continue
         for (_, x), (_, y) in zip(_columns(a), _columns(b), strict=True):
             means = (_mean(x), _mean(y)) if centre else None
             for some in zip(_rows(x), _rows(y), strict=True):

@@ -142,7 +142,7 @@ class Graphs:
     def __init__(self, stacked: Stacked, layout: Layout, training: LocalTraining, x: Tensor, y: Tensor) -> None:
         self.stacked, self.layout, self.training, self.x, self.y = stacked, layout, training, x, y
         self._kept: dict[int, Captured] = {}
-        self._ahead: tuple[int, Sequence[Shard], Timetable] | None = None
+        self._ahead: tuple[tuple[int, int], Sequence[Shard], Timetable] | None = None
 
     def of(self, n: int) -> Captured:
         """The step of n clients, captured where it is new; of many numbers of clients the latest are kept."""
@@ -165,7 +165,7 @@ class Graphs:
         for t in range(len(index)):
             captured.step(index[t], weight[t])
             if t + 1 == first:  # the device is behind, and what follows waits for it: time for the next round
-                self._ahead = round + 1, shards, timetable(shards, self.training, round + 1, seed)
+                self._ahead = (round + 1, seed), shards, timetable(shards, self.training, round + 1, seed)
             if t + 1 in ends:
                 done = torch.nonzero(steps == t + 1)[:, 0].to(params.device)
                 final[done] = captured.models(done)
@@ -174,6 +174,6 @@ class Graphs:
     def _timetable(self, shards: Sequence[Shard], round: int, seed: int) -> Timetable:
         """That of a round, if it was not made while the device was at work on the round before."""
         known = self._ahead
-        if known is not None and known[0] == round and same_data(known[1], shards):
+        if known is not None and known[0] == (round, seed) and same_data(known[1], shards):
             return known[2]
         return timetable(shards, self.training, round, seed)
