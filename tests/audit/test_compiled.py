@@ -83,7 +83,14 @@ def test_what_is_not_finite_stays_in_its_column():
 
 
 @pytest.mark.parametrize(
-    "x", [torch.zeros(4, 64, dtype=torch.float64), torch.zeros(64, 4).T, torch.zeros(4, 63), torch.zeros(64, 4)]
+    "x",
+    [
+        torch.zeros(4, 64, dtype=torch.float64),
+        torch.zeros(64, 4).T,
+        torch.zeros(4, 63),
+        torch.zeros(64, 4),
+        torch.zeros(4, 64, requires_grad=True),
+    ],
 )
 def test_what_the_loops_cannot_read_is_left_to_torch(x):
     assert metrics._kernels(x) is None

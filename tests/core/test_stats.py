@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import median_abs_deviation
 
-from fedwarden.core.stats import mad, median, robust_z, severity
+from fedwarden.core.stats import among, mad, median, robust_z, severity
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
@@ -75,3 +75,10 @@ def test_severity_is_the_largest_robust_z_of_any_score():
     spoiled = [np.array([1.0, np.nan, 2.0]), np.arange(3.0)]
     assert np.isnan(severity(spoiled, np.ones(3, bool))).all()
     assert severity([], np.ones(2, bool)).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("ids", [tuple(map(str, range(40))), ("a", "b"), (*map(str, range(40)), "7"), ()])
+@pytest.mark.parametrize("some", [(), ("3",), ("7", "39", "stranger"), tuple(map(str, range(30)))])
+def test_who_is_among_some_however_few_they_are(ids, some):
+    for kind in (set, dict.fromkeys, list):
+        assert among(kind(some), ids).tolist() == [client in some for client in ids]

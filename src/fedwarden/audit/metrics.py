@@ -163,7 +163,7 @@ def _add_powers(x: Tensor, squash: bool, out: Tensor) -> None:
 def _kernels(*matrices: Tensor) -> ModuleType | None:
     """Compiled loops where they can read these matrices and pay for their start: else torch does the same."""
     for x in matrices:
-        readable = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous()
+        readable = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and not x.requires_grad
         if not readable or x.numel() < KERNEL_SIZE or x.shape[1] < KERNEL_COLUMNS:
             return None
     return load_kernels("fedwarden.audit.compiled")

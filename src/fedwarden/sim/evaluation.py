@@ -18,7 +18,7 @@ from .tasks import Task
 
 Question = tuple[Tensor, Tensor]
 """Inputs of a model, and the right answers."""
-TOGETHER = 4  # batches of samples, of as many clients, that are evaluated at a time; on a GPU at once
+TOGETHER = 4  # batches that are filled up with samples of several clients; a GPU answers as many at once
 
 
 @torch.no_grad()
@@ -36,12 +36,12 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[
 def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:
     """What a task asks of these samples, as many of them at a time as the device is to answer at once."""
     asked = (task.ask(x[a : a + task.batch], y[a : a + task.batch], rng) for a in range(0, len(x), task.batch))
-    found = [(inputs.to(device), right.to(device)) for inputs, right in asked]
-    return found if at_once(task, device) == task.batch else glued(found, at_once(task, device))
+    found, size = [(inputs.to(device), right.to(device)) for inputs, right in asked], at_once(task, device)
+    return glued(found, size) if size > task.batch else found
 
 
 def at_once(task: Task, device: torch.device) -> int:
-    """How many samples a model is given at a time: more of them cost a GPU no more launches."""
+    """How many samples a model is given at a time; to a GPU, whose launches cost more than small batches, more."""
     return task.batch * TOGETHER if device.type == "cuda" else task.batch
 
 
