@@ -103,7 +103,7 @@ elif "pytest" in sys.modules:
         """Those that begin anywhere are loaded one by one, so that this test can fail."""
         env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
         env.pop("TRITON_INTERPRET", None)
-        command = [sys.executable, __file__]  # half a minute; a sort that one thread holds compiles for longer than this
+        command = [sys.executable, __file__]  # half a minute; a sort in one thread takes many
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=900)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
