@@ -20,7 +20,7 @@ from common import machine, show
 from fedwarden.updates import gpu, plain
 from fedwarden.updates.updates import Updates
 
-SIZES = ((50, 11_173_962), (200, 2_800_000), (20, 1_199_882))
+SIZES = ((50, 11_173_962), (100, 5_600_000), (200, 2_800_000), (20, 1_199_882))
 LAYERS = 7
 Fold = Callable[[Any, Updates], tuple[Any, ...]]
 

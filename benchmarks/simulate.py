@@ -37,8 +37,8 @@ from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training.engine import Engine, choose_group
 from fedwarden.sim.training.limits import cores
+from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.pool import Pool
-from fedwarden.sim.training.trainer import LocalTraining
 
 
 @dataclass(frozen=True)

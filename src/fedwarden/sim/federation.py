@@ -42,8 +42,8 @@ from .scenario import Scenario
 from .tasks import Task
 from .training.engine import Engine, choose_group, one_thread
 from .training.limits import processes
+from .training.optimizer import LocalTraining
 from .training.pool import Pool
-from .training.trainer import LocalTraining
 
 OnRound = Callable[[RoundRecord], None]
 

@@ -17,11 +17,12 @@ import fedwarden.sim.training.engine as module
 from fedwarden.sim.training import cuda_graph
 from fedwarden.sim.training.cuda_graph import KEPT, Captured, Uploaded
 from fedwarden.sim.training.engine import Engine, choose_group, train_stacked
+from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Noise
 
 SEED = 11
 SIZES = (23, 7, 40, 0, 16, 3)  # with batches of 8: 3, 1, 5, 0, 2 and 1 steps an epoch
-SGD = module.LocalTraining(lr=0.1, batch_size=8, epochs=2)
+SGD = LocalTraining(lr=0.1, batch_size=8, epochs=2)
 TRAININGS = {
     "sgd": SGD,
     "momentum": replace(SGD, momentum=0.9),

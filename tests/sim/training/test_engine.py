@@ -12,7 +12,7 @@ import torch
 import fedwarden.sim.training.engine as module
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.engine import CANDIDATES, Engine, cache_file, calibrate, choose_group
-from fedwarden.sim.training.trainer import LocalTraining
+from fedwarden.sim.training.optimizer import LocalTraining
 
 
 def engine_of(sizes=(9, 4, 12, 5, 7), group=0, model="mlp", **training):

@@ -12,7 +12,8 @@ from torch import nn
 
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.engine import Engine
-from fedwarden.sim.training.trainer import LocalTraining, Shard, train_sequential
+from fedwarden.sim.training.optimizer import LocalTraining
+from fedwarden.sim.training.trainer import Shard, train_sequential
 
 SEED = 3
 SIZES = (23, 8, 40, 0, 23, 5)  # with batches of 8: whole ones, and one of 7 or 5 at the end of an epoch

@@ -19,9 +19,9 @@ from fedwarden.core import registry
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.engine import Engine
 from fedwarden.sim.training.limits import cores, processes
+from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.pool import Pool
 from fedwarden.sim.training.task import run_task
-from fedwarden.sim.training.trainer import LocalTraining
 
 RECIPE = {"name": "mlp", "options": {"hidden": [8]}, "shape": [1, 8, 8], "classes": 3}
 CLIENTS = 8

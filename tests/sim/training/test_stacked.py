@@ -16,7 +16,11 @@ from fedwarden.sim.training.stacked import (
     keep_mask,
     loss_gradient,
     max_pool,
+    overlap,
+    overlap_at_once,
     pad,
+    pool,
+    pool_at_once,
     relu,
     sigmoid,
     tanh,
@@ -93,6 +97,23 @@ def test_windows(image, kernel):
 def test_windows_of_a_view():
     """Features arrive with the batch moved to the end, not contiguous."""
     assert_layer(unfold(3, 2), lambda x: F.unfold(x, (3, 2)), randn(2, 4, 3, 6, 5).movedim(1, -1))
+
+
+@pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
+def test_windows_are_added_at_once_as_one_by_one(image, kernel):
+    """A GPU's way, on whatever there is."""
+    (channels, height, width), (_, k, m) = image, kernel
+    windows = randn(2, channels, k, m, height - k + 1, (width - m + 1) * 4)
+    torch.testing.assert_close(overlap_at_once(windows, 4), overlap(windows, 4), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("values", [1, 3, 1000])
+@pytest.mark.parametrize("size", [(2, 2), (5, 7), (4, 3)])
+def test_a_gpus_pooling_is_that_of_a_cpu(size, values):
+    x = torch.randint(values, (2, 3, *size, 4), generator=torch.Generator().manual_seed(0)).to(torch.float64)
+    (one, pull_one), (other, pull_other) = pool(x), pool_at_once(x)
+    assert torch.equal(one, other)
+    assert torch.equal(pull_one(upstream := randn(*one.shape)), pull_other(upstream))
 
 
 @pytest.mark.parametrize("size", [(2, 2), (4, 6), (5, 4), (4, 7), (5, 7), (3, 2)])

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ...core.generators import torch_rng
 from ...models.layout import Layout
+from .optimizer import FusedOptimizer, LocalTraining
 from .stacked import Stacked, keep_mask, loss_gradient
-from .trainer import FusedOptimizer, LocalTraining, Shard, plan, schedule
+from .trainer import Shard, plan, schedule
 
 KEPT = 3  # captured steps of different numbers of clients; each has memory for its own models and activations
 FIRST, AHEAD = 1 << 16, 1 << 20  # numbers of dropout that are drawn at a time: few at first, while the device waits
@@ -93,7 +94,9 @@ class Captured:
         self.sizes, self.noise = list(layout.sizes), Uploaded()
         self.origin = [torch.zeros(shape, device=device) for shape in layout.shapes]
         self.weights = [part.repeat(n, *[1] * part.ndim) for part in self.origin]
-        self.optimizer = FusedOptimizer(training, self.weights, self.origin)
+        self.optimizer = FusedOptimizer(
+            training, self.weights, self.origin, [torch.cuda.Stream(device) for _ in self.weights]
+        )
         self.rows = torch.zeros(n, training.batch_size, dtype=torch.int64, device=device)
         self.importance = torch.zeros(n, training.batch_size, device=device)
 

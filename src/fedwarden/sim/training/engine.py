@@ -24,8 +24,9 @@ from ..data.places import cache_folder
 from ..tasks import Classification, Task
 from .cuda_graph import Graphs
 from .model_graph import ModelGraphs
+from .optimizer import LocalTraining
 from .stacked import Stacked
-from .trainer import LocalTraining, Shard, train_sequential, train_stacked
+from .trainer import Shard, train_sequential, train_stacked
 
 CANDIDATES = (1, 5, 10, 25)
 CALIBRATION_STEPS = 3

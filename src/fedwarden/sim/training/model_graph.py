@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from ...core.generators import torch_rng
 from ...models.layout import Layout
 from ..tasks import Task
+from .optimizer import FusedOptimizer, LocalTraining
 from .stacked import keep_mask
-from .trainer import FusedOptimizer, LocalTraining, Shard, plan
+from .trainer import Shard, plan
 
 KEPT = 64  # sizes of batches that are captured; they share their memory
 

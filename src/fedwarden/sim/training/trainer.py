@@ -7,43 +7,23 @@ in its own order, exactly as many steps as its data asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 from ...core.generators import torch_rng
 from ...core.seeds import numpy_rng
 from ...models.layout import Layout
 from ..tasks import Classification, Task
-from .stacked import Factors, Noise, Stacked, keep_mask, loss_gradient, matrix
+from .optimizer import FusedOptimizer, LocalTraining
+from .stacked import Noise, Stacked, keep_mask, loss_gradient
 
 CLASSIFICATION, CPU = Classification(), torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains: optimiser, epochs, batches, and the FedProx pull towards the global model.
-
-    ``steps`` ends a round's training after so many batches; one of fewer samples than ``smallest_batch`` is left out.
-    """
-
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    epochs: int = 1
-    batch_size: int = 32
-    proximal: float = 0.0
-    steps: int | None = None
-    smallest_batch: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,63 +55,6 @@ def plan(shard: Shard, training: LocalTraining, round: int, seed: int) -> list[N
     rng = numpy_rng(seed, "batches", round, shard.client_id)
     made = batches(shard.rows, training.batch_size, training.epochs, rng, training.smallest_batch)
     return made[: training.steps]
-
-
-class FusedOptimizer:
-    """SGD or Adam through torch's fused kernels, with a state in fixed memory: of stacked parameters or of one model's.
-
-    Of stacked parameters clients that have finished, the last of the group, are left out.
-    """
-
-    def __init__(self, training: LocalTraining, weights: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
-        self.training, self.origin = training, origin
-        adaptive = training.optimizer == "adam"
-        self.plain = not (adaptive or training.momentum or training.weight_decay or training.proximal)
-        self.first = [torch.zeros_like(w) for w in weights] if adaptive or training.momentum else []
-        self.second = [torch.zeros_like(w) for w in weights] if adaptive else []
-        self.taken = [torch.zeros((), dtype=torch.float32, device=w.device) for w in weights]
-
-    def reset(self) -> None:
-        """Back to no step taken, in the same memory."""
-        for tensor in (*self.first, *self.second, *self.taken):
-            tensor.zero_()
-
-    def step(self, weights: Sequence[Tensor], factors: Sequence[Factors]) -> None:
-        """One step of the clients these weights belong to, the first of the group."""
-        t, p, grads = self.training, list(weights), list[Tensor]()
-        for weight, bias, (left, right) in zip(p[::2], p[1::2], factors, strict=True):
-            if self.plain:  # the gradient goes into the weights as it is formed
-                matrix(weight).baddbmm_(left, right.mT, alpha=-t.lr)
-                bias.sub_(left.sum(dim=2), alpha=t.lr)
-            else:
-                grads += [torch.bmm(left, right.mT).reshape(weight.shape), left.sum(dim=2)]
-        if not self.plain:
-            active = len(p[0])
-            self._down(p, grads, range(len(p)), lambda moment: moment[:active])
-
-    def down(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """One step down the gradients; what has none stays where it is."""
-        used = [i for i, g in enumerate(gradients) if g is not None]
-        self._down([weights[i] for i in used], [g for g in gradients if g is not None], used, lambda moment: moment)
-
-    def _down(
-        self, p: list[Tensor], grads: list[Tensor], which: Sequence[int], part: Callable[[Tensor], Tensor]
-    ) -> None:
-        t = self.training
-        if t.proximal:
-            grads = [g.add_(w - self.origin[i], alpha=t.proximal) for g, w, i in zip(grads, p, which, strict=True)]
-        first, second = ([part(moments[i]) for i in which if moments] for moments in (self.first, self.second))
-        if t.optimizer == "adam":
-            adam(
-                p, grads, first, second, [], [self.taken[i] for i in which], fused=True, amsgrad=False, beta1=0.9,
-                beta2=0.999, lr=t.lr, weight_decay=t.weight_decay, eps=1e-8, maximize=False,
-            )  # fmt: skip
-        else:
-            buffers: list[Tensor | None] = [*first] if first else [None] * len(p)
-            sgd(
-                p, grads, buffers, fused=True, weight_decay=t.weight_decay, momentum=t.momentum, lr=t.lr,
-                dampening=0.0, nesterov=False, maximize=False,
-            )  # fmt: skip
 
 
 def train_sequential(

@@ -12,9 +12,9 @@ import torch
 from ...core.registry import adopt, component
 from ..models import build_model
 from .engine import Engine
+from .optimizer import LocalTraining
 from .scratch import views
 from .task import Assignment, run_task
-from .trainer import LocalTraining
 
 
 def main(job: Mapping[str, Any], scratch: int, lines: SimpleQueue[bytes], answers: TextIO) -> None:

@@ -1,0 +1,155 @@
+"""How a client takes its steps: the settings, and SGD or Adam in fixed memory, for all clients or for one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from .stacked import Factors, matrix
+
+FUSED = 1 << 16  # numbers that a block of torch's fused kernels takes on a GPU: of small models few blocks are at work
+PIECES, SMALLEST = 64, 1 << 13  # so these are cut: 20 clients of 21,000 parameters take Adam's step in 25 of 57 µs
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: optimiser, epochs, batches, and the FedProx pull towards the global model.
+
+    ``steps`` ends a round's training after so many batches; one of fewer samples than ``smallest_batch`` is left out.
+    """
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    epochs: int = 1
+    batch_size: int = 32
+    proximal: float = 0.0
+    steps: int | None = None
+    smallest_batch: int = 1
+
+
+def piece_size(weights: Sequence[Tensor]) -> int:
+    """Into pieces of how many numbers a GPU's small models are cut for torch's fused kernels; 0: they are not."""
+    size = max(SMALLEST, sum(w.numel() for w in weights) // PIECES)
+    fit = size < FUSED and all(w.is_cuda and w.is_contiguous() for w in weights)
+    return size if fit else 0
+
+
+def pieces(x: Tensor, size: int) -> Sequence[Tensor]:
+    """Parts of so many numbers, in the same memory where it is contiguous; 0: the tensor as it is.
+
+    >>> [part.tolist() for part in pieces(torch.arange(5).reshape(1, 5), 3)]
+    [[0, 1, 2], [3, 4]]
+    """
+    return x.reshape(-1).split(size) if size else (x,)
+
+
+@contextmanager
+def beside(streams: Sequence[torch.cuda.Stream], i: int, device: torch.device) -> Iterator[None]:
+    """Work on a stream of its own, after what was begun so far; ``join`` waits for all of them."""
+    if not streams:
+        yield
+        return
+    streams[i].wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(streams[i]):
+        yield
+
+
+def join(streams: Sequence[torch.cuda.Stream], device: torch.device) -> None:
+    for stream in streams:
+        torch.cuda.current_stream(device).wait_stream(stream)
+
+
+class FusedOptimizer:
+    """SGD or Adam through torch's fused kernels, with a state in fixed memory: of stacked parameters or of one model's.
+
+    Of stacked parameters clients that have finished, the last of the group, are left out. With ``streams``, one for
+    each parameter, all parameters take their steps at the same time: each is too small to keep a GPU busy.
+    """
+
+    def __init__(
+        self,
+        training: LocalTraining,
+        weights: Sequence[Tensor],
+        origin: Sequence[Tensor],
+        streams: Sequence[torch.cuda.Stream] = (),
+    ) -> None:
+        self.training, self.origin, self.streams = training, origin, streams
+        adaptive = training.optimizer == "adam"
+        self.plain = not (adaptive or training.momentum or training.weight_decay or training.proximal)
+        self.first = [torch.zeros_like(w) for w in weights] if adaptive or training.momentum else []
+        self.second = [torch.zeros_like(w) for w in weights] if adaptive else []
+        self.size = piece_size(weights)
+        self.taken = [
+            [torch.zeros((), dtype=torch.float32, device=w.device) for _ in pieces(w, self.size)] for w in weights
+        ]
+
+    def reset(self) -> None:
+        """Back to no step taken, in the same memory."""
+        for tensor in (*self.first, *self.second, *(t for taken in self.taken for t in taken)):
+            tensor.zero_()
+
+    def step(self, weights: Sequence[Tensor], factors: Sequence[Factors]) -> None:
+        """One step of the clients these weights belong to, the first of the group."""
+        active, device, grads = len(weights[0]), weights[0].device, list[Tensor]()
+        for i, weight in enumerate(weights):
+            left, right = factors[i // 2]
+            with beside(self.streams, i, device):
+                if self.plain:  # the gradient goes into the weights as it is formed
+                    self._straight_down(weight, left, None if i % 2 else right)
+                    continue
+                grads.append(left.sum(dim=2) if i % 2 else torch.bmm(left, right.mT).reshape(weight.shape))
+                if self.streams:
+                    self._down([weight], [grads[i]], [i], lambda moment: moment[:active])
+        join(self.streams, device)
+        if grads and not self.streams:
+            self._down(weights, grads, range(len(grads)), lambda moment: moment[:active])
+
+    def down(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """One step down the gradients; what has none stays where it is."""
+        used = [i for i, g in enumerate(gradients) if g is not None]
+        self._down([weights[i] for i in used], [g for g in gradients if g is not None], used, lambda moment: moment)
+
+    def _straight_down(self, weight: Tensor, left: Tensor, right: Tensor | None) -> None:
+        """A step of plain SGD: of a weight, or of a bias, whose gradient has no right factor."""
+        if right is None:
+            weight.sub_(left.sum(dim=2), alpha=self.training.lr)
+        else:
+            matrix(weight).baddbmm_(left, right.mT, alpha=-self.training.lr)
+
+    def _down(
+        self,
+        weights: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        which: Sequence[int],
+        part: Callable[[Tensor], Tensor],
+    ) -> None:
+        t = self.training
+        if t.proximal:
+            pairs = zip(grads, weights, which, strict=True)
+            grads = [g.add_(w - self.origin[i], alpha=t.proximal) for g, w, i in pairs]
+        moments = ([part(moment[i]) for i in which if moment] for moment in (self.first, self.second))
+        p, g, first, second = (
+            [piece for x in tensors for piece in pieces(x, self.size)] for tensors in (weights, grads, *moments)
+        )
+        if t.optimizer == "adam":
+            pairs_of = zip(weights, which, strict=True)
+            taken = [one for w, i in pairs_of for one in self.taken[i][: len(pieces(w, self.size))]]
+            adam(
+                p, g, first, second, [], taken, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=t.lr,
+                weight_decay=t.weight_decay, eps=1e-8, maximize=False,
+            )  # fmt: skip
+        else:
+            buffers: list[Tensor | None] = [*first] if first else [None] * len(p)
+            sgd(
+                p, g, buffers, fused=True, weight_decay=t.weight_decay, momentum=t.momentum, lr=t.lr,
+                dampening=0.0, nesterov=False, maximize=False,
+            )  # fmt: skip
