@@ -11,10 +11,11 @@ import torch
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.guard.judge import Memory, Watch, combine_flags, judge
+from fedwarden.guard.judge import Memory, Watch, combine_flags, flags_of, judge
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.models.layout import Layout
+from fedwarden.rules.offset import Offset
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 
@@ -136,6 +137,16 @@ def test_watches_are_combined(combine, signals, caught, cohort_of):
     outcome = Warden(watches, "exclude", combine=combine).step(cohort_of(honest(6)))
     assert flagged(outcome) == (["a"] if caught else [])
     assert [w.name for w in outcome.record.watches] == [f"w{i}" for i in range(len(signals))]
+
+
+@pytest.mark.parametrize("large", [5.0, 1e200, np.inf, np.nan])
+@pytest.mark.parametrize("trusted", [(True, True, True, True), (True, True, False, False)])
+def test_whatever_a_score_is_the_others_are_judged_among_themselves(large, trusted):
+    """Also one whose square is no number any more; what cannot be compared is flagged."""
+    mask, scores = np.array(trusted), np.array([1.0, 1.5, 4.5, large])
+    flagged, threshold, _ = flags_of(Offset(limit=2.0), scores, mask, 1)
+    assert threshold == 2.0 + np.median(scores[mask & np.isfinite(scores)])
+    assert flagged.tolist() == [False, False, threshold < 4.5, not large <= threshold]
 
 
 def test_combine_flags_of_every_pattern():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -40,15 +41,21 @@ class Findings:
     """What the watches found in a round: who is flagged, and how far out each client stands.
 
     ``doubted`` marks who is to be left out of this round and no longer; ``weak`` those flagged on evidence that is too
-    weak for more than a suspension; ``question`` who is not clean enough to be let in again.
+    weak for more than a suspension; ``question`` who is not clean enough to be let in again. ``far`` is how far out
+    each stands, or a function that tells it: few policies ask.
     """
 
     client_ids: tuple[str, ...]
     flagged: Mask
-    severity: Scores
+    far: Scores | Callable[[], Scores]
     doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
     weak: Mask = field(default_factory=lambda: np.zeros(0, bool))
     question: Mask = field(default_factory=lambda: np.zeros(0, bool))
+
+    @cached_property
+    def severity(self) -> Scores:
+        """The largest robust z-score of each client over the watches, at least 0."""
+        return self.far() if callable(self.far) else self.far
 
 
 class Policy(Protocol):

@@ -100,7 +100,7 @@ def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Reje
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
-        nobody = Judgement((), np.zeros(0, bool), np.zeros(0, bool), np.zeros(0))
+        nobody = Judgement((), np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, bool))
         none = np.zeros(0)
         return memory, Decision(
             cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import Literal
 
 import numpy as np
@@ -150,13 +150,14 @@ class Judgement:
     """What the watches and the policy make of one round's measurements.
 
     Of those ``flagged``, the ``spared`` are left out of this round alone, because too few are beyond question; so are
-    the ``doubted``. ``weak`` are those flagged on weak evidence alone. ``facts`` are numbers of the whole round.
+    the ``doubted``. ``weak`` are those flagged on weak evidence alone; ``trusted`` those in good standing whom no look
+    before had flagged. ``facts`` are numbers of the whole round.
     """
 
     watches: tuple[WatchRecord, ...]
     flagged: Mask
     doubted: Mask
-    severity: Scores
+    trusted: Mask
     weights: Weights = field(default_factory=lambda: np.zeros(0))
     spared: Mask = field(default_factory=lambda: np.zeros(0, bool))
     weak: Mask = field(default_factory=lambda: np.zeros(0, bool))
@@ -204,9 +205,10 @@ def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
     >>> [combine_flags([a, b, c], how).tolist() for how in ("any", "all", "vote")]
     [[True, True], [False, False], [True, False]]
     """
+    if how == "any":
+        return reduce(np.logical_or, flags)
     votes = np.array(flags).sum(axis=0)
-    needed = {"any": 1, "all": len(flags), "vote": len(flags) // 2 + 1}[how]
-    return np.asarray(votes >= needed)
+    return np.asarray(votes >= (len(flags) if how == "all" else len(flags) // 2 + 1))
 
 
 def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask, float, Note | None]:
@@ -215,16 +217,16 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     The rule judges the clients in good standing, and its mask counts for them. The others are held against its
     threshold. A score that is not a number cannot be compared, so its client is flagged.
     """
-    sound = np.isfinite(scores)
-    judged = trusted & sound
-    all_judged = bool(judged.all())  # as in most rounds
-    verdict = rule(scores if all_judged else scores[judged], test)
+    finite = math.isfinite(scores.dot(scores))  # in half of the time of asking each, and so in most rounds
+    judged = trusted if finite else trusted & np.isfinite(scores)
+    some = scores[judged]
+    verdict = rule(some, test)
     warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
-    if all_judged:
+    if len(some) == len(scores):
         return verdict.flagged, verdict.threshold, warning
     flagged = scores > verdict.threshold
     flagged[judged] = verdict.flagged
-    return flagged | ~sound, verdict.threshold, warning
+    return flagged if finite else flagged | ~np.isfinite(scores), verdict.threshold, warning
 
 
 def look(
@@ -247,16 +249,18 @@ def look(
     """
     facts = {name: value for signal in signals for name, value in signal.facts.items()}
     agreed = facts.get("agreement", math.inf) > AGREED
+    copies = bool((leaders != np.arange(len(leaders))).any())
     histories, tests, records = [], [], []
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
-        state, scores = watch.history.step(past, client_ids, signal.values, voters if once(watch) else trusted)
-        decides = enough and (once(watch) or not settled) and (agreed or not watch.agreeing)
+        single = once(watch)
+        state, scores = watch.history.step(past, client_ids, signal.values, voters if single else trusted)
+        decides = enough and (single or not settled) and (agreed or not watch.agreeing)
         active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if decides else past)
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
-        flagged = above[leaders] & active
+        flagged = (above[leaders] if copies else above) & active
         records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, warning, signal.parts, words))
     lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
     fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
@@ -268,9 +272,8 @@ def look(
         replace(r, flagged=r.flagged & doubted) if w.until == "round" and r.flagged.any() else r
         for r, w in zip(records, guard.watches, strict=True)
     ]  # who is flagged for longer is in no doubt
-    far = severity([r.scores for r in records], trusted)
     after = replace(memory, histories=tuple(histories), tests=tuple(tests))
-    return after, Judgement(tuple(records), flagged, doubted, far, weak=weak, facts=facts)
+    return after, Judgement(tuple(records), flagged, doubted, trusted, weak=weak, facts=facts)
 
 
 def conclude(
@@ -291,7 +294,7 @@ def conclude(
     take part to tell; once training has settled, who is not far beyond a limit is let in again.
     """
     question = found.flagged | found.doubted
-    again = np.full(len(client_ids), not settled and int(voters.sum()) < guard.quorum)
+    again = np.full(len(client_ids), not settled and np.count_nonzero(voters) < guard.quorum)
     for watch, record in zip(guard.watches, found.watches, strict=True):
         if watch.until != "round":
             half = record.scores > max(record.threshold / 2, 0.0)
@@ -299,13 +302,14 @@ def conclude(
             if watch.until == "clean":
                 again = again | (record.scores > max(DEEP * record.threshold, 0.0) if settled else half)
     known = before.known if before.known.issuperset(client_ids) else before.known.union(client_ids)
-    gone = len(before.excluded) + int((found.flagged & good).sum())
-    lead = int((voters & ~question).sum()) - int((voters & question).sum())
+    gone = len(before.excluded) + np.count_nonzero(found.flagged & good)
+    lead = np.count_nonzero(voters & ~question) - np.count_nonzero(voters & question)
     careful = guard.margin > -math.inf
     slim = careful and (lead <= guard.margin or 2 * gone >= len(known))
     spared = found.flagged & good & slim
     weak = found.weak | (found.flagged & slim)
-    findings = Findings(client_ids, found.flagged & ~spared, found.severity, found.doubted | spared, weak, again)
+    far = partial(severity, [record.scores for record in found.watches], found.trusted)
+    findings = Findings(client_ids, found.flagged & ~spared, far, found.doubted | spared, weak, again)
     excluded, weights = guard.policy.step(before.excluded, findings)
     names = {client_ids[i] for i in np.flatnonzero(spared).tolist()}
     histories = tuple(
@@ -336,10 +340,10 @@ def judge(
     good = ~among(memory.excluded, client_ids)
     leads = leaders == np.arange(n)
     voters, copies = good & leads, not leads.all()
-    enough, settled = int(voters.sum()) >= guard.quorum, guard.settled(memory, length)
+    enough, settled = bool(np.count_nonzero(voters) >= guard.quorum), guard.settled(memory, length)
     memory = replace(memory, longest=grown(memory.longest, length) if enough else memory.longest)
     nobody = np.zeros(n, bool)
-    before, last = Judgement((), nobody, nobody, np.zeros(n), weak=nobody), None
+    before, last = Judgement((), nobody, nobody, nobody, weak=nobody), None
     kept: Kept = [None] * len(guard.watches)
     while True:
         trusted = voters & ~before.flagged
@@ -348,7 +352,7 @@ def judge(
         kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
         new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
-        if last is not None and 2 * found.sum() >= voters.sum():
+        if last is not None and 2 * np.count_nonzero(found) >= np.count_nonzero(voters):
             break
         last = new
         if not guard.remeasure or (found == voters & ~trusted).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ def lower_spread(means: Scores) -> float:
     1.632993161855452
     """
     below = np.minimum(means - median(means), 0.0)
-    return float(np.sqrt(np.square(below).sum() / ((len(means) + 1) // 2)))  # as many lie at or below the median
+    return math.sqrt(below.dot(below) / ((len(means) + 1) // 2))  # as many lie at or below the median
 
 
 def allowance(means: Scores, alpha: float, effect: float) -> float:
@@ -54,8 +55,13 @@ def allowance(means: Scores, alpha: float, effect: float) -> float:
     >>> allowance(np.zeros(10), alpha=0.05, effect=0.4)
     0.4
     """
-    n = len(means)
-    return max(effect, -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
+    return max(effect, student(len(means), alpha) * lower_spread(means))
+
+
+@lru_cache(maxsize=64)  # the watches of a round ask for the same
+def student(n: int, alpha: float) -> float:
+    """The quantile t of n clients."""
+    return -float(stdtrit(max(n / 2, 1.0), alpha / n))
 
 
 def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:
@@ -114,8 +120,9 @@ class Evidence:
         known = Remembered.of(state, len(BLANK))
         evidence, means, rounds = known.columns(client_ids, BLANK)
         means = update_means(means, rounds, values)
-        reference = means if trusted is None or not trusted.any() else means[trusted]
-        scores = gather(evidence, values / allowance(reference, self.alpha, self.effect), self.forget)
+        reference = means if trusted is None else means[trusted]
+        allowed = allowance(reference if len(reference) else means, self.alpha, self.effect)
+        scores = gather(evidence, values / allowed, self.forget)
         return known.updated(client_ids, Gathered(scores, means, rounds + 1)), scores
 
 
@@ -177,13 +184,13 @@ class Excess:
         means = update_means(means, rounds, values)
         scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
         known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
-        if (known & normal).any():
-            usual, wobble = (median(x[known & normal]) for x in (levels, wobbles))
+        if (settled := known & normal).any():
+            usual, wobble = median(levels[settled]), median(wobbles[settled])
             leaps = leap(values, levels, usual, wobble, self.effect) * known
             scores = np.where(known, np.maximum(scores, leaps), scores)
-        first = rounds == 0
         seen = np.maximum(values, -1.0)  # others can make a client look close, not far
-        off = np.where(first, 0.0, seen - levels)
+        levels = np.where(rounds == 0, seen, levels)  # who is new is where it should be
+        off = seen - levels
         wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
-        levels = np.where(first, seen, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
+        levels = levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off
         return kept.updated(client_ids, Habit(means, levels, wobbles, rounds + 1)), np.asarray(scores, dtype=np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from ..core.config import override, parse
 from ..core.errors import ConfigError
@@ -64,8 +65,9 @@ def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) ->
     """Every client of the run, in order of appearance, before and after."""
     before, after = (detection(records, {}).first_excluded for records in (recorded, replayed))
     seen = dict[str, int]()
-    for record in recorded:
-        seen.update(dict.fromkeys(record.client_ids, record.round))
+    for record, later in zip_longest(recorded, recorded[1:]):
+        if later is None or later.client_ids != record.client_ids:
+            seen.update(dict.fromkeys(record.client_ids, record.round))
     last = recorded[-1].round if recorded else 0
     return [
         Change(c, before.get(c), after.get(c), t + 1 if c in before and t < last else None) for c, t in seen.items()
