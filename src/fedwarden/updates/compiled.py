@@ -333,7 +333,7 @@ def gram(plan: Plan, turn: Index, origin: int, parts: Sums) -> None:
                         _products(tile, i, k, m, parts[group])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, fastmath={"nnan", "nsz"}, cache=True)  # two instructions instead of three on ARM: rows are finite
 def _sort(rows: Addresses, base: np.uint64, a: int, m: int, pairs: Index, tile: Floats) -> None:
     """Copy m columns from a into the tile and put each in order by compare and exchange."""
     for i in range(len(rows)):
