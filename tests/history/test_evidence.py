@@ -141,6 +141,23 @@ def test_a_client_that_attacks_now_and_then_leaps_from_what_it_does():
     assert not np.array(seen)[:, :5].any()
 
 
+@pytest.mark.parametrize("when", [0, 3])
+def test_an_infinite_value_changes_nothing_for_the_others(when):
+    """As a signal of a plugin may give it; in the client's first round or later."""
+
+    def others(wild):
+        rng, state, seen = np.random.default_rng(0), {}, []
+        for k in range(8):
+            values = 0.3 * rng.normal(size=6)
+            values[5] = wild if k == when else values[5]
+            state, scores = Excess().step(state, tuple("abcdef"), values)
+            seen.append(scores[:5])
+        return np.array(seen)
+
+    np.testing.assert_array_equal(others(np.inf), others(1e100))
+    assert np.isfinite(others(np.inf)).all()
+
+
 def test_what_a_client_did_is_not_forgotten_in_two_rounds():
     state = Evidence().init()
     for value in (5.0, 5.0, 0.0, 0.0):

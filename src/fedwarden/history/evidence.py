@@ -29,6 +29,7 @@ RECENT = 10  # rounds that a client's mean is about
 LEAP = 4.0  # times the usual wobble that a leap is
 SMALL = 0.8  # of the effect size: a round's leap may be smaller than what counts as evidence
 BEYOND = 1.6  # times what is allowed: more is not let into a round
+FARTHEST = 1e100  # of a level: what has no end would leave no number for anybody's habit
 LEAP_FROM = 3  # rounds after which a client has a habit
 RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
 ACCEPT = 0.01  # and of one that is a leap: who drifts away must not make a habit of it
@@ -184,13 +185,13 @@ class Excess:
         means = update_means(means, rounds, values)
         scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
         known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
-        if (settled := known & normal).any():
-            usual, wobble = median(levels[settled]), median(wobbles[settled])
+        if (habitual := known & normal).any():
+            usual, wobble = median(levels[habitual]), median(wobbles[habitual])
             leaps = leap(values, levels, usual, wobble, self.effect) * known
             scores = np.where(known, np.maximum(scores, leaps), scores)
-        seen = np.maximum(values, -1.0)  # others can make a client look close, not far
-        levels = np.where(rounds == 0, seen, levels)  # who is new is where it should be
-        off = seen - levels
+        first = rounds == 0
+        seen = cut(values, -1.0, FARTHEST)  # others can make a client look close, not far
+        off = np.where(first, 0.0, seen - levels)
         wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
-        levels = levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off
+        levels = np.where(first, seen, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
         return kept.updated(client_ids, Habit(means, levels, wobbles, rounds + 1)), np.asarray(scores, dtype=np.float64)
