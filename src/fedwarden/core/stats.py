@@ -28,6 +28,7 @@ Mask = NDArray[np.bool_]
 
 V = TypeVar("V", bound=np.generic)
 EPS = 1e-12  # keeps equal values at zero
+FARTHEST = 1e100  # that a value may be from others: its square is a number still
 FEW = 100  # values that are sorted as fast as parted
 FEWER = 8  # times fewer than all clients are looked up one by one
 

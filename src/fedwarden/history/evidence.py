@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.remembered import Remembered
-from ..core.stats import Mask, Scores, cut, median
+from ..core.stats import FARTHEST, Mask, Scores, cut, median
 from ..core.types import State
 
 
@@ -29,7 +29,6 @@ RECENT = 10  # rounds that a client's mean is about
 LEAP = 4.0  # times the usual wobble that a leap is
 SMALL = 0.8  # of the effect size: a round's leap may be smaller than what counts as evidence
 BEYOND = 1.6  # times what is allowed: more is not let into a round
-FARTHEST = 1e100  # of a level: what has no end would leave no number for anybody's habit
 LEAP_FROM = 3  # rounds after which a client has a habit
 RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
 ACCEPT = 0.01  # and of one that is a leap: who drifts away must not make a habit of it

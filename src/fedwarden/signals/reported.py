@@ -8,10 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores, median
+from ..core.stats import FARTHEST, Mask, Scores, median
 from ..core.types import Cohort
-
-FARTHEST = 1e100  # whose square is a number still
 
 
 def from_median(values: Scores, reference: Mask) -> Scores:
