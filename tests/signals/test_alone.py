@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.signals import alone
-from fedwarden.signals.alone import relative_sizes, share_alone, spread_columns
+from fedwarden.signals.alone import relative_sizes, share_alone
 
 
 def cohort(rows, t=1):
@@ -152,25 +152,6 @@ def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[3])
-
-
-def test_columns_are_the_measured_ones_and_spread_over_them():
-    updates = fw.Updates.of(np.zeros((2, 1000), np.float32), measured=[(100, 300), (500, 1000)])
-    every = [*range(100, 300), *range(500, 1000)]
-    assert spread_columns(updates, 10**6, np.random.default_rng(0)).tolist() == every
-    for most in (7 * alone.RUN, 40 * alone.RUN, 699):
-        some = spread_columns(updates, most, np.random.default_rng(most))
-        assert set(some.tolist()) <= set(every)
-        assert (np.diff(some) > 0).all()
-        edges = np.linspace(0, 700, most // alone.RUN + 1).astype(int)
-        assert (np.histogram(np.searchsorted(every, some), edges - 0.5)[0] == alone.RUN).all()
-    assert len(spread_columns(fw.Updates.of(np.zeros((2, 5), np.float32)), 3, np.random.default_rng(0))) == 5
-
-
-def test_every_column_is_looked_at_now_and_then():
-    updates = fw.Updates.of(np.zeros((2, 1000), np.float32))
-    seen = [spread_columns(updates, 200, np.random.default_rng(seed)) for seed in range(300)]
-    assert len(np.unique(np.concatenate(seen))) == 1000
 
 
 def test_times_must_tell_entries_apart():

@@ -17,6 +17,7 @@ from numba.core import codegen
 
 from fedwarden.audit import compiled as audit
 from fedwarden.updates import compiled as updates
+from fedwarden.updates import compiled_products as products
 
 ROW, SUMS, ROWS = (types.Array(kind, 1, "C") for kind in (types.float32, types.float64, types.uint64))
 TILE, TABLE, PAIRS = (types.Array(kind, 2, "C") for kind in (types.float32, types.float64, types.int64))
@@ -27,6 +28,8 @@ KERNELS = {  # name: (arguments, vector instructions at least); the last ones, o
     "_twin_sums_of_four": ((ROWS, ROW, INT, INT, INT, ROW, ROW, ROW, ROW, SUMS), 12),
     "_distances": ((ROWS, ROW, INT, INT, ROW, SUMS), 4),
     "_products": ((TILE, INT, INT, INT, TABLE), 16),
+    "_four_about": ((ROWS, YES, ROW, ROW, INT, INT, INT, ROW, ROW, SUMS, TILE), 12),
+    "_add": ((ROWS, ROW, INT, INT, INT, types.float32, ROW), 1),
     "_sort": ((ROWS, types.uint64, INT, INT, PAIRS, TILE), 2),
     "means": ((types.Array(types.float32, 2, "A"), SUMS), 2),
     "add_products": ((ROW, ROW, SUMS, SUMS, SUMS, SUMS, SUMS, SUMS), 6),
@@ -89,7 +92,7 @@ def compiled_for(text, triple, cpu):
 
 
 def kernel(name):
-    found = getattr(updates, name, None) or getattr(audit, name)
+    (found,) = [getattr(module, name) for module in (updates, products, audit) if hasattr(module, name)]
     fast = updates.FAST if found.targetoptions.get("fastmath") else False
     fresh = njit(nogil=True, fastmath=fast)(found.py_func)
     fresh.compile(KERNELS[name][0])
@@ -105,6 +108,13 @@ def test_a_kernel_is_vector_code_on_every_machine(name, before):
     text = without_this_machine(before[-1])
     for machine, (triple, cpu) in MACHINES.items():
         assert len(vectors.findall(compiled_for(text, triple, cpu))) >= least, machine
+
+
+@pytest.mark.parametrize("name", ["_products", "_four_about"])
+def test_what_multiplies_most_uses_the_widest_registers(name, before):
+    kernel(name)
+    made = compiled_for(without_this_machine(before[-1]), *MACHINES["Intel, AVX-512"])
+    assert len([line for line in made.splitlines() if VECTORS.match(line) and "zmm" in line]) >= KERNELS[name][1]
 
 
 def test_a_loop_that_does_not_vectorise_is_seen(before):

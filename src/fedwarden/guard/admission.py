@@ -108,27 +108,27 @@ def enter(
 ) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[Note]]:
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
-    Its updates carry the survey of them, with distances where there is to be a ``spread``; their inner ``products`` are
-    begun where somebody will ask for them. Also its positions in the cohort, who is rejected, and what is worth a word.
+    Its updates carry the survey of them, with distances where there is to be a ``spread``; their inner ``products`` come
+    with it or are begun where somebody will ask for them. Also its positions in the cohort, who is rejected, and what is worth a word.
     """
 
-    def read(index: list[int]) -> tuple[Cohort, Survey]:
-        part = cohort.select(index)
+    def read(part: Cohort) -> tuple[Cohort, Survey]:
         trusted = ~among(excluded, part.client_ids)
         counts = limits.clip(part.client_ids, part.num_examples)
         part = replace(part, num_examples=counts, trusted=trusted, claimed=part.num_examples)
-        survey = part.updates.survey(part.reference, part.shares, spread)
+        survey = part.updates.survey(part.reference, part.shares, spread, products)
         return replace(part, updates=part.updates.knowing(survey)), survey
 
     index, refused = screen(cohort, limits)
-    inside, survey = read(index)
+    inside, survey = read(cohort.select(index))
     faults = size_faults(survey.sq_norms, limits.norm_ratio)
     if inside.updates.measured:
         faults |= idle_faults(survey.sq_lengths)
     if faults:
         refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
-        index = [k for i, k in enumerate(index) if i not in faults]
-        inside, _ = read(index)
+        kept = [i for i in range(len(inside)) if i not in faults]
+        index = [index[i] for i in kept]
+        inside, _ = read(replace(inside, num_examples=inside.claimed).select(kept))
     if products and len(inside):
         inside.updates.begin_products()
     notes = clipped_notes(inside.client_ids, inside.claimed, inside.num_examples)

@@ -8,18 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Norms, Scores, median
 from ..core.types import Cohort
+from ..updates.sampling import spread_columns
 from ..updates.updates import Updates
 
 ENTRIES = 1 << 18  # of the updates that are looked at; larger cohorts are sampled
 COLUMNS = 1 << 12  # but no fewer columns than these, however many clients there are
-RUN = 16  # columns side by side, which memory hands over together
 
 
 def relative_sizes(rows: Tensor) -> Tensor:
@@ -51,25 +50,6 @@ def share_alone(sizes: Tensor, trusted: Mask, times: float) -> Scores:
     usual = Updates.of(sizes).select(np.flatnonzero(trusted)).ranked_mean(rank, rank + 1)
     alone = sizes * (sizes > times * usual)  # faster than torch.where
     return np.asarray(alone.square_().sum(dim=1).cpu().numpy(), dtype=np.float64)
-
-
-def spread_columns(updates: Updates, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """All measured columns, or about ``most`` of them: a run at a random place in each of equal stretches.
-
-    >>> spread_columns(Updates.of(np.zeros((2, 5))), most=9, rng=np.random.default_rng(0)).tolist()
-    [0, 1, 2, 3, 4]
-    """
-    ranges = np.array(updates.measured, dtype=np.int64).reshape(-1, 2)
-    stops = np.cumsum(ranges[:, 1] - ranges[:, 0])
-    d = int(stops[-1]) if len(stops) else 0
-    if d <= most:
-        places = np.arange(d)
-    else:
-        edges = np.linspace(0, d, max(most // RUN, 1) + 1).astype(np.int64)
-        first = rng.integers(edges[:-1], np.maximum(edges[1:] - RUN, edges[:-1]), endpoint=True)
-        places = (first[:, None] + np.arange(min(RUN, d))).reshape(-1)
-    inside = np.searchsorted(stops, places, side="right")
-    return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
 
 
 def coarse_lengths(lengths: Norms) -> str:
@@ -115,7 +95,7 @@ class Alone:
 
         def make() -> Tensor:
             rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(cohort.updates.lengths()))
-            columns = spread_columns(cohort.updates, max(ENTRIES // len(cohort), COLUMNS), rng)
+            columns = spread_columns(cohort.updates.measured, max(ENTRIES // len(cohort), COLUMNS), rng)
             return relative_sizes(cohort.updates.sample(columns))
 
         return cohort.updates.once(("alone", cohort.round), make)

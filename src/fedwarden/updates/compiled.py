@@ -28,7 +28,6 @@ Addresses = NDArray[np.uint64]
 Four = tuple[np.float32, np.float32, np.float32, np.float32]
 FourRows = tuple[Floats, Floats, Floats, Floats]
 
-ROWS, WIDTH = 64, 1024  # clients and columns at a time where every row meets every other, in the second-level cache
 LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -275,62 +274,40 @@ def weighted_sum(
             i += 4
 
 
-@njit(nogil=True, fastmath=FAST, cache=True)
-def _products(tile: Floats, i: int, k: int, m: int, out: Sums) -> None:
-    """Add the 16 inner products of rows i to i+3 with rows k to k+3 over m columns."""
-    a, b, c, d = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
-    e, f, g, h = tile[k], tile[k + 1], tile[k + 2], tile[k + 3]
-    zero = np.float32(0)
-    ae, af, ag, ah, be, bf, bg, bh = zero, zero, zero, zero, zero, zero, zero, zero
-    ce, cf, cg, ch, de, df, dg, dh = zero, zero, zero, zero, zero, zero, zero, zero
-    for j in range(m):
-        p, q, r, s = a[j], b[j], c[j], d[j]
-        t, u, v, w = e[j], f[j], g[j], h[j]
-        ae += p * t
-        af += p * u
-        ag += p * v
-        ah += p * w
-        be += q * t
-        bf += q * u
-        bg += q * v
-        bh += q * w
-        ce += r * t
-        cf += r * u
-        cg += r * v
-        ch += r * w
-        de += s * t
-        df += s * u
-        dg += s * v
-        dh += s * w
-    for x, row in enumerate(((ae, af, ag, ah), (be, bf, bg, bh), (ce, cf, cg, ch), (de, df, dg, dh))):
-        for y in range(4):
-            out[i + x, k + y] += row[y]
+@njit(nogil=True, inline="always")
+def _runs(plan: Plan, columns: Index) -> tuple[Index, Index]:
+    """Where runs of neighbouring columns of one segment begin, and at last how many columns there are; the segments."""
+    starts, segments = np.empty(len(columns) + 1, np.int64), np.empty(len(columns), np.int64)
+    count, segment = 0, 0
+    for k in range(len(columns)):
+        begins = k == 0 or columns[k] != columns[k - 1] + 1
+        while plan.start[segment + 1] <= columns[k]:
+            segment += 1
+            begins = True
+        if begins:
+            starts[count], segments[count] = k, segment
+            count += 1
+    starts[count] = len(columns)
+    return starts[: count + 1], segments[:count]
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def gram(plan: Plan, turn: Index, origin: int, parts: Sums) -> None:
-    """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
-
-    That row is zero about itself, so the base (zero where there is none) has its place. A part has zeros up to a
-    multiple of four; of its two equal halves only the blocks on and above the diagonal are filled.
-    """
-    n, size = plan.rows.shape[1], parts.shape[1]
-    tile, zero = np.zeros((size, WIDTH), np.float32), np.zeros(WIDTH, np.float32)
-    for group, segment, start, m in _spans(plan, turn, WIDTH):
-        if not plan.measured[segment]:
-            continue
-        rows, base, a = plan.rows[segment], plan.base[segment], start - plan.start[segment]
-        centre = _at(rows[origin], a, m)
-        for i in range(n):
-            x = _at(rows[i], a, m) if i != origin else (_at(base, a, m) if base != 0 else zero)
-            row = tile[i]
+def sample(plan: Plan, turn: Index, columns: Index, out: Floats) -> None:
+    """The entries of the rows in some columns, which are given in ascending order; a thread takes a row at a time."""
+    starts, segments = _runs(plan, columns)
+    i = take(turn)
+    while i < len(out):
+        for r in range(len(segments)):
+            segment, k, m = segments[r], starts[r], starts[r + 1] - starts[r]
+            base, a = plan.base[segment], columns[k] - plan.start[segment]
+            x, row = _at(plan.rows[segment, i], a, m), out[i, k : k + m]
             for j in range(m):
-                row[j] = x[j] - centre[j]
-        for top in range(0, size, ROWS):
-            for left in range(top, size, ROWS):
-                for i in range(top, min(top + ROWS, size), 4):
-                    for k in range(max(i, left), min(left + ROWS, size), 4):
-                        _products(tile, i, k, m, parts[group])
+                row[j] = x[j]
+            if base != 0:
+                less = _at(base, a, m)
+                for j in range(m):
+                    row[j] -= less[j]
+        i = take(turn)
 
 
 @njit(nogil=True, fastmath={"nnan", "nsz"}, cache=True)  # two instructions instead of three on ARM: rows are finite

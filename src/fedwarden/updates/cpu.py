@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
 from types import ModuleType
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Norms, Weights
-from .plain import sample as sample  # a handful of columns: nothing to gain
+from . import plain
 from .ranks import network
 from .segments import Plan, Rows, Segment, give_back, most_columns, pieces, plan
 from .threads import load_kernels, together
@@ -25,15 +25,22 @@ COPIED_BYTES = 16 << 20  # rows that kernels cannot read where they lie are copi
 PARTS_BYTES = 64 << 20  # sums of groups kept at a time
 
 
-def kernels() -> ModuleType | None:
-    return load_kernels("fedwarden.updates.compiled")
+def kernels(name: str = "compiled") -> ModuleType | None:
+    return load_kernels(f"fedwarden.updates.{name}")
 
 
 def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
     """Squared norms, lengths and distances, and the weighted sum: see ``Updates.survey``."""
     total = np.empty(updates.d, np.float32)
-    norms, lengths, distances = _fold(updates, "survey", (centre, shares, spread, total), (3, updates.n))
-    return norms, lengths, distances, torch.from_numpy(total)
+    (sums,) = _fold(updates, "survey", (centre, shares, spread, total), [(3, updates.n)])
+    return sums[0], sums[1], sums[2], torch.from_numpy(total)
+
+
+def survey_and_gram(updates: Rows, shares: Weights, origin: int) -> tuple[Norms, Norms, Tensor, NDArray[np.float64]]:
+    """Squared norms, lengths, the weighted sum and the inner products about a row, from one read."""
+    total = np.empty(updates.d, np.float32)
+    (norms, lengths), products = _gram(updates, shares, origin, total)
+    return norms, lengths, torch.from_numpy(total), products
 
 
 def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
@@ -58,29 +65,56 @@ def nearest_mean(updates: Rows, keep: int) -> Tensor:
     return out
 
 
+def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
+    """The entries of the rows in some columns; of files as torch reads them, a few at a time."""
+    whole = None if updates.maps else updates.plan(PRODUCT_COLUMNS)
+    if whole is None:
+        return plain.sample(updates, columns)
+    out = torch.empty(updates.n, len(columns))
+    together(partial(_kernel("sample"), whole, np.zeros(1, np.int64), columns, out.numpy()), updates.n)
+    return out
+
+
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
+    return _gram(updates, np.zeros(updates.n), origin, np.empty(0, np.float32))[1]
+
+
+def _gram(
+    updates: Rows, shares: Weights, origin: int, total: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Squared norms and lengths, and the inner products."""
     n = updates.n
     size = -(-n // 4) * 4
-    half = _fold(updates, "gram", (origin,), (size, size), PRODUCT_COLUMNS)[:n, :n]
+    sums, half = _fold(updates, "gram", (shares, origin, total), [(2, n), (size, size)], PRODUCT_COLUMNS)
+    half = half[:n, :n]
     found = np.zeros((n + 1, n + 1))
     place = np.arange(n)
     place[origin] = n  # the zero vector; the origin itself is zero about itself
     found[np.ix_(place, place)] = np.triu(half) + np.triu(half, 1).T
-    return found
+    return sums, found
 
 
 def _fold(
-    updates: Rows, name: str, arguments: tuple[object, ...], shape: tuple[int, ...] = (0,), columns: int = 1024
-) -> NDArray[np.float64]:
+    updates: Rows,
+    name: str,
+    arguments: tuple[object, ...],
+    shapes: Sequence[tuple[int, ...]] = ((0,),),
+    columns: int = 1024,
+) -> list[NDArray[np.float64]]:
     """What a kernel makes of all columns: its sums over groups of at least so many of them, added in their order."""
-    kernel: Callable[..., None] = getattr(kernels(), name)
-    total = None
-    for part in _plans(updates, 8 * prod(shape), columns):
-        sums, turn = np.zeros((part.last - part.first, *shape)), np.array([part.first], np.int64)
-        together(partial(kernel, part, turn, *arguments, sums), len(sums))
-        total = sums.sum(axis=0) if total is None else total + sums.sum(axis=0)
-    return np.zeros(shape) if total is None else total
+    totals = [np.zeros(shape) for shape in shapes]
+    for part in _plans(updates, 8 * sum(map(prod, shapes)), columns):
+        sums = [np.zeros((part.last - part.first, *shape)) for shape in shapes]
+        turn = np.array([part.first], np.int64)
+        together(partial(_kernel(name), part, turn, *arguments, *sums), part.last - part.first)
+        totals = [total + found.sum(axis=0) for total, found in zip(totals, sums, strict=True)]
+    return totals
+
+
+def _kernel(name: str) -> Callable[..., None]:
+    found: Callable[..., None] = getattr(kernels("compiled_products" if name == "gram" else "compiled"), name)
+    return found
 
 
 def _plans(updates: Rows, size: int, columns: int) -> Iterator[Plan]:

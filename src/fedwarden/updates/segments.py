@@ -95,6 +95,10 @@ class Plan(NamedTuple):
     last: int
     """The group after the last."""
 
+    def grouped(self, width: int) -> Plan:
+        """The same columns in groups of another width."""
+        return self._replace(width=width, first=int(self.start[0]) // width, last=-(-int(self.start[-1]) // width))
+
 
 class Rows(Protocol):
     """What a back end knows of the updates: where the rows lie, and how to read those that it cannot read in place."""
@@ -159,10 +163,10 @@ def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:
         base=none if base is None else (base.data_ptr() + 4 * start[:-1]).astype(np.uint64),
         measured=np.array([segment.measured for segment in segments]),
         start=start,
-        width=width,
-        first=segments[0].start // width,
-        last=-(-segments[-1].stop // width),
-    )
+        width=1,
+        first=0,
+        last=0,
+    ).grouped(width)
 
 
 def pieces(segments: Sequence[Segment], width: int, maps: Sequence[mmap.mmap]) -> Iterator[tuple[Segment, int, int]]:

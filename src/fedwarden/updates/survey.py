@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Mask, Norms, Weights, median
 
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
+USUAL = 2.0  # times longer or shorter than the median row is still about as long
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
 
 
@@ -20,7 +22,8 @@ class Survey:
 
     ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
     ``sq_distances`` over the measured ones. ``centre`` are the weights of the mean that distances are to, where it was
-    read with ``spread``; ``shares`` those of the ``total``.
+    read with ``spread``; ``shares`` those of the ``total``. ``products`` are inner products of all pairs, where they came
+    from the same read.
     """
 
     sq_norms: Norms
@@ -30,6 +33,7 @@ class Survey:
     centre: Weights
     shares: Weights
     spread: bool
+    products: NDArray[np.float64] | None = None
 
     def answers(self, centre: Weights, shares: Weights, spread: bool) -> bool:
         """Whether another survey, with these weights, would tell nothing new."""
@@ -54,6 +58,16 @@ def even(n: int) -> Weights:
 
 def mean_of(mask: Mask) -> Weights:
     return mask / max(int(mask.sum()), 1)
+
+
+def about_median(sq_lengths: Norms, i: int) -> bool:
+    """Whether a row is about as long as the median one of those that are finite.
+
+    >>> [about_median(np.array([1.0, 4.0, 9.0, 1e6, np.nan]), i) for i in range(5)]
+    [False, True, True, False, False]
+    """
+    usual = median(sq_lengths[np.isfinite(sq_lengths)])
+    return bool(usual / USUAL**2 <= sq_lengths[i] <= usual * USUAL**2)
 
 
 def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None:

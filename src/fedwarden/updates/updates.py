@@ -24,8 +24,9 @@ from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, gpu, plain
 from .gram import cosines
 from .ranks import far_off, median
+from .sampling import spread_columns
 from .segments import ARRAYS, FLOAT32, BackEnd, Plan, Segment, pieces, plan, read_segments
-from .survey import Survey, correction, even, mean_of
+from .survey import Survey, about_median, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
@@ -33,6 +34,7 @@ DEVICE_PART = 8
 KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
 KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
+PEEK = 256  # columns by which a row is likely to be of median norm
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
 
 
@@ -69,7 +71,7 @@ class Updates:
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
         self._begun: Callable[[], NDArray[np.float64]] | None = None
-        self._plans: dict[tuple[int, tuple[torch.dtype, ...]], Plan | None] = {}
+        self._plans: dict[tuple[torch.dtype, ...], Plan | None] = {}
         self._made: dict[Hashable, Any] = {}
 
     @classmethod
@@ -180,18 +182,26 @@ class Updates:
         whole = set(places) == {first.data_ptr() - self.segments[0].start * step}  # rather than replaced in part
         return first.as_strided((self.n, self.d), first.stride()) if whole else None
 
-    def survey(self, trusted: Mask | None = None, shares: Weights | None = None, spread: bool = True) -> Survey:
+    def survey(
+        self, trusted: Mask | None = None, shares: Weights | None = None, spread: bool = True, products: bool = False
+    ) -> Survey:
         """Norms, distances to the mean of the trusted rows, and the sum weighted by ``shares``, in one read.
 
             mu = mean over trusted i of x_i;   sq_distances_i = ||x_i - mu||^2;   total = sum_i shares_i x_i
 
         By default all rows are trusted and shares are those of the mean. Without ``spread`` there are no distances,
-        which saves a second look at each block. Nothing is read where the survey that the rows carry says it all.
+        which saves a second look at each block, and ``products`` of all pairs come along where that costs no other
+        read. Nothing is read where the survey that the rows carry says it all.
         """
         centre = even(self.n) if trusted is None else mean_of(np.asarray(trusted, bool))
         share = centre if shares is None else np.asarray(shares, np.float64)
         if self.known is not None and self.known.answers(centre, share, spread):
             return self.known
+        if products and not spread and self._gram is None and self._back_end() is cpu:
+            origin = self._likely_origin()
+            norms, lengths, total, found = cpu.survey_and_gram(self, share, origin)
+            pairs = found if about_median(lengths, origin) else None
+            return Survey(norms, lengths, np.zeros(self.n), total, centre, share, spread, pairs)
         return Survey(*self._back_end().survey(self, centre, share, spread), centre, share, spread)
 
     def knowing(self, survey: Survey) -> Updates:
@@ -204,6 +214,7 @@ class Updates:
         """
         rows = copy(self)
         rows.known, rows._sq_lengths = survey, survey.sq_lengths
+        rows._gram = self._gram if survey.products is None else survey.products
         return rows
 
     def distances(self, centre: Callable[[Tensor], Tensor]) -> Norms:
@@ -339,6 +350,11 @@ class Updates:
         """A row of median norm."""
         return int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
 
+    def _likely_origin(self) -> int:
+        """A row of median norm in some columns. It need not be one in all: what was formed about it is checked then."""
+        norms = torch.linalg.vector_norm(self.sample(spread_columns(self.measured, PEEK)), dim=1)
+        return int(norms.argsort(stable=True)[self.n // 2])
+
     def _back_end(self) -> BackEnd:
         return KERNELS[self.device.type] if self._compiled() else plain
 
@@ -348,10 +364,11 @@ class Updates:
 
     def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
         """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
-        if (width, types) not in self._plans:
+        if types not in self._plans:
             in_place = all(segment.in_place(types) for segment in self.segments)
-            self._plans[width, types] = plan(self.segments, self.base, width) if in_place else None
-        return self._plans[width, types]
+            self._plans[types] = plan(self.segments, self.base, width) if in_place else None
+        found = self._plans[types]
+        return found if found is None or found.width == width else found.grouped(width)
 
     def _sum(self, weights: Weights, before: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """scale * before + sum_i weights_i x_i; rows of weight 0 are never read."""
