@@ -559,9 +559,12 @@ def test_rows_that_are_all_measured_agree_on_nothing(x):
         assert not far.any()
 
 
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("with_base", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_some_columns_of_every_form(form, with_base, x, tmp_path):
+def test_some_columns_of_every_form(form, with_base, fast, x, tmp_path, request):
+    if fast:
+        request.getfixturevalue("compiled")
     base = torch.linspace(-1, 1, D) if with_base else None
     rows = Updates.of(FORMS[form](x, tmp_path), base)
     matrix = np.arange(3.0 * N).reshape(3, N)

@@ -18,6 +18,7 @@ from numba.core import codegen
 from fedwarden.audit import compiled as audit
 from fedwarden.updates import compiled as updates
 from fedwarden.updates import compiled_products as products
+from fedwarden.updates import compiled_rows as rows
 
 ROW, SUMS, ROWS = (types.Array(kind, 1, "C") for kind in (types.float32, types.float64, types.uint64))
 TILE, TABLE, PAIRS = (types.Array(kind, 2, "C") for kind in (types.float32, types.float64, types.int64))
@@ -93,7 +94,7 @@ def compiled_for(text, triple, cpu):
 
 def kernel(name):
     (found,) = [getattr(module, name) for module in (updates, products, audit) if hasattr(module, name)]
-    fast = updates.FAST if found.targetoptions.get("fastmath") else False
+    fast = rows.FAST if found.targetoptions.get("fastmath") else False
     fresh = njit(nogil=True, fastmath=fast)(found.py_func)
     fresh.compile(KERNELS[name][0])
     return fresh

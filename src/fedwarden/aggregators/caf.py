@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,8 @@ def caf(updates: Updates, f: int) -> Aggregate:
 @dataclass(frozen=True)
 class CAF:
     """The mean after a filter on the direction of most variance; ``f`` attackers, by default the most it tolerates."""
+
+    pairs: ClassVar[bool] = True
 
     f: int | None = None
 

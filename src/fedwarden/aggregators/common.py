@@ -67,10 +67,13 @@ def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **
 def combine(
     aggregator: Aggregator, updates: Any, num_examples: ArrayLike | None = None, params: Tensor | None = None
 ) -> Aggregate:
-    """The same with an aggregator that is there already; ``params`` is the model that the updates start from."""
+    """The same with an aggregator that is there already; ``params`` is the model that the updates start from.
+
+    One that looks at all pairs of clients has an attribute ``pairs``, and their products come from the first read.
+    """
     rows = Updates.of(updates)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    survey = rows.survey(spread=False)
+    survey = rows.survey(spread=False, products=getattr(aggregator, "pairs", False))
     cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows.knowing(survey), counts, params)
     finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
     if finite is not None and not len(finite):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -81,6 +82,8 @@ class Flame:
 
     The default noise is the paper's for images and text. It is drawn anew every round, from ``seed``.
     """
+
+    pairs: ClassVar[bool] = True
 
     noise: float = 0.001
     weighted: bool = False

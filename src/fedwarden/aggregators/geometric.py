@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class GeometricMedian:
 
     A client with half of the weight is the geometric median by itself, and counts are what clients say they are.
     """
+
+    pairs: ClassVar[bool] = True
 
     weighted: bool = False
 

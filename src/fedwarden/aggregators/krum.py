@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +117,8 @@ def bulyan(updates: Updates, f: int) -> Aggregate:
 class Krum:
     """The update with the closest neighbours; ``f`` attackers, by default the most that it tolerates."""
 
+    pairs: ClassVar[bool] = True
+
     f: int | None = None
 
     def init(self) -> State:
@@ -129,6 +132,8 @@ class Krum:
 @dataclass(frozen=True)
 class MultiKrum:
     """The mean of the m updates with the closest neighbours; by default n - f - 2 of them."""
+
+    pairs: ClassVar[bool] = True
 
     f: int | None = None
     m: int | None = None
@@ -151,6 +156,8 @@ class Bulyan:
 
     With f = 0 it is the mean, so that the default is at least 1 and needs 7 clients.
     """
+
+    pairs: ClassVar[bool] = True
 
     f: int | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ def bucket_matrix(order: NDArray[np.int64], s: int) -> NDArray[np.float64]:
 @dataclass(frozen=True)
 class NearestNeighbourMixing:
     """Another rule on updates averaged with their nearest neighbours; ``f`` by default the most that it tolerates."""
+
+    pairs: ClassVar[bool] = True
 
     f: int | None = None
     then: Any = "trimmed_mean"

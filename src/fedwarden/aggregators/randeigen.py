@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,8 @@ class RandEigen:
     10 or f. It leaves few clients: about f of those that differ by chance alone. Who knows the ``seed`` knows whom
     chance spares: outside a simulation, give one that is secret.
     """
+
+    pairs: ClassVar[bool] = True
 
     f: int | None = None
     steps: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,8 @@ class FoolsGold:
 @dataclass(frozen=True)
 class Clustered:
     """The mean of the larger of two groups, split by direction where no two across are more alike than ``limit``."""
+
+    pairs: ClassVar[bool] = True
 
     limit: float = 1.0
     weighted: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations, islice
 from math import comb
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,8 @@ class SMEA:
 
     It tries every subset, and refuses where there are more than ``limit``: 20 clients have 167,960 with f = 9.
     """
+
+    pairs: ClassVar[bool] = True
 
     f: int | None = None
     limit: int = 200_000

@@ -108,8 +108,9 @@ def enter(
 ) -> tuple[Cohort, tuple[int, ...], list[Rejection], list[Note]]:
     """The part of a cohort that may stay, with the counts that are believed and who is in good standing.
 
-    Its updates carry the survey of them, with distances where there is to be a ``spread``; their inner ``products`` come
-    with it or are begun where somebody will ask for them. Also its positions in the cohort, who is rejected, and what is worth a word.
+    Its updates carry the survey of them, with distances where there is to be a ``spread``; their inner ``products``
+    come with it, or are begun, where somebody will ask for them. Also its positions in the cohort, who is rejected, and
+    what is worth a word.
     """
 
     def read(part: Cohort) -> tuple[Cohort, Survey]:

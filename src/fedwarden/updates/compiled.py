@@ -12,109 +12,40 @@ that group's own place in ``parts``, so that sums do not depend on who took it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-from numba import carray, njit
-from numpy.typing import NDArray
+from numba import njit
 
-from .intrinsics import floats, take
+from .compiled_rows import (
+    FAST,
+    NONE,
+    Addresses,
+    Floats,
+    Four,
+    FourRows,
+    Index,
+    Sums,
+    at,
+    entries,
+    four,
+    four_rows,
+    padded,
+    put,
+    spans,
+    squared,
+    weighted,
+    weights_of,
+)
+from .intrinsics import take
 from .segments import Plan
-
-Floats = NDArray[np.float32]
-Sums = NDArray[np.float64]
-Index = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
-Four = tuple[np.float32, np.float32, np.float32, np.float32]
-FourRows = tuple[Floats, Floats, Floats, Floats]
 
 LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
-FAST = {"reassoc", "contract", "nsz", "arcp"}
-NONE = (np.float32(0), np.float32(0), np.float32(0), np.float32(0))
-
-
-@njit(nogil=True, fastmath=FAST, inline="always")
-def _at(address: np.uint64, a: int, m: int) -> Floats:
-    """Entries [a, a + m) of the float32 buffer at an address."""
-    return carray(floats(address + np.uint64(4 * a)), (m,))
-
-
-@njit(nogil=True)  # a cached generator cannot be called by another kernel
-def _spans(plan: Plan, turn: Index, width: int) -> Iterator[tuple[int, int, int, int]]:
-    """The next columns of the groups that this thread takes, up to ``width`` of one segment at a time.
-
-    Yields (group, segment, first column, number of columns).
-    """
-    group = take(turn)
-    while group < plan.last:
-        start, stop = max(group * plan.width, plan.start[0]), min((group + 1) * plan.width, plan.start[-1])
-        segment = 0
-        while plan.start[segment + 1] <= start:
-            segment += 1
-        while start < stop:
-            end = min(stop, plan.start[segment + 1])
-            while start < end:
-                yield group - plan.first, segment, start, min(width, end - start)
-                start += width
-            start = end
-            segment += 1
-        group = take(turn)
 
 
 @njit(nogil=True, inline="always")
 def _width(n: int) -> int:
     """How many columns of n rows are looked at at a time."""
     return max(512, min(8192, LOOK_SIZE // max(n, 1) // 64 * 64))
-
-
-@njit(nogil=True, inline="always")
-def _padded(rows: Addresses, index: Index) -> Addresses:
-    """The rows in the index, the last one again up to a multiple of four."""
-    size = (len(index) + 3) // 4 * 4
-    out = np.zeros((len(rows), size), np.uint64)
-    for segment in range(len(rows)):
-        for k in range(size):
-            out[segment, k] = rows[segment, index[min(k, len(index) - 1)]]
-    return out
-
-
-@njit(nogil=True, inline="always")
-def _weights(values: Sums, index: Index) -> Floats:
-    """Their weights, 0 for a row that is there again."""
-    out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
-    for k in range(len(index)):
-        out[k] = np.float32(values[index[k]])
-    return out
-
-
-@njit(nogil=True, inline="always")
-def _four(x: Floats, i: int) -> Four:
-    return x[i], x[i + 1], x[i + 2], x[i + 3]
-
-
-@njit(nogil=True, inline="always")
-def _four_rows(rows: Addresses, i: int, a: int, m: int) -> FourRows:
-    return _at(rows[i], a, m), _at(rows[i + 1], a, m), _at(rows[i + 2], a, m), _at(rows[i + 3], a, m)
-
-
-@njit(nogil=True, fastmath=FAST, inline="always")
-def _entries(rows: FourRows, j: int, origin: np.float32) -> Four:
-    """Entry j of four rows, less the origin."""
-    return rows[0][j] - origin, rows[1][j] - origin, rows[2][j] - origin, rows[3][j] - origin
-
-
-@njit(nogil=True, fastmath=FAST, inline="always")
-def _mixed(x: Four, weights: Four) -> np.float32:
-    """The weighted sum of four entries."""
-    return (weights[0] * x[0] + weights[1] * x[1]) + (weights[2] * x[2] + weights[3] * x[3])
-
-
-@njit(nogil=True, fastmath=FAST, inline="always")
-def _squared(x: Four, centre: np.float32, sums: Four) -> Four:
-    """Four sums of squares with those of four entries about a centre added."""
-    a, b, c, d = x[0] - centre, x[1] - centre, x[2] - centre, x[3] - centre
-    return sums[0] + a * a, sums[1] + b * b, sums[2] + c * c, sums[3] + d * d
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
@@ -131,23 +62,17 @@ def _one_by_one(rows: FourRows, j: int, weights: Four, total: np.float32, sums: 
     return total, (a, b, c, d)
 
 
-@njit(nogil=True, inline="always")
-def _put(sums: Sums, i: int, four: Four) -> None:
-    for k in range(4):
-        sums[i + k] += four[k]
-
-
 @njit(nogil=True, fastmath=FAST, cache=True)
 def _sums_of_four(
     rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
 ) -> None:
     """The weighted sum of four rows, put or added to out, and their squared norms, from one look at each."""
-    x, w, s, zero = _four_rows(rows, i, a, m), _four(weights, i), NONE, np.float32(0)
+    x, w, s, zero = four_rows(rows, i, a, m), four(weights, i), NONE, np.float32(0)
     for j in range(m):
-        e = _entries(x, j, origin[j])
-        out[j] = (out[j] if add else zero) + _mixed(e, w)
-        s = _squared(e, zero, s)
-    _put(sq_norms, i, s)
+        e = entries(x, j, origin[j])
+        out[j] = (out[j] if add else zero) + weighted(e, w)
+        s = squared(e, zero, s)
+    put(sq_norms, i, s)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -156,13 +81,13 @@ def _twin_sums_of_four(
     other: Floats, sq_norms: Sums,
 ) -> None:  # fmt: skip
     """The same with a second sum that has weights of its own."""
-    x, w, v, s, zero = _four_rows(rows, i, a, m), _four(weights, i), _four(others, i), NONE, np.float32(0)
+    x, w, v, s, zero = four_rows(rows, i, a, m), four(weights, i), four(others, i), NONE, np.float32(0)
     for j in range(m):
-        e = _entries(x, j, origin[j])
-        out[j] += _mixed(e, w)
-        other[j] += _mixed(e, v)
-        s = _squared(e, zero, s)
-    _put(sq_norms, i, s)
+        e = entries(x, j, origin[j])
+        out[j] += weighted(e, w)
+        other[j] += weighted(e, v)
+        s = squared(e, zero, s)
+    put(sq_norms, i, s)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -170,13 +95,13 @@ def _sums_of_eight(
     rows: Addresses, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
 ) -> None:
     """The same of eight rows without an origin."""
-    x, y, w, v = _four_rows(rows, i, a, m), _four_rows(rows, i + 4, a, m), _four(weights, i), _four(weights, i + 4)
+    x, y, w, v = four_rows(rows, i, a, m), four_rows(rows, i + 4, a, m), four(weights, i), four(weights, i + 4)
     s, t, zero = NONE, NONE, np.float32(0)
     for j in range(m):
         total, s = _one_by_one(x, j, w, out[j] if add else zero, s)
         out[j], t = _one_by_one(y, j, v, total, t)
-    _put(sq_norms, i, s)
-    _put(sq_norms, i + 4, t)
+    put(sq_norms, i, s)
+    put(sq_norms, i + 4, t)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -184,10 +109,10 @@ def _distances(rows: Addresses, origin: Floats, a: int, m: int, centre: Floats, 
     """The squared distances of the rows to a centre."""
     sq_distances[:] = 0
     for i in range(0, len(rows), 4):
-        x, s = _four_rows(rows, i, a, m), NONE
+        x, s = four_rows(rows, i, a, m), NONE
         for j in range(m):
-            s = _squared(_entries(x, j, origin[j]), centre[j], s)
-        _put(sq_distances, i, s)
+            s = squared(entries(x, j, origin[j]), centre[j], s)
+        put(sq_distances, i, s)
 
 
 @njit(nogil=True, inline="always")
@@ -223,13 +148,13 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
     """
     used, rest, equal = _split(centre, shares)
     every, width, twin = np.arange(len(centre)), _width(len(centre)), spread and not equal
-    mixed, others, rows = _padded(plan.rows, used), _padded(plan.rows, rest), _padded(plan.rows, every)
-    c, s = _weights(centre, used), _weights(shares, used)
+    mixed, others, rows = padded(plan.rows, used), padded(plan.rows, rest), padded(plan.rows, every)
+    c, s = weights_of(centre, used), weights_of(shares, used)
     norms, distances = np.zeros(len(c)), np.zeros(rows.shape[1])
     mean, zero = np.zeros(width, np.float32), np.zeros(width, np.float32)
-    for group, segment, start, m in _spans(plan, turn, width):
+    for group, segment, start, m in spans(plan, turn, width):
         base, a, out = plan.base[segment], start - plan.start[segment], total[start : start + m]
-        origin, measured, i = _at(base, a, m) if base != 0 else zero[:m], plan.measured[segment], 0
+        origin, measured, i = at(base, a, m) if base != 0 else zero[:m], plan.measured[segment], 0
         norms[:] = 0
         if twin or len(c) == 0:
             out[:], mean[:] = 0, 0
@@ -258,11 +183,11 @@ def weighted_sum(
 ) -> None:
     """out = scale * before + sum_i weights[i] * (row_i - base); scale 0 does not read before. There are no parts."""
     every, width = np.arange(len(weights)), _width(len(weights))
-    rows, w, zero = _padded(plan.rows, every), _weights(weights, every), np.zeros(width, np.float32)
+    rows, w, zero = padded(plan.rows, every), weights_of(weights, every), np.zeros(width, np.float32)
     norms = np.zeros(len(w))  # they cost little, and another kernel would have to be compiled
-    for _, segment, start, m in _spans(plan, turn, width):
+    for _, segment, start, m in spans(plan, turn, width):
         base, a, total, i = plan.base[segment], start - plan.start[segment], out[start : start + m], 0
-        origin = _at(base, a, m) if base != 0 else zero[:m]
+        origin = at(base, a, m) if base != 0 else zero[:m]
         if scale != 0:
             for j in range(m):
                 total[j] = scale * before[start + j]
@@ -300,11 +225,11 @@ def sample(plan: Plan, turn: Index, columns: Index, out: Floats) -> None:
         for r in range(len(segments)):
             segment, k, m = segments[r], starts[r], starts[r + 1] - starts[r]
             base, a = plan.base[segment], columns[k] - plan.start[segment]
-            x, row = _at(plan.rows[segment, i], a, m), out[i, k : k + m]
+            x, row = at(plan.rows[segment, i], a, m), out[i, k : k + m]
             for j in range(m):
                 row[j] = x[j]
             if base != 0:
-                less = _at(base, a, m)
+                less = at(base, a, m)
                 for j in range(m):
                     row[j] -= less[j]
         i = take(turn)
@@ -314,9 +239,9 @@ def sample(plan: Plan, turn: Index, columns: Index, out: Floats) -> None:
 def _sort(rows: Addresses, base: np.uint64, a: int, m: int, pairs: Index, tile: Floats) -> None:
     """Copy m columns from a into the tile and put each in order by compare and exchange."""
     for i in range(len(rows)):
-        x, row = _at(rows[i], a, m), tile[i]
+        x, row = at(rows[i], a, m), tile[i]
         if base != 0:
-            origin = _at(base, a, m)
+            origin = at(base, a, m)
             for j in range(m):
                 row[j] = x[j] - origin[j]
         else:
@@ -336,7 +261,7 @@ def ranked_mean(plan: Plan, turn: Index, pairs: Index, low: int, high: int, out:
     n, share = plan.rows.shape[1], np.float32(1 / (high - low))
     width = max(64, SORT_SIZE // n // 64 * 64)
     tile = np.empty((n, width), np.float32)
-    for _, segment, start, m in _spans(plan, turn, width):
+    for _, segment, start, m in spans(plan, turn, width):
         _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
         total = out[start : start + m]
         total[:] = 0
@@ -356,7 +281,7 @@ def nearest_mean(plan: Plan, turn: Index, pairs: Index, keep: int, out: Floats, 
     tile = np.empty((n, width), np.float32)
     best, first = np.empty(width, np.float32), np.empty(width, np.int32)
     lower, upper = tile[(n - 1) // 2], tile[n // 2]
-    for _, segment, start, m in _spans(plan, turn, width):
+    for _, segment, start, m in spans(plan, turn, width):
         _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
         total = out[start : start + m]
         best[:] = np.inf

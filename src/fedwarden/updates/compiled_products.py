@@ -10,10 +10,24 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from .compiled import (
-    FAST, NONE, Addresses, Floats, Index, Sums, _at, _entries, _four, _four_rows, _mixed, _padded, _put, _spans,
-    _squared, _weights,
-)  # fmt: skip
+from .compiled_rows import (
+    FAST,
+    NONE,
+    Addresses,
+    Floats,
+    Index,
+    Sums,
+    at,
+    entries,
+    four,
+    four_rows,
+    padded,
+    put,
+    spans,
+    squared,
+    weighted,
+    weights_of,
+)
 from .intrinsics import widest
 from .segments import Plan
 
@@ -36,18 +50,18 @@ def _four_about(
 ) -> None:  # fmt: skip
     """Put four rows about a centre into the tile, add their weighted sum, less the base, to out, and squared norms."""
     widest()
-    x, w, s, zero = _four_rows(rows, i, a, m), _four(weights, i), NONE, np.float32(0)
+    x, w, s, zero = four_rows(rows, i, a, m), four(weights, i), NONE, np.float32(0)
     p, q, r, t = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
     for j in range(m):
-        e = _entries(x, j, base[j] if based else zero)
-        out[j] += _mixed(e, w)
-        s = _squared(e, zero, s)
-        p[j], q[j], r[j], t[j] = _entries(x, j, centre[j])
-    _put(sq_norms, i, s)
+        e = entries(x, j, base[j] if based else zero)
+        out[j] += weighted(e, w)
+        s = squared(e, zero, s)
+        p[j], q[j], r[j], t[j] = entries(x, j, centre[j])
+    put(sq_norms, i, s)
 
 
 @njit(nogil=True, inline="always")
-def _mixed_fours(shares: Sums) -> NDArray[np.bool_]:
+def _fours_with_shares(shares: Sums) -> NDArray[np.bool_]:
     """For every fourth row, whether it and the three after it all have a share."""
     out = np.ones(len(shares), np.bool_)
     for i in range(len(shares)):
@@ -58,7 +72,7 @@ def _mixed_fours(shares: Sums) -> NDArray[np.bool_]:
 @njit(nogil=True, fastmath=FAST, cache=True)
 def _add(rows: Addresses, base: Floats, i: int, a: int, m: int, weight: np.float32, out: Floats) -> None:
     """Add one row, less the base, to out."""
-    x = _at(rows[i], a, m)
+    x = at(rows[i], a, m)
     for j in range(m):
         out[j] += weight * (x[j] - base[j])
 
@@ -111,23 +125,23 @@ def _pairs(tile: Floats, m: int, out: Sums) -> None:
 def gram(plan: Plan, turn: Index, shares: Sums, origin: int, total: Floats, parts: Sums, products: Sums) -> None:
     """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
 
-    That row is zero about itself, so the base (zero where there is none) has its place. The products of a group have
-    zeros up to a multiple of four rows, or what is no number; of their two equal halves only the blocks on and above
-    the diagonal are filled. ``total`` is the sum weighted by ``shares``, unless it is empty, and ``parts`` has squared norms and lengths. A row
-    without a share is not mixed in.
+    That row is zero about itself, so the base (zero where there is none) has its place. There are products up to a
+    multiple of four rows, of which only the blocks on and above the diagonal are filled. ``parts`` gets squared norms
+    and lengths, ``total`` (unless it is empty) the sum weighted by ``shares``: a row without a share is not mixed in.
     """
-    n, size, every = plan.rows.shape[1], products.shape[1], np.arange(plan.rows.shape[1])
-    rows, weights, norms, mixed = _padded(plan.rows, every), _weights(shares, every), np.zeros(size), _mixed_fours(shares)
+    n, size = plan.rows.shape[1], products.shape[1]
+    every, norms, together = np.arange(n), np.zeros(size), _fours_with_shares(shares)
+    rows, weights = padded(plan.rows, every), weights_of(shares, every)
     tile, zero, unused = _tile(size), np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
-    for group, segment, start, m in _spans(plan, turn, WIDTH):
+    for group, segment, start, m in spans(plan, turn, WIDTH):
         base, a, measured = plan.base[segment], start - plan.start[segment], plan.measured[segment]
-        less, centre = _at(base, a, m) if base != 0 else zero[:m], _at(rows[segment, origin], a, m)
+        less, centre = at(base, a, m) if base != 0 else zero[:m], at(rows[segment, origin], a, m)
         out = total[start : start + m] if len(total) > 0 else unused[:m]
         out[:], norms[:] = 0, 0
         for i in range(0, size, 4):
-            into = out if mixed[i] else unused[:m]
+            into = out if together[i] else unused[:m]
             _four_about(rows[segment], base != 0, less, centre, i, a, m, weights, into, norms, tile)
-            for k in range(i, i if mixed[i] else min(i + 4, n)):
+            for k in range(i, i if together[i] else min(i + 4, n)):
                 if shares[k] != 0:
                     _add(rows[segment], less, k, a, m, weights[k], out)
         for i in range(n):

@@ -22,8 +22,8 @@ class Survey:
 
     ``sq_norms`` are over all columns, so that nothing non-finite hides in a buffer; ``sq_lengths`` and
     ``sq_distances`` over the measured ones. ``centre`` are the weights of the mean that distances are to, where it was
-    read with ``spread``; ``shares`` those of the ``total``. ``products`` are inner products of all pairs, where they came
-    from the same read.
+    read with ``spread``; ``shares`` those of the ``total``. ``products`` are inner products of all pairs, where they
+    came from the same read.
     """
 
     sq_norms: Norms

@@ -1,0 +1,147 @@
+"""Norms, the weighted sum and all inner products from one read: the same as one by one, whoever sends what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedwarden as fw
+from fedwarden.updates import cpu, plain
+from fedwarden.updates import updates as module
+from fedwarden.updates.sampling import spread_columns
+from fedwarden.updates.updates import Updates
+
+pytest.importorskip("numba")
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Small matrices go through the compiled kernels, in several tasks."""
+    monkeypatch.setattr(module, "KERNEL_SIZE", 0)
+    monkeypatch.setattr(cpu, "GROUP_BYTES", 1)
+    monkeypatch.setattr(cpu, "PRODUCT_COLUMNS", 1024)
+
+
+@pytest.fixture
+def folds(monkeypatch):
+    """The compiled folds over the rows, in their order, and over how many rows each went."""
+    seen = []
+    fold = cpu._fold
+
+    def counted(rows, name, *arguments):
+        seen.append((name, len(rows)))
+        return fold(rows, name, *arguments)
+
+    monkeypatch.setattr(cpu, "_fold", counted)
+    return seen
+
+
+def rows_of(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, d)) + rng.normal(size=d)).astype(np.float32)
+
+
+def squared(gram):
+    return np.diag(gram)[:, None] + np.diag(gram) - 2 * gram
+
+
+@pytest.mark.parametrize("layered", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 20, 67])
+def test_the_same_as_plain_torch_one_by_one(n, layered):
+    rng = np.random.default_rng(n)
+    x, base = rows_of(n, 2500), torch.from_numpy(rng.normal(size=2500).astype(np.float32))
+    rows = [np.split(row, [100, 101, 1700]) for row in x] if layered else x
+    for given in (None, base):
+        for measured in (None, [(0, 800), (1250, 2500)]):
+            for shares in (np.full(n, 1 / n), rng.random(n) * (np.arange(n) % 3 > 0)):
+                updates, origin = Updates.of(rows, given, measured), n // 2
+                norms, lengths, total, products = cpu.survey_and_gram(updates, shares, origin)
+                want = plain.survey(updates, shares, shares, False)
+                np.testing.assert_allclose(norms, want[0], rtol=1e-5)
+                np.testing.assert_allclose(lengths, want[1], rtol=1e-5)
+                np.testing.assert_allclose(total, want[3], rtol=1e-5, atol=1e-5)
+                exact = plain.gram(updates, origin)
+                np.testing.assert_allclose(products, exact, rtol=1e-5, atol=1e-6 * np.abs(exact).max())
+
+
+def test_the_same_with_any_number_of_threads():
+    x, found = rows_of(9, 5000), []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            survey = Updates.of(x).survey(spread=False, products=True)
+            found.append((survey.sq_norms, survey.products, survey.total.numpy()))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
+def test_a_row_that_is_no_number_spoils_nobody_else(bad):
+    x = rows_of(9, 5000)
+    clean = Updates.of(np.delete(x, 4, axis=0)).gram()
+    x[4, 777] = bad
+    shares = np.where(np.arange(9) == 4, 0.0, 0.125)
+    survey = Updates.of(x).survey(np.arange(9) != 4, shares, spread=False, products=True)
+    assert survey.finite.tolist() == [i != 4 for i in range(9)]
+    np.testing.assert_allclose(survey.total, np.delete(x, 4, axis=0).mean(axis=0), atol=1e-5)
+    rest = np.delete(np.delete(survey.products[:9, :9], 4, axis=0), 4, axis=1)
+    np.testing.assert_allclose(squared(rest), squared(clean), rtol=1e-4, atol=1e-3)
+
+
+def test_a_row_that_hides_its_length_where_nobody_peeks_costs_no_digits(folds):
+    """The attack: median in the columns that choose the origin, and a million times as long in all the others."""
+    x = rows_of(9, 20_000) + 3.0
+    exact = squared(x.astype(np.float64) @ x.T.astype(np.float64))
+    peeked = np.zeros(x.shape[1], bool)
+    peeked[spread_columns([(0, x.shape[1])], module.PEEK)] = True
+    order = np.argsort(np.linalg.norm(x[:, peeked], axis=1))
+    hidden = order[len(x) // 2]
+    x[hidden, ~peeked] *= 1e6
+    assert Updates.of(x)._likely_origin() == hidden
+    updates = Updates.of(x)
+    updates = updates.knowing(updates.survey(spread=False, products=True))
+    assert not updates.knows_products
+    others = np.arange(9) != hidden
+    found = squared(updates.gram())[np.ix_(others, others)]
+    np.testing.assert_allclose(found, exact[np.ix_(others, others)], rtol=1e-4, atol=1e-2)
+    assert folds == [("gram", 9), ("gram", 9)]
+
+
+def cohort(x):
+    return fw.Cohort(1, tuple(f"c{i}" for i in range(len(x))), fw.Updates.of(x), np.full(len(x), 10.0))
+
+
+def test_a_guard_that_looks_at_pairs_reads_the_updates_once(folds):
+    decision = fw.Warden.preset("auto").decide(cohort(rows_of(9, 20_000)))
+    assert [name for name, n in folds if n == 9 and name != "ranked_mean"] == ["gram"]
+    assert decision.cohort.updates.knows_products
+
+
+def test_who_is_rejected_costs_no_second_look_at_pairs(folds):
+    x = rows_of(9, 20_000)
+    x[2, 5] = np.nan
+    inside = fw.Warden.preset("auto").decide(cohort(x)).cohort
+    assert [fold for fold in folds if fold[0] != "ranked_mean"] == [("gram", 9), ("survey", 8)]
+    clean = Updates.of(np.delete(x, 2, axis=0)).gram()
+    np.testing.assert_allclose(squared(inside.updates.gram()), squared(clean), rtol=1e-4, atol=1e-3)
+
+
+PAIRS = ["krum", "multi_krum", "bulyan", "geometric_median", "nearest_neighbour_mixing", "caf"]
+
+
+@pytest.mark.parametrize("rule", PAIRS)
+def test_a_rule_that_looks_at_pairs_reads_the_updates_once_before_it_chooses(rule, folds):
+    x = rows_of(11, 5000)
+    result = fw.aggregate(rule, x)
+    assert [name for name, _ in folds].count("gram") == 1
+    assert "survey" not in [name for name, _ in folds]
+    folds.clear()
+    survey = Updates.of(x).survey(spread=False)
+    known = Updates.of(x).knowing(survey)
+    again = fw.aggregate(rule, known)
+    np.testing.assert_allclose(result.update, again.update, rtol=1e-4, atol=1e-5)
+    assert ("gram", 11) in folds
