@@ -70,22 +70,22 @@ def _sums_of_four(
     x, w, s, zero = four_rows(rows, i, a, m), four(weights, i), NONE, np.float32(0)
     for j in range(m):
         e = entries(x, j, origin[j])
-        out[j] = (out[j] if add else zero) + weighted(e, w)
+        out[j] = weighted(out[j] if add else zero, e, w)
         s = squared(e, zero, s)
     put(sq_norms, i, s)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
 def _twin_sums_of_four(
-    rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, others: Floats, out: Floats,
+    rows: Addresses, based: bool, origin: Floats, i: int, a: int, m: int, weights: Floats, others: Floats, out: Floats,
     other: Floats, sq_norms: Sums,
 ) -> None:  # fmt: skip
     """The same with a second sum that has weights of its own."""
     x, w, v, s, zero = four_rows(rows, i, a, m), four(weights, i), four(others, i), NONE, np.float32(0)
     for j in range(m):
-        e = entries(x, j, origin[j])
-        out[j] += weighted(e, w)
-        other[j] += weighted(e, v)
+        e = entries(x, j, origin[j] if based else zero)
+        out[j] = weighted(out[j], e, w)
+        other[j] = weighted(other[j], e, v)
         s = squared(e, zero, s)
     put(sq_norms, i, s)
 
@@ -105,13 +105,15 @@ def _sums_of_eight(
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
-def _distances(rows: Addresses, origin: Floats, a: int, m: int, centre: Floats, sq_distances: Sums) -> None:
+def _distances(
+    rows: Addresses, based: bool, origin: Floats, a: int, m: int, centre: Floats, sq_distances: Sums
+) -> None:
     """The squared distances of the rows to a centre."""
     sq_distances[:] = 0
     for i in range(0, len(rows), 4):
         x, s = four_rows(rows, i, a, m), NONE
         for j in range(m):
-            s = squared(entries(x, j, origin[j]), centre[j], s)
+            s = squared(entries(x, j, origin[j] if based else np.float32(0)), centre[j], s)
         put(sq_distances, i, s)
 
 
@@ -165,14 +167,14 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
             _sums_of_four(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
             i += 4
         while i < len(c):
-            _twin_sums_of_four(mixed[segment], origin, i, a, m, s, c, out, mean, norms)
+            _twin_sums_of_four(mixed[segment], base != 0, origin, i, a, m, s, c, out, mean, norms)
             i += 4
         _spread(parts[group], used, norms, measured)
         if len(rest) > 0:
-            _distances(others[segment], origin, a, m, zero, distances)
+            _distances(others[segment], base != 0, origin, a, m, zero, distances)
             _spread(parts[group], rest, distances, measured)
         if spread and measured:
-            _distances(rows[segment], origin, a, m, mean if twin else out, distances)
+            _distances(rows[segment], base != 0, origin, a, m, mean if twin else out, distances)
             for k in range(len(every)):
                 parts[group, 2, k] += distances[k]
 

@@ -54,7 +54,7 @@ def _four_about(
     p, q, r, t = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
     for j in range(m):
         e = entries(x, j, base[j] if based else zero)
-        out[j] += weighted(e, w)
+        out[j] = weighted(out[j], e, w)
         s = squared(e, zero, s)
         p[j], q[j], r[j], t[j] = entries(x, j, centre[j])
     put(sq_norms, i, s)
