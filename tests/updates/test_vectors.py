@@ -26,8 +26,8 @@ INT, YES = types.int64, types.boolean
 KERNELS = {  # name: (arguments, vector instructions at least); the last ones, of an auditor, add in float64
     "_sums_of_four": ((ROWS, ROW, INT, INT, INT, ROW, YES, ROW, SUMS), 8),
     "_sums_of_eight": ((ROWS, INT, INT, INT, ROW, YES, ROW, SUMS), 16),
-    "_twin_sums_of_four": ((ROWS, ROW, INT, INT, INT, ROW, ROW, ROW, ROW, SUMS), 12),
-    "_distances": ((ROWS, ROW, INT, INT, ROW, SUMS), 4),
+    "_twin_sums_of_four": ((ROWS, YES, ROW, INT, INT, INT, ROW, ROW, ROW, ROW, SUMS), 12),
+    "_distances": ((ROWS, YES, ROW, INT, INT, ROW, SUMS), 4),
     "_products": ((TILE, INT, INT, INT, TABLE), 16),
     "_four_about": ((ROWS, YES, ROW, ROW, INT, INT, INT, ROW, ROW, SUMS, TILE), 12),
     "_add": ((ROWS, ROW, INT, INT, INT, types.float32, ROW), 1),
