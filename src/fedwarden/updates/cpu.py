@@ -20,6 +20,7 @@ from .threads import load_kernels, together
 
 GROUP_BYTES = 2 << 20  # what a thread takes at a time; not fewer columns where the rows are many, so that runs are long
 MAPPED_COLUMNS = 1 << 16  # the same for rows in files, which are read in longer runs
+SHARED = 8  # groups of rows in files, at least, before their pages are given back
 PRODUCT_COLUMNS = 1 << 15  # and for a Gram matrix, of which each group has its own
 COPIED_BYTES = 16 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
 PARTS_BYTES = 64 << 20  # sums of groups kept at a time
@@ -120,8 +121,10 @@ def _kernel(name: str) -> Callable[..., None]:
 def _plans(updates: Rows, size: int, columns: int) -> Iterator[Plan]:
     """All columns; in several plans where they are copied, come from files, or have sums of ``size`` bytes each."""
     n = max(updates.n, 1)
-    least = max(columns, MAPPED_COLUMNS if updates.maps else 0)
+    least = max(columns, MAPPED_COLUMNS) if updates.maps else columns
     width = max(least, GROUP_BYTES // (4 * n) // 1024 * 1024)
+    if updates.maps:  # many rows are given back so often that each thread needs a group of its own until then
+        width = max(1024, min(width, most_columns(n) // SHARED // 1024 * 1024))
     whole = updates.plan(width)
     if whole is None:
         for segment, start, stop in pieces(updates.segments, max(width, COPIED_BYTES // (4 * n)), updates.maps):
