@@ -9,7 +9,6 @@ import torch
 import fedwarden as fw
 from fedwarden.updates import cpu, plain
 from fedwarden.updates import updates as module
-from fedwarden.updates.sampling import spread_columns
 from fedwarden.updates.updates import Updates
 
 pytest.importorskip("numba")
@@ -97,7 +96,7 @@ def test_a_row_that_hides_its_length_where_nobody_peeks_costs_no_digits(folds):
     x = rows_of(9, 20_000) + 3.0
     exact = squared(x.astype(np.float64) @ x.T.astype(np.float64))
     peeked = np.zeros(x.shape[1], bool)
-    peeked[spread_columns([(0, x.shape[1])], module.PEEK)] = True
+    peeked[module.peeked(((0, x.shape[1]),))] = True
     order = np.argsort(np.linalg.norm(x[:, peeked], axis=1))
     hidden = order[len(x) // 2]
     x[hidden, ~peeked] *= 1e6

@@ -11,7 +11,7 @@ import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -352,7 +352,7 @@ class Updates:
 
     def _likely_origin(self) -> int:
         """A row of median norm in some columns. It need not be one in all: what was formed about it is checked then."""
-        norms = torch.linalg.vector_norm(self.sample(spread_columns(self.measured, PEEK)), dim=1)
+        norms = torch.linalg.vector_norm(self.sample(peeked(tuple(self.measured))), dim=1)
         return int(norms.argsort(stable=True)[self.n // 2])
 
     def _back_end(self) -> BackEnd:
@@ -376,6 +376,12 @@ class Updates:
         if not len(keep):
             return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
         return self._back_end().weighted_sum(self.select(keep), weights[keep], before, scale)
+
+
+@lru_cache(maxsize=32)
+def peeked(measured: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+    """The columns by which a row is likely to be of median norm. Rounds of one model share them."""
+    return spread_columns(measured, PEEK)
 
 
 def shared(array: NDArray[np.float64]) -> NDArray[np.float64]:
