@@ -31,7 +31,9 @@ def agreement(similarity: NDArray[np.float64], trusted: Mask) -> Scores:
     others = np.where(trusted[None, :] & ~np.eye(len(similarity), dtype=bool), similarity, np.nan)
     out, many = np.zeros(len(similarity)), (~np.isnan(others)).sum(axis=1)
     some = many > 0
-    out[some] = np.sort(others, axis=1)[some, many[some] // 2]  # NaN come last
+    if some.any():
+        rank = many[some] // 2
+        out[some] = np.partition(others[some], np.unique(rank), axis=1)[np.arange(len(rank)), rank]  # NaN come last
     return out
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..core.registry import register
 from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort, Reading
-from ..updates.gram import largest
+from ..updates.gram import largest, off_diagonal
 
 AGREED = 0.7  # of the most that n clients can agree; honest clients of one task do so in their first rounds
 FEW = 3  # trusted clients, fewer have no sides
@@ -33,18 +33,17 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     ([1.0, 1.0, 1.0, -1.0], 1.0)
     """
     n = int(trusted.sum())
-    inside = np.flatnonzero(trusted)
-    off = similarity[np.ix_(inside, inside)][~np.eye(n, dtype=bool)]
-    unit = median(np.abs(off)) if n >= FEW else 0.0
+    inside = np.flatnonzero(trusted) if n < len(trusted) else slice(None)
+    unit = median(np.abs(off_diagonal(similarity[inside][:, inside]))) if n >= FEW else 0.0
     if not unit > 0:
         return np.ones(len(similarity)), 0.0
     signs = np.clip(similarity / unit, -1.0, 1.0)
     np.fill_diagonal(signs, 0.0)
-    square = signs[np.ix_(inside, inside)]
-    values, vectors = largest(square, 1, np.ones(n))
+    to_inside = signs[:, inside]
+    values, vectors = largest(to_inside[inside], 1, np.ones(n))
     top, v = float(values[-1]), vectors[:, -1]
     v = v if 2 * (v > 0).sum() >= n else -v
-    return np.asarray(math.sqrt(n) * signs[:, inside] @ v / top, dtype=np.float64), top / (n - 1)
+    return np.asarray(math.sqrt(n) * to_inside @ v / top, dtype=np.float64), top / (n - 1)
 
 
 @register("signal", "opposition")

@@ -128,6 +128,17 @@ def largest(matrix: NDArray[np.float64], k: int, start: Scores) -> tuple[NDArray
     return values, vectors
 
 
+def off_diagonal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is not on the diagonal of a square matrix, row by row.
+
+    >>> off_diagonal(np.arange(9.0).reshape(3, 3)).tolist()
+    [1.0, 2.0, 3.0, 5.0, 6.0, 7.0]
+    """
+    n = len(matrix)
+    flat = np.ascontiguousarray(matrix).reshape(-1)
+    return flat[1:].reshape(n - 1, n + 1)[:, :-1].reshape(-1)  # every row of this ends with one of the diagonal
+
+
 def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> NDArray[np.int_]:
     """For every row the row that it is a copy of, which is itself for most.
 
@@ -149,7 +160,7 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     nearest = np.where(np.eye(n, dtype=bool), np.inf, squares).min(initial=np.inf)
     if nearest > (ALIKE * lengths.max(initial=0.0)) ** 2:  # as in most rounds: nobody copies
         return leaders
-    others = squares[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+    others = off_diagonal(squares).reshape(n, n - 1)
     apart = median(np.partition(others, (n - 1) // 2, axis=1)[:, (n - 1) // 2])
     relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
     near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
