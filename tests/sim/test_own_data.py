@@ -218,6 +218,21 @@ def test_a_csv_file_with_columns_for_label_and_client(call, place):
         assert load_data(load_scenario(place / "mine.toml", [f"data.dataset.drop={drop}"])).shape == (2,)
 
 
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_a_table_as_other_countries_write_it(place, sign):
+    dataset = '{name = "csv", file = "mine.csv", label = "ill", client = "hospital"}'
+    save_csv(place / "mine.csv")
+    file = write(place / "mine.toml", dataset)
+    usual = load_data(load_scenario(file))
+    text = (place / "mine.csv").read_text().replace(",", sign).replace(".", ",")
+    assert ",5" in text  # a decimal comma
+    (place / "mine.csv").write_text("\ufeff" + text, encoding="utf-8")  # and the mark that spreadsheets put first
+    other = load_data(load_scenario(file))
+    assert torch.equal(usual.x_train, other.x_train)
+    assert torch.equal(usual.y_test, other.y_test)
+    assert usual.names == other.names
+
+
 def test_numbers_of_a_table_are_for_regression(call, place):
     (place / "mine.csv").write_text("a,label\n" + "".join(f"{i % 7},{i % 3 + 0.5}\n" for i in range(60)))
     file = write(place / "mine.toml", '{name = "csv", file = "mine.csv"}', data=", clients = 4", task='"regression"')

@@ -34,7 +34,8 @@ def widest(typingctx: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         attributes = builder.function.attributes
         attributes.add("noinline")  # or it would be a part of a function that does not say so
-        set.add(attributes, '"prefer-vector-width"="512"')  # llvmlite itself knows no attributes with values
+        if isinstance(attributes, set):  # whose own method refuses attributes with values, which LLVM takes
+            set.add(attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 
     return types.void(), codegen

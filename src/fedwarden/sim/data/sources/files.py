@@ -62,8 +62,9 @@ def csv(
 ) -> Dataset:
     """A table of your own with a first line of names; ``label`` and ``client`` name columns, ``drop`` leaves some out.
 
-    Numbers are standardised by the training rows, words become one column each. ``test`` is a share of every client's
-    rows, or another such file.
+    Values lie between commas, semicolons or tabs, and between the latter two numbers may have a decimal comma. Numbers
+    are standardised by the training rows, words become one column each. ``test`` is a share of every client's rows, or
+    another such file.
     """
     first = _csv(file, folder)
     second = _csv(test, folder) if isinstance(test, str) else None
@@ -115,7 +116,9 @@ def _csv(file: str, folder: str | None) -> Columns:
     path = _named(file, folder, "csv")
     try:
         with path.open(encoding="utf-8-sig", newline="") as opened:
-            names, *rows = csv_files.reader(opened, strict=True)
+            sign = separator(opened.readline())
+            opened.seek(0)
+            names, *rows = csv_files.reader(opened, strict=True, delimiter=sign)
     except (UnicodeDecodeError, csv_files.Error, ValueError) as error:
         raise DataError(f"{path}: expected a table of comma-separated values with a line of names: {error}") from error
     rows = [row for row in rows if row]
@@ -123,7 +126,27 @@ def _csv(file: str, folder: str | None) -> Columns:
         raise DataError(
             f"{path}: row {wrong}: expected {len(names)} values, one for each name; got {len(rows[wrong - 1])}"
         )
-    return {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
+    columns = {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
+    return columns if sign == "," else {name: list(map(with_point, values)) for name, values in columns.items()}
+
+
+def separator(line: str) -> str:
+    """What stands between the names of columns: a comma, a semicolon or a tab, whichever there is most of.
+
+    >>> separator("age;label"), separator("label")
+    (';', ',')
+    """
+    return max(",;\t", key=line.count)
+
+
+def with_point(value: str) -> str:
+    """A number with its decimal comma as a point; anything else as it is.
+
+    >>> with_point("3,5"), with_point("a, b")
+    ('3.5', 'a, b')
+    """
+    pointed = value.replace(",", ".")
+    return pointed if _is_number(pointed) else value
 
 
 def _parquet(file: str, folder: str | None) -> Columns:
