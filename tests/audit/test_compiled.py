@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedwarden.audit import metrics
-from fedwarden.audit.metrics import cmd, cosine, frobenius, moments, procrustes
+from fedwarden.audit.metrics import cmd, cosine, frobenius, moments, procrustes, products
 
 pytest.importorskip("numba")
 
@@ -47,6 +47,15 @@ def test_every_metric_is_the_same(metric, shape, monkeypatch):
 def test_moments_are_the_same(shape, k, monkeypatch):
     ours, plain = both(monkeypatch, lambda: moments(pair(*shape)[0], k))
     torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (40, 3)])
+def test_one_look_gives_the_products_of_centred_columns_and_of_columns_as_they_are(shape, monkeypatch):
+    a, b = pair(*shape)
+    for centred, plain in both(monkeypatch, lambda: products(a, b)):
+        assert metrics.procrustes_of(centred) == pytest.approx(procrustes(a, b), rel=1e-9, abs=1e-12, nan_ok=True)
+        assert metrics.cosine_of(plain) == pytest.approx(cosine(a, b), rel=1e-12)
+        assert plain.squares_gap == pytest.approx(frobenius(a, b) ** 2, rel=1e-12)
 
 
 def test_layers_of_many_and_of_few_columns_are_added_up(monkeypatch):

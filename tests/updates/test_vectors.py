@@ -35,6 +35,7 @@ KERNELS = {  # name: (arguments, vector instructions at least); the last ones, o
     "means": ((types.Array(types.float32, 2, "A"), SUMS), 2),
     "add_products": ((ROW, ROW, SUMS, SUMS, SUMS, SUMS, SUMS, SUMS), 6),
     "add_power": ((ROW, SUMS, SUMS, SUMS), 3),
+    "add_powers": ((ROW, SUMS, SUMS, SUMS, SUMS, SUMS), 7),
 }
 MACHINES = {
     "ARM server": ("aarch64-unknown-linux-gnu", "neoverse-n1"),

@@ -21,13 +21,33 @@ from ..core.types import Observation
 from . import outputs
 from .detectors import cut_at, gradnorm, last_linear, magdiff, react
 from .information import Information, Params, Sighting
-from .metrics import ORDER, Array, Bounds, cmd, cosine, discrepancy, frobenius, matrices, moments, procrustes
+from .metrics import (
+    ORDER,
+    Array,
+    Bounds,
+    Products,
+    cmd,
+    cosine,
+    cosine_of,
+    discrepancy,
+    frobenius,
+    matrices,
+    moments,
+    procrustes,
+    procrustes_of,
+    products,
+)
 from .outputs import Matrix
 from .trend import departure
 
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
 ASKED = ("detectors",)  # sources that are read where they are named
 MOMENTS: Mapping[str, Bounds] = {"cmd": None, "cmd_tanh": "tanh"}  # of moments, which a round leaves to the next
+PRODUCTS: Mapping[str, Callable[[Products, Products], float]] = {  # of products, which one look gives for all of them
+    "cosine": lambda _, plain: cosine_of(plain),
+    "procrustes": lambda centred, _: procrustes_of(centred),
+    "procrustes_literal": lambda _, plain: math.sqrt(plain.squares_gap),
+}
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
@@ -222,11 +242,20 @@ class Auditor:
         """Metrics of the whole model and, if asked, of each layer."""
         first, after = parts(before), parts(now)
         one, other = whole(first.values()), whole(after.values())
+        shared = [metric for metric in self.metrics if metric in PRODUCTS]
+        sums: dict[str, tuple[Products, Products]] = {}
+
+        def value(metric: str, layer: str, old: Array, new: Array) -> float:
+            if metric not in PRODUCTS or len(shared) < 2:  # a cosine alone needs no means
+                return apart(metric, f"{source}/{layer}", (before, old), (now, new))
+            if layer not in sums:
+                sums[layer] = products(old, new)
+            return PRODUCTS[metric](*sums[layer])
+
         for metric in self.metrics:
-            yield source, metric, "", apart(metric, source, (before, one), (now, other))
+            yield source, metric, "", value(metric, "", one, other)
             for layer in after if self.per_layer else ():
-                key = f"{source}/{layer}"
-                yield source, metric, layer, apart(metric, key, (before, first[layer]), (now, after[layer]))
+                yield source, metric, layer, value(metric, layer, first[layer], after[layer])
 
     def _step(self, view: Sighting) -> Mapping[str, Tensor]:
         return {} if view.gradient is None else self.information.parameters(view.gradient)

@@ -47,6 +47,19 @@ def add_products(
         sq_gap[j] += gap * gap
 
 
+@njit(nogil=True, fastmath={"contract"}, cache=True)
+def add_powers(row: Row, about: Sums, second: Sums, third: Sums, fourth: Sums, fifth: Sums) -> None:
+    """Of each column the powers 2 to 5 of an entry about a centre, from one look at it."""
+    for j in range(len(row)):
+        u = np.float64(row[j]) - about[j]
+        square = u * u
+        twice = square * square
+        second[j] += square
+        third[j] += square * u
+        fourth[j] += twice
+        fifth[j] += twice * u
+
+
 @njit(nogil=True, cache=True)
 def add_power(row: Row, about: Sums, power: Sums, out: Sums) -> None:
     """Of each column the next power of an entry about a centre: ``power`` holds the one before."""
@@ -57,7 +70,10 @@ def add_power(row: Row, about: Sums, power: Sums, out: Sums) -> None:
 
 @njit(nogil=True, cache=True)
 def products(a: Matrix, b: Matrix, centre: bool, turn: Turn, out: Sums) -> None:
-    """out[g] = <a, b>, <a, a>, <b, b> and <a - b, a - b> over block g, of columns about their means if asked."""
+    """out[g] = <a, b>, <a, a>, <b, b> and <a - b, a - b> over block g, of columns about their means if asked.
+
+    Behind these four stands what they are less than those of the columns as they are: the same of the means.
+    """
     about, sums = np.zeros((2, WIDTH)), np.empty((4, WIDTH))
     g = take(turn)
     while g < len(out):
@@ -74,6 +90,9 @@ def products(a: Matrix, b: Matrix, centre: bool, turn: Turn, out: Sums) -> None:
             )  # fmt: skip
         for k in range(4):
             out[g, k] = sums[k, :size].sum()
+        u, v = about[0, :size], about[1, :size]
+        out[g, 4], out[g, 5], out[g, 6] = len(a) * (u * v).sum(), len(a) * (u * u).sum(), len(a) * (v * v).sum()
+        out[g, 7] = len(a) * ((u - v) ** 2).sum()
         g = take(turn)
 
 
@@ -88,6 +107,9 @@ def moments(x: Matrix, turn: Turn, out: Sums) -> None:
         means(x[:, some], about)
         for i in range(len(x)):
             row, now = x[i, some], power[: len(about)]
+            if len(out) == 5:
+                add_powers(row, about, out[1, some], out[2, some], out[3, some], out[4, some])
+                continue
             for j in range(len(about)):
                 now[j] = np.float64(row[j]) - about[j]
             for k in range(1, len(out)):

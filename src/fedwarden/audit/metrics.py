@@ -8,10 +8,10 @@ a model do. Sums are in float64 over blocks that fit the cache, so that only the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +32,15 @@ KERNEL_COLUMNS = 64  # and columns, which it adds side by side
 ORDER = 5  # moments that are compared
 
 
+class Products(NamedTuple):
+    """Sums over all entries of two inputs: of their products, squares, and squared differences."""
+
+    inner: float
+    squares_a: float
+    squares_b: float
+    squares_gap: float
+
+
 def cosine(a: Array, b: Array) -> float:
     """The cosine of the angle between two vectors, or between two matrices read as vectors.
 
@@ -40,9 +49,13 @@ def cosine(a: Array, b: Array) -> float:
     >>> cosine([3.0, 4.0], [4.0, 3.0])
     0.96
     """
-    inner, squares_a, squares_b, _ = _products(_pairs(a, b, aligned=True), centre=False)
-    scale = math.sqrt(squares_a) * math.sqrt(squares_b)
-    return min(max(inner / scale, -1.0), 1.0) if scale > 0 else math.nan
+    return cosine_of(_products(_pairs(a, b, aligned=True), centre=False)[0])
+
+
+def cosine_of(sums: Products) -> float:
+    """The same from the products of the two."""
+    scale = math.sqrt(sums.squares_a) * math.sqrt(sums.squares_b)
+    return min(max(sums.inner / scale, -1.0), 1.0) if scale > 0 else math.nan
 
 
 def procrustes(a: Array, b: Array, align: Align = None) -> float:
@@ -64,16 +77,21 @@ def procrustes(a: Array, b: Array, align: Align = None) -> float:
     if align not in (None, "orthogonal"):
         raise ValueError(f"align is None or 'orthogonal'; got {align!r}")
     pairs = _pairs(a, b, aligned=True)
-    inner, squares_a, squares_b, squares_gap = _products(pairs, centre=True)
-    norm_a, norm_b = math.sqrt(squares_a), math.sqrt(squares_b)
+    sums = _products(pairs, centre=True)[0]
+    return procrustes_of(sums, partial(_nuclear_norm, pairs) if align == "orthogonal" else None)
+
+
+def procrustes_of(sums: Products, nuclear: Callable[[], float] | None = None) -> float:
+    """The same from the products of centred columns; of aligned clouds also from the nuclear norm of A' B."""
+    norm_a, norm_b = math.sqrt(sums.squares_a), math.sqrt(sums.squares_b)
     if not norm_a * norm_b > 0:
         return math.nan
-    if align == "orthogonal":
-        squared = 2.0 - 2.0 * _nuclear_norm(pairs) / (norm_a * norm_b)
-    elif squares_gap < norm_a * norm_b:  # 2 - 2 <A, B> would lose the digits of clouds that nearly agree
-        squared = (squares_gap - (norm_a - norm_b) ** 2) / (norm_a * norm_b)
+    if nuclear is not None:
+        squared = 2.0 - 2.0 * nuclear() / (norm_a * norm_b)
+    elif sums.squares_gap < norm_a * norm_b:  # 2 - 2 <A, B> would lose the digits of clouds that nearly agree
+        squared = (sums.squares_gap - (norm_a - norm_b) ** 2) / (norm_a * norm_b)
     else:
-        squared = 2.0 - 2.0 * inner / (norm_a * norm_b)
+        squared = 2.0 - 2.0 * sums.inner / (norm_a * norm_b)
     return math.sqrt(min(max(squared, 0.0), 4.0))
 
 
@@ -88,7 +106,17 @@ def frobenius(a: Array, b: Array) -> float:
     >>> frobenius([0.0, 1.0, 2.0], [3.0, 5.0, 2.0])
     5.0
     """
-    return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False)[3])
+    return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False)[0].squares_gap)
+
+
+def products(a: Array, b: Array) -> tuple[Products, Products]:
+    """The products of two inputs with columns about their means, and of the inputs as they are, from one look.
+
+    >>> centred, plain = products([0.0, 2.0], [1.0, 5.0])
+    >>> centred.inner, plain.inner
+    (4.0, 10.0)
+    """
+    return _products(_pairs(a, b, aligned=True), centre=True)
 
 
 def cmd(a: Array, b: Array, k: int = ORDER, bounds: Bounds = None) -> float:
@@ -169,12 +197,12 @@ def _kernels(*matrices: Tensor) -> ModuleType | None:
     return load_kernels("fedwarden.audit.compiled")
 
 
-def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, ...]:
-    """<a, b>, <a, a>, <b, b> and <a - b, a - b>, of columns about their means if asked."""
-    total = torch.zeros(4, dtype=torch.float64, device=pairs[0][0].device)
+def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[Products, Products]:
+    """Products of columns about their means if asked, and those of the columns as they are."""
+    total = torch.zeros(8, dtype=torch.float64, device=pairs[0][0].device)  # and by how much the second are more
     for a, b in pairs:
         if kernels := _kernels(a, b):
-            sums, turn = np.empty((-(-a.shape[1] // kernels.WIDTH), 4)), np.zeros(1, np.int64)
+            sums, turn = np.empty((-(-a.shape[1] // kernels.WIDTH), 8)), np.zeros(1, np.int64)
             together(partial(kernels.products, a.numpy(), b.numpy(), centre, turn, sums), len(sums))
             total += torch.from_numpy(sums.sum(axis=0))
             continue
@@ -182,10 +210,15 @@ def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[float, 
             means = (_mean(x), _mean(y)) if centre else None
             for some in zip(_rows(x), _rows(y), strict=True):
                 near = some if means is None else (some[0] - means[0], some[1] - means[1])
-                u, v = (rows.reshape(-1) for rows in near)
-                gap = u - v
-                total += torch.stack([u @ v, u @ u, v @ v, gap @ gap])
-    return tuple(total.tolist())
+                total[:4] += _four(*(rows.reshape(-1) for rows in near))
+            if means is not None:
+                total[4:] += len(x) * _four(*means)
+    return Products(*total[:4].tolist()), Products(*(total[:4] + total[4:]).tolist())
+
+
+def _four(u: Tensor, v: Tensor) -> Tensor:
+    gap = u - v
+    return torch.stack([u @ v, u @ u, v @ v, gap @ gap])
 
 
 def _nuclear_norm(pairs: list[tuple[Tensor, Tensor]]) -> float:
