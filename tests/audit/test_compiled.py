@@ -56,6 +56,9 @@ def test_one_look_gives_the_products_of_centred_columns_and_of_columns_as_they_a
         assert metrics.procrustes_of(centred) == pytest.approx(procrustes(a, b), rel=1e-9, abs=1e-12, nan_ok=True)
         assert metrics.cosine_of(plain) == pytest.approx(cosine(a, b), rel=1e-12)
         assert plain.squares_gap == pytest.approx(frobenius(a, b) ** 2, rel=1e-12)
+    known = [moments(a, 1)[0]], [moments(b, 1)[0]]
+    for ours, again in zip(products(a, b), products(a, b, known), strict=True):
+        assert ours == pytest.approx(again, rel=1e-12)
 
 
 def test_layers_of_many_and_of_few_columns_are_added_up(monkeypatch):

@@ -249,7 +249,10 @@ class Auditor:
             if metric not in PRODUCTS or len(shared) < 2:  # a cosine alone needs no means
                 return apart(metric, f"{source}/{layer}", (before, old), (now, new))
             if layer not in sums:
-                sums[layer] = products(old, new)
+                key, means = f"{source}/{layer}", None
+                if "cmd" in self.metrics:  # whose first moments are the means
+                    means = means_of(before, key, old), means_of(now, key, new)
+                sums[layer] = products(old, new, means)
             return PRODUCTS[metric](*sums[layer])
 
         for metric in self.metrics:
@@ -302,16 +305,22 @@ class Auditor:
 
 
 def apart(metric: str, what: str, before: tuple[Sighting, Array], now: tuple[Sighting, Array]) -> float:
-    """A metric of something in two views; moments are kept with a view, which is the earlier one in the next round."""
+    """A metric of something in two views."""
     if metric not in MOMENTS:
         return METRICS[metric](before[1], now[1])
-    found = []
-    for view, array in (before, now):
-        key = f"{metric}/{what}"
-        if key not in view.kept:
-            view.kept[key] = [moments(x, ORDER, MOMENTS[metric]) for x in matrices(array)]
-        found.append(view.kept[key])
-    return discrepancy(*found)
+    return discrepancy(*(kept_moments(view, metric, what, array) for view, array in (before, now)))
+
+
+def kept_moments(view: Sighting, metric: str, what: str, array: Array) -> Sequence[Tensor]:
+    """Moments of something in a view, which is the earlier one in the next round, and so keeps them."""
+    key = f"{metric}/{what}"
+    if key not in view.kept:
+        view.kept[key] = [moments(x, ORDER, MOMENTS[metric]) for x in matrices(array)]
+    return view.kept[key]
+
+
+def means_of(view: Sighting, what: str, array: Array) -> list[Tensor]:
+    return [found[0] for found in kept_moments(view, "cmd", what, array)]
 
 
 def answers(view: Sighting) -> Matrix:

@@ -69,17 +69,20 @@ def add_power(row: Row, about: Sums, power: Sums, out: Sums) -> None:
 
 
 @njit(nogil=True, cache=True)
-def products(a: Matrix, b: Matrix, centre: bool, turn: Turn, out: Sums) -> None:
+def products(a: Matrix, b: Matrix, centre: bool, known: Sums, turn: Turn, out: Sums) -> None:
     """out[g] = <a, b>, <a, a>, <b, b> and <a - b, a - b> over block g, of columns about their means if asked.
 
-    Behind these four stands what they are less than those of the columns as they are: the same of the means.
+    ``known`` are those of both, unless it is empty. Behind the four stands what they are less than those of the columns
+    as they are: the same of the means.
     """
     about, sums = np.zeros((2, WIDTH)), np.empty((4, WIDTH))
     g = take(turn)
     while g < len(out):
         some = slice(g * WIDTH, min((g + 1) * WIDTH, a.shape[1]))
         size = some.stop - some.start
-        if centre:
+        if centre and known.shape[1] > 0:
+            about[:, :size] = known[:, some]
+        elif centre:
             means(a[:, some], about[0, :size])
             means(b[:, some], about[1, :size])
         sums[:] = 0.0

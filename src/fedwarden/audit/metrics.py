@@ -109,14 +109,18 @@ def frobenius(a: Array, b: Array) -> float:
     return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False)[0].squares_gap)
 
 
-def products(a: Array, b: Array) -> tuple[Products, Products]:
+def products(
+    a: Array, b: Array, means: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
+) -> tuple[Products, Products]:
     """The products of two inputs with columns about their means, and of the inputs as they are, from one look.
+
+    ``means`` are those of either side, (units,) for each of its matrices, where they are known.
 
     >>> centred, plain = products([0.0, 2.0], [1.0, 5.0])
     >>> centred.inner, plain.inner
     (4.0, 10.0)
     """
-    return _products(_pairs(a, b, aligned=True), centre=True)
+    return _products(_pairs(a, b, aligned=True), True, None if means is None else list(zip(*means, strict=True)))
 
 
 def cmd(a: Array, b: Array, k: int = ORDER, bounds: Bounds = None) -> float:
@@ -197,22 +201,25 @@ def _kernels(*matrices: Tensor) -> ModuleType | None:
     return load_kernels("fedwarden.audit.compiled")
 
 
-def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> tuple[Products, Products]:
+def _products(
+    pairs: list[tuple[Tensor, Tensor]], centre: bool, means: list[tuple[Tensor, Tensor]] | None = None
+) -> tuple[Products, Products]:
     """Products of columns about their means if asked, and those of the columns as they are."""
     total = torch.zeros(8, dtype=torch.float64, device=pairs[0][0].device)  # and by how much the second are more
-    for a, b in pairs:
+    for k, (a, b) in enumerate(pairs):
         if kernels := _kernels(a, b):
+            known = np.empty((2, 0)) if means is None else torch.stack(means[k]).numpy()
             sums, turn = np.empty((-(-a.shape[1] // kernels.WIDTH), 8)), np.zeros(1, np.int64)
-            together(partial(kernels.products, a.numpy(), b.numpy(), centre, turn, sums), len(sums))
+            together(partial(kernels.products, a.numpy(), b.numpy(), centre, known, turn, sums), len(sums))
             total += torch.from_numpy(sums.sum(axis=0))
             continue
         for (_, x), (_, y) in zip(_columns(a), _columns(b), strict=True):
-            means = (_mean(x), _mean(y)) if centre else None
+            about = (_mean(x), _mean(y)) if centre else None
             for some in zip(_rows(x), _rows(y), strict=True):
-                near = some if means is None else (some[0] - means[0], some[1] - means[1])
+                near = some if about is None else (some[0] - about[0], some[1] - about[1])
                 total[:4] += _four(*(rows.reshape(-1) for rows in near))
-            if means is not None:
-                total[4:] += len(x) * _four(*means)
+            if about is not None:
+                total[4:] += len(x) * _four(*about)
     return Products(*total[:4].tolist()), Products(*(total[:4] + total[4:]).tolist())
 
 
