@@ -31,6 +31,7 @@ from .metrics import (
     cosine_of,
     discrepancy,
     frobenius,
+    frobenius_of,
     matrices,
     moments,
     procrustes,
@@ -46,7 +47,7 @@ MOMENTS: Mapping[str, Bounds] = {"cmd": None, "cmd_tanh": "tanh"}  # of moments,
 PRODUCTS: Mapping[str, Callable[[Products, Products], float]] = {  # of products, which one look gives for all of them
     "cosine": lambda _, plain: cosine_of(plain),
     "procrustes": lambda centred, _: procrustes_of(centred),
-    "procrustes_literal": lambda _, plain: math.sqrt(plain.squares_gap),
+    "procrustes_literal": lambda _, plain: frobenius_of(plain),
 }
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,

@@ -106,7 +106,12 @@ def frobenius(a: Array, b: Array) -> float:
     >>> frobenius([0.0, 1.0, 2.0], [3.0, 5.0, 2.0])
     5.0
     """
-    return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False)[0].squares_gap)
+    return frobenius_of(_products(_pairs(a, b, aligned=True), centre=False)[0])
+
+
+def frobenius_of(sums: Products) -> float:
+    """The same from the products of the two."""
+    return math.sqrt(sums.squares_gap)
 
 
 def products(

@@ -107,6 +107,6 @@ def squared(x: Four, centre: np.float32, sums: Four) -> Four:
 
 
 @njit(nogil=True, inline="always")
-def put(sums: Sums, i: int, four: Four) -> None:
+def put(sums: Sums, i: int, found: Four) -> None:
     for k in range(4):
-        sums[i + k] += four[k]
+        sums[i + k] += found[k]

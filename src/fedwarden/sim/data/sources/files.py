@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as csv_files
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def _csv(file: str, folder: str | None) -> Columns:
             opened.seek(0)
             names, *rows = csv_files.reader(opened, strict=True, delimiter=sign)
     except (UnicodeDecodeError, csv_files.Error, ValueError) as error:
-        raise DataError(f"{path}: expected a table of comma-separated values with a line of names: {error}") from error
+        raise DataError(f"{path}: expected a table of values between commas, names first: {error}") from error
     rows = [row for row in rows if row]
     if wrong := next((i for i, row in enumerate(rows, 1) if len(row) != len(names)), None):
         raise DataError(
@@ -133,10 +134,10 @@ def _csv(file: str, folder: str | None) -> Columns:
 def separator(line: str) -> str:
     """What stands between the names of columns: a comma, a semicolon or a tab, whichever there is most of.
 
-    >>> separator("age;label"), separator("label")
-    (';', ',')
+    >>> separator("age;label"), separator('"a;b;c",label'), separator("label")
+    (';', ',', ',')
     """
-    return max(",;\t", key=line.count)
+    return max(",;\t", key=re.sub('"[^"]*"', "", line).count)
 
 
 def with_point(value: str) -> str:
