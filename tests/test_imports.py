@@ -61,7 +61,8 @@ def test_every_public_name_loads_torch_numpy_and_scipy():
     assert not rooms(everything) & (SIMULATOR | {"flower", "nvflare", "sinks"})
 
 
-@pytest.mark.parametrize("name", ["Guarded", "audit_mod", pytest.param("mods.clip_and_noise", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Guarded", "audit_mod", "mods.clip_and_noise"])
 def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):
     if find_spec("flwr") is None:
         pytest.skip("the extra 'flower' is not installed")
@@ -73,6 +74,7 @@ def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):
     assert not rooms(statement) & SIMULATOR
 
 
+@pytest.mark.slow
 def test_the_nvflare_integration_loads_nvflare_and_nothing_of_the_simulator():
     if find_spec("nvflare") is None:
         pytest.skip("the extra 'nvflare' is not installed")
@@ -83,6 +85,7 @@ def test_the_nvflare_integration_loads_nvflare_and_nothing_of_the_simulator():
     assert not rooms(statement) & (SIMULATOR | {"flower"})
 
 
+@pytest.mark.slow
 def test_column_shards_load_ray_and_nothing_of_the_guard():
     if find_spec("ray") is None:
         pytest.skip("the extra 'shards' is not installed")

@@ -19,6 +19,8 @@ pytest.importorskip("dash", reason="the extra 'dashboard' is not installed")
 from fedwarden.dashboard import server as module
 from fedwarden.store.ledger import Ledger
 
+pytestmark = pytest.mark.slow
+
 MANY = 300
 
 

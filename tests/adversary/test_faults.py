@@ -24,6 +24,9 @@ from fedwarden.store.ledger import Ledger, LedgerError
 
 from .damage import TIMES
 
+pytestmark = pytest.mark.slow
+
+FULL = 40  # times that a disk is full
 SCENARIO = """
 name = "tiny"
 rounds = 20000
@@ -94,13 +97,6 @@ def kill_again_and_again(kills, chance, longest, start, file, tmp_path, committe
     return playing
 
 
-def test_a_few_kills(start, file, tmp_path, committed, contents, chance, eventually, workers_of):
-    given = start, file, tmp_path, committed, contents, eventually
-    assert kill_again_and_again(5, chance, lambda: 0.4, *given) >= 1
-    eventually(lambda: workers_of() == [])
-
-
-@pytest.mark.slow
 def test_many_kills(start, file, tmp_path, committed, contents, chance, eventually, workers_of):
     """One in ten comes so late that the worker may have started."""
     given = start, file, tmp_path, committed, contents, eventually
@@ -108,7 +104,6 @@ def test_many_kills(start, file, tmp_path, committed, contents, chance, eventual
     eventually(lambda: workers_of() == [])
 
 
-@pytest.mark.slow
 def test_workers_that_are_killed_stopped_and_slowed(
     start, file, tmp_path, committed, contents, chance, workers_of, eventually
 ):
@@ -141,7 +136,6 @@ def test_workers_that_are_killed_stopped_and_slowed(
     assert contents(home) == contents(tmp_path / "whole")
 
 
-@pytest.mark.slow
 def test_files_that_may_not_grow_beyond_a_random_size(start, file, tmp_path, committed, contents, chance):
     home, last, failed = tmp_path / "home", 0, 0
     run = ["run", file, "--quiet", "--set", "train.workers=1", "--home", home]
@@ -168,10 +162,9 @@ def full():
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("faults", [12, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_disk_that_is_full_at_random_writes(faults, tmp_path, chance, contents, monkeypatch):
+def test_a_disk_that_is_full_at_random_writes(tmp_path, chance, contents, monkeypatch):
     """Of a checkpoint, which leaves half a draft, and of the ledger, which leaves a transaction open."""
-    table = {**tomllib.loads(SCENARIO), "guard": {"preset": "pid_made"}, "rounds": 4 * faults}
+    table = {**tomllib.loads(SCENARIO), "guard": {"preset": "pid_made"}, "rounds": 4 * FULL}
     scenario = load_scenario({**table, "train": {"workers": 1, "group": 2}})
     want = simulate(scenario, tmp_path / "whole")
     save, append, last, run = checkpoint.save, Ledger.append, 0, None
@@ -196,7 +189,7 @@ def test_a_disk_that_is_full_at_random_writes(faults, tmp_path, chance, contents
         self.db.execute("DELETE FROM round WHERE run = ?", (run,))
         raise LedgerError("cannot write to the ledger: database or disk is full")
 
-    for _ in range(faults):
+    for _ in range(FULL):
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, "save", countdown(save, half))
             patch.setattr(Ledger, "append", countdown(append, cut))

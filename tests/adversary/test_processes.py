@@ -21,6 +21,8 @@ from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training.limits import cores
 from fedwarden.sim.training.pool import Pool
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROUNDS = 60
 TINY = f"""
@@ -98,7 +100,7 @@ def test_a_signal_outside_a_run(monkeypatch, tiny, capsys):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
-@pytest.mark.parametrize("moment", ["starting", "training", pytest.param("stopped", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moment", ["starting", "training", "stopped"])
 def test_workers_leave_when_their_parent_is_killed(moment, start, tiny, tmp_path, committed, eventually, workers_of):
     home = tmp_path / "home"
     call = start("run", tiny, "--home", home, "--set", "rounds=100000", "--set", "train.epochs=20")
@@ -160,9 +162,7 @@ def same(found, want):
     return all(torch.equal(a, b) for a, b in zip(found, want, strict=True))
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGSTOP, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_stops_or_dies_is_replaced_and_the_bits_are_the_same(number, pooled):
     pool, federation, want = pooled
     (first,) = pool.workers
@@ -240,7 +240,6 @@ def test_a_run_has_one_writer(server, start, tiny, tmp_path, committed, eventual
     assert main(["run", "--resume", "1", "--home", str(home), "--set", f"rounds={rounds}", "--quiet"]) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_a_study_that_is_ended_leaves_nobody_and_goes_on_later(number, tmp_path, eventually):
     marker = f"FEDWARDEN_CACHE={tmp_path / 'cache'}"

@@ -96,6 +96,7 @@ def test_tune_without_attackers(call, tiny):
     one_line(call("tune", tiny, "--set", "attacks=[]"), "[[attacks]]")
 
 
+@pytest.mark.slow
 def test_nothing_but_one_line_from_a_process(tmp_path):
     command = [sys.executable, "-m", "fedwarden", "run", str(tmp_path / "none.toml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -84,6 +84,7 @@ def test_a_finished_run_can_go_on_for_more_rounds(call, tiny, workspace, tmp_pat
     assert last_checkpoint(workspace, 1, 5) == last_checkpoint(tmp_path / "whole", 1, 5)
 
 
+@pytest.mark.slow
 def test_resume_after_kill_ends_with_the_same_bits(call, tiny, workspace, tmp_path):
     many = ["--set", "rounds=60", "--quiet"]
     process = subprocess.Popen([sys.executable, "-m", "fedwarden", "run", str(tiny), *many], env=dict(os.environ))

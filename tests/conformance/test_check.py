@@ -117,6 +117,7 @@ def test_a_server_that_cannot_be_lent_is_not_a_law_that_is_kept():
     assert all("cannot lend this signal what it needs" in reason for reason in report.cannot_tell.values())
 
 
+@pytest.mark.slow
 def test_the_laws_of_functions_load_neither_sklearn_nor_pydantic():
     code = (
         "import sys, fedwarden.conformance as c, fedwarden.conformance.__main__; c.check('rule', 'gesd');"

@@ -112,6 +112,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(mine, capsys, args, says):
     assert told.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_as_a_command_from_the_folder_of_the_module(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     done = subprocess.run(

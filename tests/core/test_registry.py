@@ -175,6 +175,7 @@ def test_a_broken_plugin_is_named_in_one_line_and_the_rest_goes_on(install, capl
     assert "the plug-in 'broken_plugin' of broken_plugin-dist 1.2 cannot be imported" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_in_a_process_of_its_own(install, tmp_path):
     install("broken_plugin", "import not_installed_at_all")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(fw.__file__).parents[1])])}

@@ -27,6 +27,8 @@ from fedwarden.dashboard.server import prepare
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60
 DRAWN = """
 const plot = document.querySelector(`#${arguments[0]} .js-plotly-plot`);
@@ -144,7 +146,6 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     until(says="No client “nobody” has taken part")
 
 
-@pytest.mark.slow
 def test_a_run_that_failed_one_that_only_audits_and_one_without_a_guard(site, browser, until, home):
     with Ledger(home) as ledger:
         audit = ledger.start("an audit", "flower", {}, {})
@@ -175,7 +176,6 @@ def test_a_run_that_failed_one_that_only_audits_and_one_without_a_guard(site, br
     until(says="out of <b>memory</b>")
 
 
-@pytest.mark.slow
 def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, browser, until, tmp_path):
     rng = np.random.default_rng(0)
     warden = fw.Warden([fw.Watch("twins")], "observe")
@@ -198,7 +198,6 @@ def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, brow
     until(lambda d: d.execute_script(DRAWN, "client-card"))
 
 
-@pytest.mark.slow
 def test_a_click_in_the_heatmap_opens_the_client(site, browser, until, shared):
     site(shared)("/run/1")
     until(drawn="heatmap")
@@ -216,7 +215,6 @@ def test_a_click_in_the_heatmap_opens_the_client(site, browser, until, shared):
     until(says="Client c")
 
 
-@pytest.mark.slow
 def test_the_scale_is_in_the_address(site, browser, until, shared):
     site(shared)("/run/1")
     until(drawn="heatmap")
@@ -242,7 +240,6 @@ def test_what_if_another_rule_had_decided(site, browser, until, shared):
     until(says="1 of 8 clients are treated differently.")
 
 
-@pytest.mark.slow
 def test_an_audit_with_its_alarm_and_a_run_without(site, browser, until, shared):
     show = site(shared)
     show("/run/2/audit")
@@ -263,7 +260,6 @@ def test_an_address_that_leads_nowhere_says_so(site, until, shared, path, words)
     until(says=words)
 
 
-@pytest.mark.slow
 def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, until, home, tmp_path):
     show = site(home)
     show("/run/1")
@@ -275,7 +271,6 @@ def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, unt
     until(lambda d: "cannot be brought up to date" not in page(d))
 
 
-@pytest.mark.slow
 def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until, shared):
     paper = "return getComputedStyle(document.body).backgroundColor"
     figure = "return document.querySelector('#learning .js-plotly-plot')._fullLayout.paper_bgcolor"
@@ -292,7 +287,6 @@ def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until,
     browser.execute_script("localStorage.clear()")
 
 
-@pytest.mark.slow
 def test_a_narrow_screen(site, browser, until, shared):
     browser.set_window_size(400, 800)
     show = site(shared)
@@ -320,7 +314,6 @@ def test_a_narrow_screen(site, browser, until, shared):
     assert picture.rect["x"] + picture.rect["width"] <= 400
 
 
-@pytest.mark.slow
 def test_everything_that_can_be_operated_has_a_name(site, browser, until, shared):
     show = site(shared)
     for path in ("/", "/run/1?client=h", "/run/1/what-if?rule=gesd"):
@@ -334,7 +327,6 @@ def test_everything_that_can_be_operated_has_a_name(site, browser, until, shared
         assert not nameless, path
 
 
-@pytest.mark.slow
 def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
     home, toml = tmp_path / "home", tmp_path / "live.toml"
     toml.write_text(LIVE)
@@ -366,7 +358,6 @@ def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
     until(says="is complete: 60 of 60 rounds")
 
 
-@pytest.mark.slow
 def test_a_picture_is_taken(chromium, shared, tmp_path):
     for dark in (False, True):
         screenshot(shared, tmp_path / f"{dark}.png", "/run/1?client=h", dark)

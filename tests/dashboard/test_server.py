@@ -44,6 +44,7 @@ def started(shared):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_it_serves_until_ctrl_c_and_ends_quietly(started):
     process, line = started()
     where = re.fullmatch(r"fedwarden dashboard: (http://127\.0\.0\.1:\d+/)\n", line)[1]
@@ -57,6 +58,7 @@ def test_it_serves_until_ctrl_c_and_ends_quietly(started):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_another_address_needs_the_token_that_is_printed_once(started):
     process, line = started("--host", "0.0.0.0")
     port, token = re.search(r":(\d+)/\?token=([\w-]{40,})\n", line).groups()

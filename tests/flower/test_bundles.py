@@ -52,6 +52,7 @@ def installed(app, environment, folder):
     return where, bundle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", APPS)
 def test_an_app_is_built_and_installed_by_the_hubs_own_rules(app, environment, tmp_path):
     where, bundle = installed(EXAMPLES / app, environment, tmp_path)

@@ -141,6 +141,7 @@ def suicide(home):
     Guarded(flower.FedAvg(), home=home).start(grid, model(), 6)
 
 
+@pytest.mark.slow
 def test_a_server_killed_with_9_goes_on(tmp_path):
     tests = Path(__file__).resolve().parents[1]
     code = "import sys; sys.path.insert(0, sys.argv[1]); from flower.test_journal import suicide; suicide(sys.argv[2])"

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import fedwarden as fw
+from fedwarden.core.registry import make
 from fedwarden.models.layout import Layout
 from fedwarden.models.sequential import TOGETHER, PlainMLP
 from fedwarden.updates.mixed import Mixed
@@ -108,6 +109,10 @@ def test_every_model_gives_what_its_modules_give(name):
         for k, layer in enumerate(layers):
             assert torch.allclose(layer, torch.stack([seen[k] for seen in inputs]), atol=1e-5), (form, k)
         assert len(layers) == len(inputs[0])
+        for once, part in zip(
+            mlp.together(cohort(updates, params), x, lambda z: z.clone()), [sums, *layers], strict=True
+        ):
+            assert torch.allclose(once, part, atol=1e-4), form
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
@@ -125,3 +130,29 @@ def test_a_model_that_somebody_listens_to_says_so():
     assert not mlp.unheard
     handle.remove()
     assert mlp.unheard
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n", [1, 10, 50])
+def test_on_a_gpu_whoever_sends_the_global_model_is_not_apart_and_others_are_as_on_a_cpu(n):
+    torch.manual_seed(0)
+    model, x = plain(), torch.randn(32, 2, 3)
+    params = Layout.of(model).flatten(model.state_dict())
+    models = params + 0.3 * torch.randn(n, len(params))
+    models[0] = params
+    found = []
+    for device in ("cpu", "cuda"):
+        server = fw.Server(copy.deepcopy(model).to(device), x.to(device))
+        signal = make("signal", "divergence", probe=32).equip(server)
+        base = params.to(device)
+        found.append(signal(cohort(fw.Updates.of(models.to(device), base), base)).values)
+    assert found[1][0] == 0
+    assert np.allclose(*found, atol=1e-3)
+
+
+def test_a_gpu_runs_as_many_models_at_once_as_fit_into_a_part_of_its_memory():
+    model, x = plain(), torch.randn(4, 2, 3)
+    mlp = PlainMLP.of(model, x)
+    entries = (6 * 5 + 5) + (5 * 4 + 4) + (4 * 3 + 3) + 4 * (5 + 4 + 3)
+    assert mlp.room(4) == (256 << 20) // (4 * entries)
+    assert mlp.serves(10**9, x)  # a CPU takes them in groups

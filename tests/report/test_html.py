@@ -165,6 +165,7 @@ def test_every_kind_of_run_opens_in_a_browser_without_complaint(browser, played,
         assert browser.execute_script(FITS), name
 
 
+@pytest.mark.slow
 def test_light_dark_paper_and_a_narrow_screen(browser, media, played, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page(record_of(played)), encoding="utf-8")
@@ -183,6 +184,7 @@ def test_light_dark_paper_and_a_narrow_screen(browser, media, played, tmp_path):
     assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 6
 
 
+@pytest.mark.slow
 def test_the_cells_of_the_heatmap_speak_when_pointed_at(browser, played, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page(record_of(played)), encoding="utf-8")

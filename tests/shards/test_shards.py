@@ -19,6 +19,8 @@ import fedwarden as fw
 from fedwarden.core.registry import make, names
 from fedwarden.shards import LostShard, NeedsRows, Shards
 
+pytestmark = pytest.mark.slow
+
 N, D, WORKERS = 9, 4001, 3
 IDS = tuple(f"c{i}" for i in range(N))
 COUNTS = 10.0 + np.arange(N)
@@ -164,7 +166,6 @@ def test_a_worker_that_dies_within_a_call_is_replaced_too(shards, tmp_path):
     assert_near(written(shards, outcomes[0].update, tmp_path), expected.update)
 
 
-@pytest.mark.slow
 def test_what_was_handed_over_is_read_again_from_the_spool_which_goes_with_the_round(tmp_path):
     rows, spool = updates_of(1), tmp_path / "spool"
     spool.mkdir()

@@ -234,7 +234,8 @@ def committed(folder):
         return 0
 
 
-@pytest.mark.parametrize("after", [*(pytest.param(k, marks=pytest.mark.slow) for k in (2, 9)), 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [2, 9, 20])
 def test_a_killed_run_is_resumed_to_the_same_bits(after, file, whole, tmp_path):
     command = [sys.executable, "-m", "fedwarden", "run", str(file), "--home", str(tmp_path), "--quiet"]
     run = subprocess.Popen(command)

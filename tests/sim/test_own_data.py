@@ -295,6 +295,7 @@ def test_images_in_folders_of_clients(place):
     assert settle(scenario, load_data(scenario)).client_ids == ("anna", "ben")
 
 
+@pytest.mark.slow
 def test_a_function_and_a_model_beside_the_file_in_a_process_of_its_own(place):
     (place / "sites.py").write_text(MODULE)
     file = write(

@@ -97,6 +97,7 @@ with Ledger() as ledger:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MEMORY))
 def test_after_a_kill_only_what_is_missing_is_sent(name, local, ledger, run):
     ((key, value),) = local[name].items()

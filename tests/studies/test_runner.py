@@ -115,6 +115,7 @@ def test_one_is_the_summary_of_a_run(tmp_path):
     assert json.loads(json.dumps(found)) == found
 
 
+@pytest.mark.slow
 def test_a_study_in_processes_of_its_own(tmp_path):
     table = {**TINY, "data": {"clients": 3}}
     assert list(collect("real", [({"seed": 0}, table)], tmp_path, 1)) == [0, 1]

@@ -144,3 +144,22 @@ def test_a_rule_that_looks_at_pairs_reads_the_updates_once_before_it_chooses(rul
     again = fw.aggregate(rule, known)
     np.testing.assert_allclose(result.update, again.update, rtol=1e-4, atol=1e-5)
     assert ("gram", 11) in folds
+
+
+@pytest.mark.parametrize("rule", PAIRS)
+def test_so_it_does_behind_a_warden(rule, folds):
+    x = rows_of(11, 5000)
+    outcome = fw.Warden(aggregator=rule).step(cohort(x))
+    assert [name for name, _ in folds].count("gram") == 1
+    assert "survey" not in [name for name, _ in folds]
+    np.testing.assert_allclose(outcome.update, fw.aggregate(rule, x).update, rtol=1e-4, atol=1e-5)
+
+
+def test_products_that_are_on_their_way_serve_fewer_rows_too():
+    x, keep = rows_of(9, 5000), [0, 2, 3, 7]
+    updates = Updates.of(x)
+    whole = updates.products_about(1)
+    updates._begun = lambda: whole
+    fewer = updates.select(keep)
+    assert fewer.knows_products
+    np.testing.assert_allclose(squared(fewer.gram()), squared(Updates.of(x[keep]).gram()), rtol=1e-4, atol=1e-3)

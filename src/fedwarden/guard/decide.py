@@ -94,9 +94,15 @@ class Decision:
         return {name: dict(zip(ids, values.tolist(), strict=True)) for name, values in found.items()}
 
 
-def decide(guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
-    """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made."""
-    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, guard.share_copies)
+def decide(
+    guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = (), pairs: bool = False
+) -> tuple[Memory, Decision]:
+    """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made.
+
+    ``pairs``: whoever combines the rows will ask for the inner products of all of them.
+    """
+    pairs = pairs or guard.share_copies
+    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, pairs)
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))

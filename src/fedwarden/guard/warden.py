@@ -149,7 +149,7 @@ class Warden:
 
     def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Decision:
         """What becomes of a cohort; the warden remembers it, and combines nothing."""
-        self.memory, decision = decide(self.guard, self.memory, cohort, rejected)
+        self.memory, decision = self._decided(cohort, rejected)
         return decision
 
     def combine(self, decision: Decision) -> Outcome:
@@ -160,7 +160,7 @@ class Warden:
 
     def foresee(self, cohort: Cohort) -> tuple[Decision, Outcome]:
         """What :meth:`step` would make of a cohort, which the warden does not remember."""
-        _, decision = decide(self.guard, self.memory, cohort)
+        _, decision = self._decided(cohort)
         return decision, self._combined(decision)[1]
 
     def remember(self, record: RoundRecord) -> RoundRecord:
@@ -216,6 +216,9 @@ class Warden:
             "excluded": ", ".join(self.excluded) or "nobody",
         }
         return facts(told, "Warden")
+
+    def _decided(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
+        return decide(self.guard, self.memory, cohort, rejected, getattr(self.aggregator, "pairs", False))
 
     def _combined(self, decision: Decision) -> tuple[State, Outcome]:
         """What the aggregator will carry on, and the round."""

@@ -81,7 +81,7 @@ def each_model(
     if slot is None:  # the global model too: another way to multiply could turn a bit
         yield _together(look, model, layout, home, base[None], shift, whole)
         for group in groups:
-            yield _together(look, model, layout, home, _table(cohort.updates, group), shift, whole)
+            yield _together(look, model, layout, home, table(cohort.updates, group), shift, whole)
     else:
         slot.keep(whole)
         view = look_graph.view(look) if look_graph else look
@@ -185,7 +185,8 @@ def _whole_numbers(layout: Layout, params: Tensor, home: torch.device) -> dict[s
     return {name: state[name] for name in names}
 
 
-def _table(updates: Updates, group: range) -> Tensor:
+def table(updates: Updates, group: range) -> Tensor:
+    """What some clients sent, a row each; over the same memory where it came as one array."""
     if updates.array is not None:
         return updates.array[group.start : group.stop]
     return torch.stack([torch.cat([piece.float() for piece in updates.sent(i)]) for i in group])

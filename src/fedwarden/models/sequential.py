@@ -1,7 +1,7 @@
 """Many models that are a plain sequence of linear layers and rectifiers, run on the same samples layer by layer.
 
-Most of a small model's time goes into getting to its layers. Here no module is entered for each model and no weight is
-copied: a client's matrices are multiplied where they arrived.
+Most of a small model's time goes into getting to its layers. Here no module is entered for each model, and on a CPU no
+weight is copied: a client's matrices are multiplied where they arrived.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..core.types import Cohort
 from ..updates.updates import Updates
-from .batched import offset
+from .batched import STACK_BYTES, offset, table
 from .layout import Layout
 
 RECTIFIERS = {nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU}
@@ -54,11 +54,34 @@ class PlainMLP:
         """Whether nobody listens to the model's parts as they run: here they do not."""
         return not any(part._forward_hooks or part._forward_pre_hooks for part in self.parts)
 
+    def serves(self, models: int, samples: Tensor) -> bool:
+        """Whether so many models can be run here: on a GPU all of them by one product a layer."""
+        return self.unheard and (not samples.is_cuda or models <= self.room(len(samples)))
+
+    def room(self, samples: int) -> int:
+        """How many models a GPU runs at once, each on so many samples."""
+        widths = sum(step.out_features for step in self.steps if isinstance(step, nn.Linear))
+        return STACK_BYTES["cuda"] // (4 * (self.layout.d + widths * samples))
+
+    def together(self, cohort: Cohort, samples: Tensor, see: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """What :meth:`each` gives, of all models in one group of which each layer is one product.
+
+        The global model is in it too: of another number of matrices a GPU may multiply in another order, and a turned
+        bit would set a client apart that sent the very same.
+        """
+        base, shift = offset(self.layout, cohort, samples.device)
+        rows = [base[None], table(cohort.updates, range(len(cohort)))] if len(cohort) else [base[None]]
+        with torch.no_grad():
+            return self._run(samples, [self._weights([torch.cat([r.to(samples) for r in rows])], shift)], see)
+
     def each(self, cohort: Cohort, samples: Tensor, see: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
         """Of groups of g models, the sums of outputs (g,) and what ``see`` makes of the inputs (g, N, k) of rectifiers.
 
-        The global model comes first, then the clients'.
+        The global model comes first, then the clients'; on a GPU all of them are one group.
         """
+        if samples.is_cuda:
+            yield self.together(cohort, samples, see)
+            return
         base, shift = offset(self.layout, cohort, samples.device)
         parts = [self._weights([base[None]], shift)]
         for start in range(0, max(len(cohort), 1), TOGETHER):

@@ -117,19 +117,20 @@ def client_deltas(
 ) -> NDArray[np.float64]:
     """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers.
 
-    A look_graph, kept from round to round, spares a GPU the launches; a plain MLP spares a CPU the modules.
+    A plain MLP spares the modules, and a GPU all launches but some for each layer; of other models a look_graph, kept
+    from round to round, spares it those.
     """
     samples, sizes = at_home(probe, model), [layer.size for layer in layers if layer.axis is not None]
-    look_graph = look_graph if samples.is_cuda else None
-    mlp = mlp if mlp and mlp.unheard and not samples.is_cuda else None
+    mlp = mlp if mlp and mlp.serves(len(cohort) + 1, samples) else None
+    look_graph = look_graph if samples.is_cuda and not mlp else None
     samples = look_graph.samples(samples) if look_graph else samples
     entries = len(samples) * sum(sizes)
     stack = 1 if look_graph or mlp else at_once(model, entries)
     method = Method.best(samples.device, entries, "stacked" if mlp else "under vmap" if stack > 1 else "alone")
     looks = (
-        mlp.each(cohort, samples, method.hold)
-        if mlp
-        else _looks(cohort, model, samples, layers, method.hold, stack, look_graph)
+        _looks(cohort, model, samples, layers, method.hold, stack, look_graph)
+        if mlp is None
+        else mlp.each(cohort, samples, method.hold)
     )
     finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
     for outputs, *held in looks:

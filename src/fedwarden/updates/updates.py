@@ -123,7 +123,8 @@ class Updates:
             return Updates.empty(self.d)
         fewer = self._only(keep)
         fewer._sq_lengths = None if self._sq_lengths is None else self._sq_lengths[keep]
-        fewer._gram = None if self._gram is None else self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
+        if self._gram is not None or self._begun is not None:
+            fewer._gram = self._products()[np.ix_([*keep, self.n], [*keep, self.n])]
         return fewer
 
     def agreed(self, reference: Mask) -> tuple[Tensor, Scores]:

@@ -104,6 +104,7 @@ def test_two_workers_give_the_same_bits_as_one(alone, shm, tasks_here):
     assert list(shm.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_workers_too_train_on_changed_data(shm, tasks_here):
     """In round 2 two clients hold the rows of two others, in round 3 their own again."""
 
@@ -125,6 +126,7 @@ def test_workers_too_train_on_changed_data(shm, tasks_here):
     assert moved.tolist() == [i in (1, 6) for i in range(CLIENTS)]
 
 
+@pytest.mark.slow
 def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, request):
     """Integers stay integers on their way through shared memory."""
     (tmp_path / "a_text_model.py").write_text(
@@ -151,6 +153,7 @@ def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, req
     assert len(tasks_here) < 3 * CLIENTS
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tasks_here):
     with Pool(engine_of(), RECIPE, 1) as pool:
         want = rounds(pool)
@@ -173,6 +176,7 @@ def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tas
     assert list(shm.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before it is up", "while it trains"])
 def test_a_worker_killed_at_another_moment(moment, shm, tasks_here):
     with Pool(engine_of(), RECIPE, 1) as pool:
@@ -189,6 +193,7 @@ def test_a_worker_killed_at_another_moment(moment, shm, tasks_here):
     assert list(shm.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_as_it_is_given_a_task(shm, monkeypatch):
     """Between the look whether it lives and the writing: the pipe breaks with the task still in its buffer."""
     with Pool(engine_of(), RECIPE, 1) as pool:
