@@ -108,6 +108,10 @@ def test_commands_that_read_a_run_load_no_torch(command, own):
     assert rooms(statement) == {"cli", *own}
 
 
+def test_a_run_begins_without_libraries_that_take_as_long_to_import_as_torch():
+    assert not packages("import fedwarden.cli.run") & HEAVY
+
+
 def test_reading_a_ledger_takes_numpy():
     statement = "from fedwarden.store import ledger, record, overview, export"
     assert beyond(statement, "import numpy") == set()

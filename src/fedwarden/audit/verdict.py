@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
+from ..core.separation import auroc, tpr_at
 from ..core.stats import Scores
 from ..core.types import Observation
 from .power import Says, every, least_p, rank_p, says
@@ -56,19 +57,6 @@ def magnitude(observation: Observation) -> float:
     return observation.score if observation.metric in BY_CLASS else abs(observation.relative)
 
 
-def auroc(shifted: Scores, null: Scores) -> float:
-    """The probability that a shifted run scores above one of the null, ties counting half.
-
-        A = (sum of the ranks of the shifted - s (s + 1) / 2) / (s m)
-
-    Mann and Whitney (1947); 0.5 = cannot tell, 1 = always.
-
-    >>> auroc(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
-    0.875
-    """
-    return float(_aurocs(np.atleast_2d(shifted), np.atleast_2d(null))[0])
-
-
 def interval(
     shifted: Scores, null: Scores, rng: np.random.Generator, level: float = 0.95, draws: int = 2000
 ) -> tuple[float, float]:
@@ -86,26 +74,6 @@ def interval(
     theirs = mine if len(null) == len(shifted) else rng.integers(len(null), size=(draws, len(null)))
     low, high = np.quantile(_aurocs(shifted[mine], null[theirs]), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def threshold(null: Scores, rate: float = 0.05) -> float:
-    """The smallest score of the null that at most a share ``rate`` of the null exceeds.
-
-    >>> threshold(np.arange(1.0, 21.0), 0.05), threshold(np.arange(1.0, 11.0), 0.05)
-    (19.0, 10.0)
-    """
-    if not 0 <= rate < 1:
-        raise ValueError(f"a rate of false alarms lies in [0, 1); got {rate}")
-    return float(np.sort(null)[len(null) - 1 - int(rate * len(null) + 1e-9)])
-
-
-def tpr_at(shifted: Scores, null: Scores, rate: float = 0.05) -> float:
-    """The share of shifted runs above the threshold that at most ``rate`` of the null exceeds.
-
-    >>> tpr_at(np.array([19.5, 18.0]), np.arange(1.0, 21.0))
-    0.5
-    """
-    return float((shifted > threshold(null, rate)).mean())
 
 
 def smallest_detected(
@@ -162,7 +130,7 @@ def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float
 
 
 def _aurocs(shifted: Scores, null: Scores) -> Scores:
-    """AUROC of each row."""
+    """AUROC of each row, from ranks: thousands of draws at once."""
     s, m = shifted.shape[1], null.shape[1]
     ranks = rankdata(np.concatenate([shifted, null], axis=1), axis=1)[:, :s].sum(axis=1)
     return np.asarray((ranks - s * (s + 1) / 2) / (s * m), dtype=np.float64)

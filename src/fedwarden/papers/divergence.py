@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..audit.verdict import auroc as separation
+from ..core.separation import auroc as separation
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
 from ..studies.pictures import curves

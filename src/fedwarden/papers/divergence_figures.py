@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..audit.power import rank_p
-from ..audit.verdict import auroc
+from ..core.separation import auroc
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
 from ..studies.runner import Cell, Table

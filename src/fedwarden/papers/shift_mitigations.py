@@ -17,9 +17,9 @@ import numpy as np
 from torch import Tensor
 
 from ..audit.mitigations import Measured, add_noise, clip_and_noise, epsilon, recommend, smooth
-from ..audit.verdict import auroc as separation
 from ..audit.verdict import leakage
 from ..core.generators import torch_rng
+from ..core.separation import auroc as separation
 from ..core.stats import Scores
 from ..sim.branches import Measures, ObserverSettings
 from ..studies.pictures import curves

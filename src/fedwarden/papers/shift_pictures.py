@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 
-from ..audit.verdict import BY_CLASS, auroc
+from ..audit.verdict import BY_CLASS
+from ..core.separation import auroc
 from ..studies.pictures import COLOURS, FAINT, STRONG, Panels, curves, drawing
 from ..studies.tables import Results
 from .shift_tables import by_size, name, scores, severities, sources

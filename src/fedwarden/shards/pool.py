@@ -149,7 +149,7 @@ class Shards:
             raise ConfigError(
                 "shards need a running Ray: call ray.init() first, or ray.init(address=...) for a cluster"
             )
-        there = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        there = int(ray.cluster_resources().get("CPU", 0))
         if workers * cpus > there:
             raise ConfigError(f"{workers} workers of {cpus} CPUs need {workers * cpus}; this Ray cluster has {there}")
         self.workers: list[Any] = [self._start(i) for i in range(workers)]

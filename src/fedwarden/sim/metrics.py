@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.metrics import roc_auc_score, roc_curve
 
+from ..core.separation import auroc, tpr_at
 from ..core.stats import Scores
 from ..core.types import RoundRecord
 
@@ -114,21 +114,20 @@ def watch_quality(records: Sequence[RoundRecord], truth: Truth) -> dict[str, dic
         attacks = np.array([record.round in truth.get(c, ()) for c in record.client_ids], dtype=bool)
         pauses = np.array([_guilty(c, record.round, truth) for c in record.client_ids], dtype=bool) & ~attacks
         for watch in record.watches:
-            judged = ~np.isnan(watch.scores) & ~pauses
-            if len(np.unique(attacks[judged])) == 2:
-                pair = (attacks[judged].astype(np.float64), np.nan_to_num(watch.scores[judged]))
-                rounds.setdefault(watch.name, []).append(pair)
+            judged, scores = ~np.isnan(watch.scores) & ~pauses, np.nan_to_num(watch.scores)
+            high, null = scores[judged & attacks], scores[judged & ~attacks]
+            if len(high) and len(null):
+                rounds.setdefault(watch.name, []).append((high, null))
     return {name: _quality(pairs) for name, pairs in rounds.items()}
 
 
 def _quality(rounds: Sequence[tuple[Scores, Scores]]) -> dict[str, float]:
-    truth, scores = (np.concatenate(part) for part in zip(*rounds, strict=True))
-    false, true, _ = roc_curve(truth, scores, drop_intermediate=False)
+    high, null = (np.concatenate(part) for part in zip(*rounds, strict=True))
     return {
-        "auroc": float(roc_auc_score(truth, scores)),
-        "auroc_by_round": float(np.mean([roc_auc_score(*pair) for pair in rounds])),
-        "tpr_at_1": float(true[false <= 0.01].max()),
-        "tpr_at_5": float(true[false <= 0.05].max()),
+        "auroc": auroc(high, null),
+        "auroc_by_round": float(np.mean([auroc(*pair) for pair in rounds])),
+        "tpr_at_1": tpr_at(high, null, 0.01),
+        "tpr_at_5": tpr_at(high, null, 0.05),
     }
 
 
