@@ -54,6 +54,7 @@ def test_import_fedwarden_loads_no_part_of_it():
     assert ours == {"fedwarden.core", "fedwarden.core.late"}
 
 
+@pytest.mark.slow
 def test_every_public_name_loads_torch_numpy_and_scipy():
     everything = "from fedwarden import *"
     assert {"torch", "numpy", "scipy"} <= packages(everything)
@@ -108,6 +109,7 @@ def test_commands_that_read_a_run_load_no_torch(command, own):
     assert rooms(statement) == {"cli", *own}
 
 
+@pytest.mark.slow
 def test_a_run_begins_without_libraries_that_take_as_long_to_import_as_torch():
     assert not packages("import fedwarden.cli.run") & HEAVY
 

@@ -20,6 +20,8 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.task import run_task
 
+pytestmark = pytest.mark.slow
+
 TINY = """
 name = "tiny"
 rounds = 12
@@ -123,7 +125,6 @@ def whole(start, tiny, tmp_path, contents):
     return contents(tmp_path / "whole")
 
 
-@pytest.mark.slow
 def test_a_small_address_space(start, tiny, tmp_path):
     """ulimit -v: refused before it is built."""
     call = start("run", tiny, "--home", tmp_path, "--set", "model.hidden=[400000]", limits={"RLIMIT_AS": 200_000_000})

@@ -20,6 +20,8 @@ from fedwarden.updates import compiled as updates
 from fedwarden.updates import compiled_products as products
 from fedwarden.updates import compiled_rows as rows
 
+pytestmark = pytest.mark.slow
+
 ROW, SUMS, ROWS = (types.Array(kind, 1, "C") for kind in (types.float32, types.float64, types.uint64))
 TILE, TABLE, PAIRS = (types.Array(kind, 2, "C") for kind in (types.float32, types.float64, types.int64))
 INT, YES = types.int64, types.boolean
