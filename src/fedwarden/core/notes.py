@@ -188,6 +188,10 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         "the rule 'gesd' has no such limit below half of the clients"
     ),
     "no_finite_output": "the new model gives no finite output; the last one is kept",
+    "nobody_reports": lambda metric, names: (
+        f"nobody reports '{metric}', so nobody can stand out by it; "
+        f"most report {_quoted(names, len(names)) or 'nothing'}"
+    ),
     "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
     "spared": "{clients} would be excluded, but too few others are beyond question: left out of this round only",
     "suspended": "{clients} is suspended: still asked and measured, and let in again once it is clean",

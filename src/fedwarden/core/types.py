@@ -146,12 +146,14 @@ class Server:
 class Reading:
     """What a signal says where it has more to say than one number per client: the parts that make it up, by name.
 
-    ``facts`` are numbers of the round as a whole; they are recorded among its metrics.
+    ``facts`` are numbers of the round as a whole; they are recorded among its metrics. ``warning`` says why it has
+    nothing to say, where that is not for the clients' sake.
     """
 
     values: Scores
     parts: Mapping[str, Scores] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
+    warning: Note | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -261,7 +261,8 @@ def look(
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
         flagged = (above[leaders] if copies else above) & active
-        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, warning, signal.parts, words))
+        why = signal.warning or warning
+        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, why, signal.parts, words))
     lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
     fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
     flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
@@ -395,4 +396,4 @@ def _restored(now: State, past: State, client_ids: set[str]) -> State:
 def _of_leaders(reading: Reading, leaders: Leaders) -> Reading:
     """A signal in which every copy has the values of its leader."""
     parts = {name: part[leaders] for name, part in reading.parts.items()}
-    return Reading(reading.values[leaders], parts, reading.facts)
+    return replace(reading, values=reading.values[leaders], parts=parts)

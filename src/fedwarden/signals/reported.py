@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..core.notes import Note
 from ..core.registry import register
 from ..core.stats import FARTHEST, Mask, Scores, median
-from ..core.types import Cohort
+from ..core.types import Cohort, Reading
 
 
 def from_median(values: Scores, reference: Mask) -> Scores:
@@ -31,13 +32,18 @@ class ReportedNumber:
     """How far a number that clients report lies from the median one; 0 for a client that does not report it.
 
     ``metric`` is its name with the kind of message it came in, such as ``train/loss``. A client tells what it likes:
-    this finds broken ones, and liars who do not know what the others tell.
+    this finds broken ones, and liars who do not know what the others tell. Where nobody reports it, a warning says so,
+    and what most report instead.
     """
 
     metric: str = "train/loss"
     words: ClassVar[str] = "what it reports of itself is unlike the others'"
 
-    def __call__(self, cohort: Cohort) -> Scores:
+    def __call__(self, cohort: Cohort) -> Reading:
         told = cohort.reported.get(self.metric, {})
         values = np.array([told.get(client, np.nan) for client in cohort.client_ids], dtype=np.float64)
-        return from_median(values, cohort.reference)
+        warning = None
+        if len(values) and not np.isfinite(values).any():
+            usual = sorted(name for name, others in cohort.reported.items() if 2 * len(others) > len(cohort))
+            warning = Note.of("nobody_reports", metric=self.metric, names=tuple(usual))
+        return Reading(from_median(values, cohort.reference), warning=warning)
