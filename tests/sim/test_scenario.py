@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
+from fedwarden.core.config import override
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
@@ -206,6 +207,16 @@ def test_a_guard_without_anything_is_its_preset(preset):
     assert ours.watches == want.watches
     assert (ours.policy, ours.aggregator) == (want.policy, want.aggregator)
     assert replace(ours.guard, watches=()) == replace(want.guard, watches=())
+
+
+def test_the_name_of_a_preset_is_a_guard_which_an_override_opens():
+    assert load_scenario({"guard": "pid_made"}) == load_scenario({"guard": {"preset": "pid_made"}})
+    opened = override({"guard": "pid_made"}, ["guard.policy=observe"])
+    assert load_scenario(opened) == load_scenario({"guard": {"preset": "pid_made", "policy": "observe"}})
+    with pytest.raises(ConfigError, match="pid_made"):
+        load_scenario({"guard": "pid_mad"}).guard.build()
+    with pytest.raises(ConfigError, match="guard"):
+        load_scenario({"guard": 3})
 
 
 def test_what_a_guard_is_given_replaces_the_presets():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..core.config import Component, Part, Strict, override, parse
 from ..core.errors import ConfigError, nearest
@@ -50,7 +50,10 @@ class AdmissionConfig(Strict):
 
 
 class GuardConfig(Strict):
-    """A preset with its options, or watches of one's own; what is given here replaces the preset's."""
+    """A preset with its options, or watches of one's own; what is given here replaces the preset's.
+
+    The name of a preset stands for it, as that of any component does.
+    """
 
     preset: str = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
@@ -65,6 +68,13 @@ class GuardConfig(Strict):
     settle: float | None = Field(None, ge=0, lt=1)
     shorten: float | None = Field(None, gt=0)
     admission: AdmissionConfig = AdmissionConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "name" in given and "preset" not in given:  # a bare name that an override opened
+            return {"preset" if key == "name" else key: value for key, value in given.items()}
+        return {"preset": given} if isinstance(given, str) else given
 
     def build(self, known: frozenset[str] | None = None) -> Warden:
         base: Warden = make("preset", self.preset, **self.options)
