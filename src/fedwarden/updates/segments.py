@@ -274,12 +274,13 @@ def read_segments(
         ranges(sum(shapes[0]), measured, integer=False)  # raises where they do not fit
     segments, start = [], 0
     for layer in zip(*clients, strict=True):
-        types, size = set(map(TYPE, layer)), layer[0].numel()
-        if odd_type := next((kind for kind in types if kind.is_complex), None):
+        size = layer[0].numel()
+        whole = Segment(start, start + size, layer, True)
+        if odd_type := next((kind for kind in whole.types if kind.is_complex), None):
             raise ValueError(f"updates must be real numbers; got dtype {odd_type}")
-        integer = not all(kind.is_floating_point for kind in types)
+        integer = not all(kind.is_floating_point for kind in whole.types)
         for a, b, m in ranges(size, shifted(measured, start, size), integer):
             part = layer if b - a == size else tuple(flat(row)[a:b] for row in layer)
-            segments.append(Segment(start + a, start + b, part, m))
+            segments.append(whole if m and part is layer else Segment(start + a, start + b, part, m))
         start += size
     return segments, list(maps.values())
