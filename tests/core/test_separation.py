@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
-from fedwarden.core.separation import auroc, threshold, tpr_at
+from fedwarden.core.separation import auroc, ranks, threshold, tpr_at
 
 SCORES = st.lists(st.integers(-5, 5), min_size=1, max_size=12).map(lambda v: np.array(v, dtype=float))
 
@@ -37,3 +38,9 @@ def test_true_positives_are_counted_above_the_threshold():
 def test_a_rate_that_is_none_is_refused():
     with pytest.raises(ValueError, match=r"rate of false alarms lies in \[0, 1\); got 5"):
         threshold(np.ones(2), 5)
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_ranks_are_those_of_scipy_row_by_row(rows):
+    values = np.array(rows, dtype=float)
+    assert np.array_equal(ranks(values), rankdata(values, axis=1))

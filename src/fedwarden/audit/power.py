@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import mannwhitneyu, rankdata
 
+from ..core.separation import ranks
 from ..core.stats import Scores
 
 Says = Literal["shows", "does not show", "cannot tell"]
@@ -50,8 +50,9 @@ def rank_p(shifted: Scores, null: Scores) -> float:
     """
     s, m = len(shifted), len(null)
     if s + m > EXACT:
-        return max(float(mannwhitneyu(shifted, null, alternative="greater", method="asymptotic").pvalue), least_p(s, m))
-    twice = np.rint(2 * rankdata(np.concatenate([shifted, null]))).astype(np.int64)  # whole numbers
+        test = import_module("scipy.stats").mannwhitneyu  # which takes half as long to import as torch
+        return max(float(test(shifted, null, alternative="greater", method="asymptotic").pvalue), least_p(s, m))
+    twice = np.rint(2 * ranks(np.concatenate([shifted, null]))).astype(np.int64)  # whole numbers
     sets = np.zeros((s + 1, int(twice.sum()) + 1))  # sets[k, r]: how many sets of k ranks sum to r
     sets[0, 0] = 1.0
     for rank in twice:
@@ -129,7 +130,7 @@ def smallest_auroc(s: int, m: int, level: float, power: float = POWER) -> float 
     def lacks(log_odds: float) -> float:
         return float(wins(s, m, math.exp(log_odds))[-far:].sum()) - power
 
-    return 1 / (1 + math.exp(-brentq(lacks, 0.0, 30.0)))
+    return 1 / (1 + math.exp(-import_module("scipy.optimize").brentq(lacks, 0.0, 30.0)))
 
 
 def reach(s: int, m: int, tests: int, alpha: float = 0.05, power: float = POWER) -> Reach:

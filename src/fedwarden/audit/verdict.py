@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
-from ..core.separation import auroc, tpr_at
+from ..core.separation import auroc, aurocs, tpr_at
 from ..core.stats import Scores
 from ..core.types import Observation
 from .power import Says, every, least_p, rank_p, says
@@ -72,7 +71,7 @@ def interval(
         raise ValueError(f"the level of an interval lies in (0, 1); got {level}")
     mine = rng.integers(len(shifted), size=(draws, len(shifted)))
     theirs = mine if len(null) == len(shifted) else rng.integers(len(null), size=(draws, len(null)))
-    low, high = np.quantile(_aurocs(shifted[mine], null[theirs]), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(aurocs(shifted[mine], null[theirs]), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -127,10 +126,3 @@ def sees(verdicts: Mapping[str, Leakage], still: str = "no change", alpha: float
         raise ValueError(f"what a source sees needs the null {still!r}; got {', '.join(verdicts) or 'none'}")
     told = {name: says(v.p, v.least_p, alpha, v.low) for name, v in verdicts.items()}
     return Sight(every(told.values()), told[still])
-
-
-def _aurocs(shifted: Scores, null: Scores) -> Scores:
-    """AUROC of each row, from ranks: thousands of draws at once."""
-    s, m = shifted.shape[1], null.shape[1]
-    ranks = rankdata(np.concatenate([shifted, null], axis=1), axis=1)[:, :s].sum(axis=1)
-    return np.asarray((ranks - s * (s + 1) / 2) / (s * m), dtype=np.float64)
