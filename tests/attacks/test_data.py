@@ -136,3 +136,16 @@ def test_a_class_that_there_is_not(target):
     """A label outside of the classes would end the run inside of the loss."""
     with pytest.raises(ValueError, match="target"):
         flip(np.zeros(3, int), 4, mode="constant", target=target)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"source": 3}, "source is for mode 'targeted'"),
+        ({"target": 7}, "target is for the modes 'constant' and 'targeted'"),
+        ({"mode": "constant", "source": 3}, "source is for mode 'targeted'"),
+    ],
+)
+def test_a_class_that_the_mode_does_not_use_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        make("attack", "label_flip", **options)

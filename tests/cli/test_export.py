@@ -68,6 +68,17 @@ def test_parquet_is_no_text(call, recorded):
     assert "--to csv" in err
 
 
+def test_the_ending_of_the_file_says_what_is_written(call, recorded, tmp_path):
+    assert call("export", "1", "-o", tmp_path / "run.json", "--home", recorded)[0] == 0
+    assert json.loads((tmp_path / "run.json").read_text())["config"] == RunRecord.open(1, recorded).run.config
+    for args in (("export", "1", "-o", tmp_path / "run.xls"), ("report", "1", "-o", tmp_path / "run.pdf")):
+        code, _, err = call(*args, "--home", recorded)
+        assert code == 2
+        assert err.count("\n") == 1
+        assert "--to" in err or ".html" in err
+        assert not args[-1].exists()
+
+
 @pytest.mark.parametrize(
     "args", [("export", "1", "--to", "xml"), ("export", "99"), ("report", "99"), ("report", "1", "-o", ".")]
 )

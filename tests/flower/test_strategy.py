@@ -308,3 +308,16 @@ def test_batch_norm_counters_stay_integers():
     assert guarded.record.rejected == ()
     assert result.arrays["bn.num_batches_tracked"].numpy() == 21
     assert result.arrays["bn.num_batches_tracked"].numpy().dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("strategy", "warden", "said"),
+    [
+        (flower.FedAvg, "auto", "around a strategy of flwr.serverapp.strategy, as FedAvg.*; got the class FedAvg"),
+        (object(), "auto", "got a builtins"),
+        (flower.FedAvg(), {"preset": "auto"}, "warden is the name of a preset or a Warden; got dict"),
+    ],
+)
+def test_what_is_no_strategy_is_told_of_at_once(strategy, warden, said):
+    with pytest.raises(TypeError, match=said):
+        Guarded(strategy, warden)

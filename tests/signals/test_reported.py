@@ -6,6 +6,7 @@ import numpy as np
 
 import fedwarden as fw
 from fedwarden.core.registry import make
+from fedwarden.guard.replay import replay
 
 IDS = tuple("abcdef")
 
@@ -21,14 +22,25 @@ def test_a_number_unlike_the_others_stands_out():
     assert found.warning is None
 
 
-def test_that_nobody_reports_it_is_told_with_what_most_report_whatever_one_client_makes_up():
+def test_that_few_report_it_is_told_with_what_most_report_whatever_one_client_makes_up():
     told = {"train/loss": dict.fromkeys(IDS, 1.0), "train/made up": {"a": 1.0}}
     signal = make("signal", "reported", metric="train/los")
     found = signal(cohort(told))
     assert found.values.tolist() == [0.0] * 6
-    assert str(found.warning) == ("nobody reports 'train/los', so nobody can stand out by it; most report 'train/loss'")
+    assert str(found.warning) == (
+        "0 of 6 clients report 'train/los', and nobody can stand out by it unless most do; most report 'train/loss'"
+    )
     assert str(signal(cohort({})).warning).endswith("most report nothing")
-    assert signal(cohort({"train/los": {"a": float("inf")}})).warning is not None
+    assert signal(cohort({**told, "train/los": {"a": 3.0}})).warning is not None  # one client does not silence it
+
+
+def test_an_honest_client_is_not_excluded_for_reporting_where_few_do():
+    """The attack: with two who report, the honest one lies as far from the middle as the liar."""
+    watch = fw.Watch({"name": "reported", "metric": "train/loss"}, "raw", "gesd", start_round=1)
+    for told in ({"a": 0.5, "f": 1e300}, {"a": 0.4, "b": 0.5, "c": 0.9}):
+        record = fw.Warden([watch], "quarantine").step(cohort({"train/loss": told})).record
+        assert record.excluded == ()
+        assert any("clients report 'train/loss'" in str(note) for note in record.notes)
 
 
 def test_the_warning_is_among_the_notes_of_the_round_with_copies_too():
@@ -37,4 +49,11 @@ def test_the_warning_is_among_the_notes_of_the_round_with_copies_too():
         warden = fw.Warden([watch], "exclude", share_copies=share)
         cohort = fw.Cohort(1, IDS, fw.Updates.of(rows), np.ones(6))
         notes = [str(note) for note in warden.step(cohort).record.notes]
-        assert any("nobody reports 'train/los'" in note for note in notes), notes
+        assert any("report 'train/los'" in note for note in notes), notes
+
+
+def test_a_replay_tells_it_again():
+    watch = fw.Watch({"name": "reported", "metric": "train/los"}, "raw", "gesd", start_round=1)
+    record = fw.Warden([watch]).step(cohort({})).record
+    (again,) = replay([record], fw.Warden([fw.Watch(watch.signal, "raw", "robust_z", start_round=1)]))
+    assert [str(note) for note in again.notes] == [str(note) for note in record.notes]

@@ -447,6 +447,10 @@ def test_a_mistake_in_an_npz_file_is_one_line_with_file_and_client(call, place, 
         ),
         ("a,label\n" + "".join(f"w{i},0\n" for i in range(150)), "column 'a' has 150 different words"),
         ("a,label\n1,0\n2,1\n", "a share of 0.2 of 2 rows is none"),
+        ("a,a,label\n1,2,0\n", "expected a name of its own for every column; two are called 'a'"),
+        ("a,client,label\n1,x,0\n2,y,\n", "client y, row 2: expected a label in column 'label'; got none"),
+        ("a,client,label\n1,x,0\ninf,y,1\n", "client y, row 2: expected a finite number in column 'a'; got 'inf'"),
+        ("a|label\n1|0\n", "expected commas, semicolons or tabs between names"),
     ],
 )
 def test_a_mistake_in_a_table_is_one_line(call, place, text, said):

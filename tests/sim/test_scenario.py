@@ -215,8 +215,10 @@ def test_the_name_of_a_preset_is_a_guard_which_an_override_opens():
     assert load_scenario(opened) == load_scenario({"guard": {"preset": "pid_made", "policy": "observe"}})
     with pytest.raises(ConfigError, match="pid_made"):
         load_scenario({"guard": "pid_mad"}).guard.build()
-    with pytest.raises(ConfigError, match="guard"):
+    with pytest.raises(ConfigError, match="guard: expected a table"):
         load_scenario({"guard": 3})
+    with pytest.raises(ConfigError, match="named twice, 'pid_made' and 'auto'"):
+        load_scenario(override({"guard": "pid_made"}, ["guard.preset=auto"]))
 
 
 def test_what_a_guard_is_given_replaces_the_presets():

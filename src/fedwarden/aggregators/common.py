@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..core.protocols import Aggregator
-from ..core.registry import component, describe, make
+from ..core.registry import Spec, component, describe
 from ..core.stats import Weights, scatter
 from ..core.types import Aggregate, Cohort
 from ..updates.updates import Updates
@@ -55,13 +55,16 @@ def inner(then: Any) -> Aggregator:
     return rule
 
 
-def aggregate(name: str, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
+def aggregate(name: Spec, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
     """Combine updates with a registered aggregator; rows with NaN or Inf are left out and get weight 0.
 
     >>> aggregate("mean", np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 0.0]])).update.tolist()
     [2.0, 3.0]
     """
-    return combine(make("aggregator", name, **options), updates, num_examples)
+    if isinstance(name, Updates | np.ndarray | Tensor):
+        raise TypeError("the name of an aggregator comes first, then the updates")
+    table = {"name": name} if isinstance(name, str) else name
+    return combine(component("aggregator", {**table, **options}), updates, num_examples)
 
 
 def combine(

@@ -72,6 +72,10 @@ class LabelFlip:
             raise ValueError(f"fraction lies in [0, 1]; got {self.fraction}")
         if self.mode not in ("derangement", "pairwise", "constant", "targeted"):
             raise ValueError(f"mode is 'derangement', 'pairwise', 'constant' or 'targeted'; got {self.mode!r}")
+        if self.mode != "targeted" and self.source != 1:
+            raise ValueError(f"source is for mode 'targeted'; got mode {self.mode!r}")
+        if self.mode in ("derangement", "pairwise") and self.target != 0:
+            raise ValueError(f"target is for the modes 'constant' and 'targeted'; got mode {self.mode!r}")
         if self.mode == "targeted" and self.source == self.target:
             raise ValueError(f"source and target are two classes; got {self.source} twice")
 

@@ -32,7 +32,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command()
 def export(
     run: RunNumber,
-    to: Annotated[Format, typer.Option("--to", help="CSV and Parquet: one long table. JSON: everything.")] = Format.CSV,
+    kind: Annotated[
+        Format | None,
+        typer.Option(
+            "--to",
+            help="CSV and Parquet: one long table. JSON: everything. By default what the file's ending says, or CSV.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file; - is standard output.", show_default="run-N.csv"),
@@ -47,6 +54,7 @@ def export(
 
     `fedwarden export 1 --to parquet` writes run-1.parquet; `fedwarden export 1 -o - | head` looks at the rows.
     """
+    to = kind or by_ending(output)
     with reader(home) as ledger:
         record = RunRecord.read(ledger, run)
     if str(output) == "-":
@@ -63,6 +71,18 @@ def export(
         with open(path, "w", encoding="utf-8", newline="") as file:
             (write_csv if to is Format.CSV else write_json)(record, file)
     return err.print(f"wrote {safe(str(path))}", soft_wrap=True)
+
+
+def by_ending(output: Path | None) -> Format:
+    """The format that the ending of a file names.
+
+    >>> by_ending(Path("run.json")).value, by_ending(None).value
+    ('json', 'csv')
+    """
+    ending = output.suffix.lower().removeprefix(".") if output else ""
+    if ending and ending not in set(Format):
+        raise ConfigError(f"the ending .{ending} is none of .csv, .parquet and .json; say which with --to")
+    return Format(ending or "csv")
 
 
 def vacant(path: Path, force: bool) -> Path:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..core.errors import ConfigError
 from ..report.html import page
 from ..report.summary import tell
 from ..sim.scenario import ASKED, load_modules
@@ -32,6 +33,8 @@ def report(
 
     `fedwarden report 1 -o report.html` tells run 1; `--json` prints the words and where the file is.
     """
+    if output and output.suffix.lower() not in ("", ".html", ".htm"):
+        raise ConfigError(f"a report is HTML, to print or save from a browser; {output.name} should end in .html")
     load_modules(imports or (), ASKED)
     with reader(home) as ledger:
         record = RunRecord.read(ledger, run)

@@ -101,6 +101,11 @@ def parse(model: type[T], table: Mapping[str, object], place: Sequence[str] = ()
         raise ConfigError(_explain(model, error, place)) from error
 
 
+SHAPES = dict.fromkeys(("model_type", "dict_type"), "expected a table, as {key = value}") | dict.fromkeys(
+    ("tuple_type", "list_type"), "expected a list: [[...]] in a TOML file, [] for none"
+)
+
+
 def _explain(model: type[BaseModel], error: ValidationError, place: Sequence[str]) -> str:
     faults = error.errors()
     fault = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])
@@ -111,7 +116,7 @@ def _explain(model: type[BaseModel], error: ValidationError, place: Sequence[str
         return f"unknown key {path[-1]!r} in {parent}; {nearest(path[-1], _keys(model, path[:-1]))}"
     if fault["type"] == "missing":
         return f"key {where!r} is missing"
-    message = str(fault["msg"]).removeprefix("Value error, ")
+    message = SHAPES.get(fault["type"], str(fault["msg"]).removeprefix("Value error, "))
     return f"{where or 'the file'}: {message}; got {fault['input']!r}"
 
 

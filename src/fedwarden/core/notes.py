@@ -179,6 +179,10 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
     "for_good": "{clients}, suspended so far, is excluded for good: rounds in which the clients agree prove it",
+    "few_report": lambda metric, told, clients_asked, names: (
+        f"{told} of {clients_asked} clients report '{metric}', and nobody can stand out by it unless most do; "
+        f"most report {_quoted(names, len(names)) or 'nothing'}"
+    ),
     "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
     "left_out": "{clients} was left out of this round: {words}",
     "let_in": "{clients} is let in again: the evidence against it is gone, or training has settled",
@@ -188,10 +192,6 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         "the rule 'gesd' has no such limit below half of the clients"
     ),
     "no_finite_output": "the new model gives no finite output; the last one is kept",
-    "nobody_reports": lambda metric, names: (
-        f"nobody reports '{metric}', so nobody can stand out by it; "
-        f"most report {_quoted(names, len(names)) or 'nothing'}"
-    ),
     "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
     "spared": "{clients} would be excluded, but too few others are beyond question: left out of this round only",
     "suspended": "{clients} is suspended: still asked and measured, and let in again once it is clean",

@@ -40,6 +40,8 @@ class _CohortFields:
     reported: Reported
 
     def __post_init__(self) -> None:
+        if not hasattr(self.updates, "survey"):
+            raise TypeError(f"a cohort needs Updates, as Updates.of(rows) makes; got {type(self.updates).__name__}")
         per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed, self.suspicion)
         if len({len(part) for part in per_client}) > 1:
             raise ValueError(

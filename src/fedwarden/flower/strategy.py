@@ -67,6 +67,11 @@ class Guarded(Strategy):
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
         is the metric that is shown as the accuracy, by default the first whose name says so.
         """
+        if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
+            got = f"the class {strategy.__name__}" if isinstance(strategy, type) else f"a {type(strategy).__module__}"
+            raise TypeError(f"Guarded goes around a strategy of flwr.serverapp.strategy, as FedAvg(); got {got}")
+        if not isinstance(warden, str | Warden):
+            raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")
         self.strategy = strategy
         self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
         self.preset = warden if isinstance(warden, str) else ""

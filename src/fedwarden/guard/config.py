@@ -72,7 +72,9 @@ class GuardConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _of_name(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "name" in given and "preset" not in given:  # a bare name that an override opened
+        if isinstance(given, dict) and "name" in given:  # a bare name that an override opened
+            if "preset" in given:
+                raise ValueError(f'named twice, {given["name"]!r} and {given["preset"]!r}: give one, as guard = "auto"')
             return {"preset" if key == "name" else key: value for key, value in given.items()}
         return {"preset": given} if isinstance(given, str) else given
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import ConfigError
+from ..core.notes import Note
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import Reading, RoundRecord
 from .config import spell
@@ -19,6 +20,7 @@ from .telling import judgement_notes
 from .warden import Warden
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
+OF_SIGNALS = ("few_report",)  # warnings of signals; those of rules are theirs to give again
 
 
 def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
@@ -41,7 +43,9 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         signals = [_signal(record, name) if every else _signal(record, name)[keep] for name in names]
         leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
-        recorded, length = partial(_recorded, signals, facts), record.metrics.get("update_length", math.nan)
+        told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
+        recorded = partial(_recorded, signals, facts, [told.get(name) for name in names])
+        length = record.metrics.get("update_length", math.nan)
         before = memory
         memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded, length)
         n = len(record.client_ids)
@@ -60,9 +64,11 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
     return out
 
 
-def _recorded(signals: Sequence[Scores], facts: Mapping[str, float], trusted: Mask, kept: Kept) -> Sequence[Reading]:
+def _recorded(
+    signals: Sequence[Scores], facts: Mapping[str, float], told: Sequence[Note | None], trusted: Mask, kept: Kept
+) -> Sequence[Reading]:
     """What was measured in the live round, whoever is trusted now."""
-    return [Reading(signal, facts=facts) for signal in signals]
+    return [Reading(signal, facts=facts, warning=warning) for signal, warning in zip(signals, told, strict=True)]
 
 
 def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:

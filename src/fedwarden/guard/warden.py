@@ -55,6 +55,8 @@ class Warden:
         settle: float = 0.0,
     ) -> None:
         """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
+        if isinstance(watches, str):
+            raise ConfigError(f"watches are a list; a preset is made by Warden.preset({watches!r})")
         if combine not in ("any", "all", "vote"):
             raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
         names = [w.name for w in watches]
@@ -218,6 +220,9 @@ class Warden:
         return facts(told, "Warden")
 
     def _decided(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
+        if not isinstance(cohort, Cohort):
+            what = "Cohort(round, client_ids, Updates.of(rows), num_examples)"
+            raise TypeError(f"a warden judges a {what}; got {type(cohort).__name__}")
         return decide(self.guard, self.memory, cohort, rejected, getattr(self.aggregator, "pairs", False))
 
     def _combined(self, decision: Decision) -> tuple[State, Outcome]:

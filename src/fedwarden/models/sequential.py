@@ -44,6 +44,7 @@ class PlainMLP:
             and [type(step) for step in steps[first : first + 1]] == [nn.Linear]
             and (first > 0 or samples.ndim == 2)
             and len(set(linear)) == len(linear)
+            and all(step.in_features and step.out_features for step in linear)
             and len(layout.names) == sum(1 + (step.bias is not None) for step in linear)
             and set(layout.dtypes) == {torch.float32}
         )

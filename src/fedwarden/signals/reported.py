@@ -32,8 +32,8 @@ class ReportedNumber:
     """How far a number that clients report lies from the median one; 0 for a client that does not report it.
 
     ``metric`` is its name with the kind of message it came in, such as ``train/loss``. A client tells what it likes:
-    this finds broken ones, and liars who do not know what the others tell. Where nobody reports it, a warning says so,
-    and what most report instead.
+    this finds broken ones, and liars who do not know what the others tell. Unless most clients in good standing report
+    it nobody stands out, since who does would: a warning says so, and what most report instead.
     """
 
     metric: str = "train/loss"
@@ -42,8 +42,12 @@ class ReportedNumber:
     def __call__(self, cohort: Cohort) -> Reading:
         told = cohort.reported.get(self.metric, {})
         values = np.array([told.get(client, np.nan) for client in cohort.client_ids], dtype=np.float64)
-        warning = None
-        if len(values) and not np.isfinite(values).any():
-            usual = sorted(name for name, others in cohort.reported.items() if 2 * len(others) > len(cohort))
-            warning = Note.of("nobody_reports", metric=self.metric, names=tuple(usual))
-        return Reading(from_median(values, cohort.reference), warning=warning)
+        usual = [client for client, counts in zip(cohort.client_ids, cohort.reference, strict=True) if counts]
+        many = int(np.isfinite(values[cohort.reference]).sum())
+        if 2 * many > len(usual) or not len(values):
+            return Reading(from_median(values, cohort.reference))
+        names = sorted(
+            n for n, own in cohort.reported.items() if 2 * sum(client in own for client in usual) > len(usual)
+        )
+        warning = Note.of("few_report", metric=self.metric, told=many, clients_asked=len(usual), names=tuple(names))
+        return Reading(np.zeros(len(values)), warning=warning)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.stats import Norms, Weights
 from . import plain
-from .segments import Plan, Rows, Segment, pieces, plan
+from .segments import PLACES, Plan, Rows, Segment, pieces, plan
 from .threads import load_kernels
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
@@ -204,7 +204,7 @@ def tables(updates: Rows) -> Iterator[Table]:
     """Where the rows lie; one table for each block of those that are copied first, like combinations of other rows."""
     whole = updates.plan(GROUP, TYPES)
     if whole is not None:
-        yield updates.once("device table", lambda: table(whole, updates.segments, updates.base, updates.device))
+        yield updates.once(PLACES, lambda: table(whole, updates.segments, updates.base, updates.device))
         return
     width = max(GROUP, COPIED_BYTES // (4 * updates.n) // GROUP * GROUP)
     for segment, start, stop in pieces(updates.segments, width, updates.maps):

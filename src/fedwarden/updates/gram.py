@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
@@ -12,6 +14,8 @@ from ..core.stats import Mask, Norms, Scores, Weights, median
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
 MANY = 256  # rows from which on a few eigenvectors are found faster one by one; two of 200 take 3.4 ms so, and 2.4 not
+FARTHER = 100.0  # times, in squares, that rows may lie farther from the origin of their products than from each other
+LOOKED_AT = 256  # rows that tell so
 TOLERANCE = 1e-6  # of their eigenvalues: in clients that agree on nothing, exact ones take twice the time
 
 
@@ -71,6 +75,55 @@ def squared_distances(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     squares = np.diag(gram)[:, None] + np.diag(gram)[None, :] - 2 * gram
     return np.asarray(np.maximum(squares, 0.0), dtype=np.float64)
+
+
+def some_of(products: NDArray[np.float64], index: NDArray[np.int_]) -> NDArray[np.int_]:
+    """These rows, but for those that are no numbers; of very many a part, drawn by what all of them sent."""
+    own = np.diag(products)[index]
+    finite = index[np.isfinite(own)]
+    if len(finite) <= LOOKED_AT:
+        return finite
+    return np.sort(np.random.default_rng(crc32(own.tobytes())).choice(finite, LOOKED_AT, replace=False))
+
+
+def apart(products: NDArray[np.float64]) -> Norms:
+    """The median squared distance of each row to the others, from their inner products about any point.
+
+    >>> apart(np.diag([0.0, 1.0, 9.0])).tolist()
+    [5.0, 5.5, 9.5]
+    """
+    n = len(products)
+    if n < 2:
+        return np.zeros(n)
+    return np.asarray(np.median(off_diagonal(squared_distances(products)).reshape(n, n - 1), axis=1), dtype=np.float64)
+
+
+def sharp(products: NDArray[np.float64], index: NDArray[np.int_]) -> bool:
+    """Whether inner products about a row tell how far these rows lie from each other.
+
+        median over i of ||x_i - o||^2 <= 100 median over i of the median over j of ||x_i - x_j||^2
+
+    Of numbers with 24 bits, differences of rows that lie close together and far from ``o`` are what rounding left.
+
+    >>> near = np.array([[0.0], [1.0], [2.0]])
+    >>> [sharp((near - o) @ (near - o).T, np.arange(3)) for o in (1.0, 1e4)]
+    [True, False]
+    """
+    some = some_of(products, index)
+    if not len(some):
+        return False
+    inside = products[np.ix_(some, some)]
+    return median(np.diag(inside)) <= FARTHER * median(apart(inside))
+
+
+def central(products: NDArray[np.float64], index: NDArray[np.int_]) -> int:
+    """Of these rows the one that lies closest to the others.
+
+    >>> central(np.outer([0.0, 4.0, 5.0, 9.0], [0.0, 4.0, 5.0, 9.0]), np.arange(4))
+    1
+    """
+    some = some_of(products, index)
+    return int(some[apart(products[np.ix_(some, some)]).argmin()]) if len(some) else int(index[0])
 
 
 def centred(gram: NDArray[np.float64], shares: Weights) -> NDArray[np.float64]:

@@ -34,3 +34,19 @@ def spread_columns(
         places = (first[:, None] + np.arange(min(RUN, d))).reshape(-1)
     inside = np.searchsorted(stops, places, side="right")
     return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
+
+
+def nearest_to_median(rows: NDArray[np.floating], index: NDArray[np.int_]) -> int:
+    """Of these rows the one nearest to their median in each column; what is no number is left aside.
+
+    >>> nearest_to_median(np.array([[0.0, 9.0], [1.0, 1.0], [2.0, 2.0], [np.nan, 0.0]]), np.arange(4))
+    2
+    """
+    some = rows[index]
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(some.sum(axis=1))
+        if not finite.any():
+            return int(index[0])
+        middle = finite.sum() // 2
+        usual = np.partition(some[finite], middle, axis=0)[middle]
+        return int(index[np.where(finite, np.square(some - usual).sum(axis=1), np.inf).argmin()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -19,6 +19,7 @@ from ..core.stats import Norms, Weights
 
 ARRAYS = (np.ndarray, Tensor)
 FLOAT32 = (torch.float32,)
+PLACES = "places"  # under which is kept where the rows lie, not what they hold
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
 TYPE, NEEDS_GRADIENT = attrgetter("dtype"), attrgetter("requires_grad")
 T = TypeVar("T")
@@ -221,6 +222,8 @@ def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Tensor]:
     if isinstance(client, list | tuple) and set(map(type, client)) == {Tensor} and not any(map(NEEDS_GRADIENT, client)):
         found: Sequence[Tensor] = client
     else:
+        if isinstance(client, Mapping):
+            raise ValueError("a client is a flat array or a list of layers; got a dict: give the list of its values")
         whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
         found = [tensor(layer, maps) for layer in ([client] if whole else client)]
     return found if all(map(Tensor.is_contiguous, found)) else [flat(layer) for layer in found]

@@ -12,7 +12,6 @@ from torch import Tensor
 from ..core.stats import Mask, Norms, Weights, median
 
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
-USUAL = 2.0  # times longer or shorter than the median row is still about as long
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
 
 
@@ -58,16 +57,6 @@ def even(n: int) -> Weights:
 
 def mean_of(mask: Mask) -> Weights:
     return mask / max(int(mask.sum()), 1)
-
-
-def about_median(sq_lengths: Norms, i: int) -> bool:
-    """Whether a row is about as long as the median one of those that are finite.
-
-    >>> [about_median(np.array([1.0, 4.0, 9.0, 1e6, np.nan]), i) for i in range(5)]
-    [False, True, True, False, False]
-    """
-    usual = median(sq_lengths[np.isfinite(sq_lengths)])
-    return bool(usual / USUAL**2 <= sq_lengths[i] <= usual * USUAL**2)
 
 
 def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None:

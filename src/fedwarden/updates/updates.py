@@ -22,11 +22,11 @@ from torch import Tensor
 
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, gpu, plain
-from .gram import cosines
+from .gram import central, cosines, sharp
 from .ranks import far_off, median
-from .sampling import spread_columns
-from .segments import ARRAYS, FLOAT32, BackEnd, Plan, Segment, pieces, plan, read_segments
-from .survey import Survey, about_median, correction, even, mean_of
+from .sampling import nearest_to_median, spread_columns
+from .segments import ARRAYS, FLOAT32, PLACES, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .survey import Survey, correction, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
@@ -34,7 +34,7 @@ DEVICE_PART = 8
 KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
 KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
-PEEK = 256  # columns by which a row is likely to be of median norm
+PEEK = 256  # columns by which a row is likely to lie close to the others
 FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
 
 
@@ -52,8 +52,8 @@ class Updates:
         maps: Sequence[mmap.mmap] = (),
         dtype: torch.dtype | None = None,
     ) -> None:
-        if not segments:
-            raise ValueError("updates need at least one layer; got none")
+        if isinstance(segments, ARRAYS) or not segments:
+            raise ValueError("updates are made by Updates.of(rows), of at least one layer")
         self.segments = tuple(segments)
         self.n = len(segments[0])
         self.d = segments[-1].stop
@@ -124,7 +124,8 @@ class Updates:
         fewer = self._only(keep)
         fewer._sq_lengths = None if self._sq_lengths is None else self._sq_lengths[keep]
         if self._gram is not None or self._begun is not None:
-            fewer._gram = self._products()[np.ix_([*keep, self.n], [*keep, self.n])]
+            part = self._products()[np.ix_([*keep, self.n], [*keep, self.n])]
+            fewer._gram = part if sharp(part, np.arange(len(keep))) else None  # they may lie far from the origin
         return fewer
 
     def agreed(self, reference: Mask) -> tuple[Tensor, Scores]:
@@ -198,10 +199,11 @@ class Updates:
         share = centre if shares is None else np.asarray(shares, np.float64)
         if self.known is not None and self.known.answers(centre, share, spread):
             return self.known
-        if products and not spread and self._gram is None and self._back_end() is cpu:
-            origin = self._likely_origin()
+        if products and not spread and self._back_end() is cpu and self._sharp(centre) is None and len(self):
+            some = np.flatnonzero(centre)
+            origin = nearest_to_median(self.sample(peeked(tuple(self.measured))).numpy(), some) if len(some) else 0
             norms, lengths, total, found = cpu.survey_and_gram(self, share, origin)
-            pairs = found if about_median(lengths, origin) else None
+            pairs = found if sharp(found, some) else None
             return Survey(norms, lengths, np.zeros(self.n), total, centre, share, spread, pairs)
         return Survey(*self._back_end().survey(self, centre, share, spread), centre, share, spread)
 
@@ -215,8 +217,13 @@ class Updates:
         """
         rows = copy(self)
         rows.known, rows._sq_lengths = survey, survey.sq_lengths
-        rows._gram = self._gram if survey.products is None else survey.products
+        rows._gram = self._sharp(survey.centre) if survey.products is None else survey.products
+        rows._made = {key: self._made[key] for key in self._made if key == PLACES}  # who reuses a buffer reads it anew
         return rows
+
+    def _sharp(self, centre: Weights) -> NDArray[np.float64] | None:
+        """The products that there are, if they tell the rows in good standing apart."""
+        return None if self._gram is None or not sharp(self._gram, np.flatnonzero(centre)) else self._gram
 
     def distances(self, centre: Callable[[Tensor], Tensor]) -> Norms:
         """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
@@ -277,7 +284,7 @@ class Updates:
     def gram(self) -> NDArray[np.float64]:
         """The (n, n) inner products of the rows about one of them, accumulated in float64; kept.
 
-        About a row of median norm, the differences of clients that nearly agree stay exact, and a huge row spoils no
+        About a row close to most, the differences of clients that nearly agree stay exact, and a huge row spoils no
         product but its own: squared distances are G_ii + G_jj - 2 G_ij.
         """
         return self._products()[: self.n, : self.n]
@@ -342,19 +349,20 @@ class Updates:
         )
 
     def _products(self) -> NDArray[np.float64]:
-        """Inner products about a row of median norm, of the rows and, last, of the zero vector."""
+        """Inner products about a row close to most, of the rows and, last, of the zero vector."""
         if self._gram is None:
-            self._gram = self.products_about(self._origin()) if self._begun is None else self._begun()
+            found, usual = self.products_about(self._origin()) if self._begun is None else self._begun(), self._usual()
+            self._gram = found if sharp(found, usual) else self.products_about(central(found, usual))
         return self._gram
 
-    def _origin(self) -> int:
-        """A row of median norm."""
-        return int(np.argsort(self.lengths(), kind="stable")[self.n // 2])
+    def _usual(self) -> NDArray[np.int_]:
+        """The rows in good standing, as far as is known."""
+        return np.arange(self.n) if self.known is None else np.flatnonzero(self.known.centre)
 
-    def _likely_origin(self) -> int:
-        """A row of median norm in some columns. It need not be one in all: what was formed about it is checked then."""
-        norms = torch.linalg.vector_norm(self.sample(peeked(tuple(self.measured))), dim=1)
-        return int(norms.argsort(stable=True)[self.n // 2])
+    def _origin(self) -> int:
+        """One of them of median norm; those that are no numbers come last."""
+        usual = self._usual()
+        return int(usual[np.argsort(self.lengths()[usual], kind="stable")[(len(usual) - 1) // 2]]) if len(usual) else 0
 
     def _back_end(self) -> BackEnd:
         return KERNELS[self.device.type] if self._compiled() else plain
@@ -381,7 +389,7 @@ class Updates:
 
 @lru_cache(maxsize=32)
 def peeked(measured: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """The columns by which a row is likely to be of median norm. Rounds of one model share them."""
+    """The columns by which a row is likely to lie close to the others. Rounds of one model share them."""
     return spread_columns(measured, PEEK)
 
 

@@ -119,15 +119,21 @@ def _csv(file: str, folder: str | None) -> Columns:
         with path.open(encoding="utf-8-sig", newline="") as opened:
             sign = separator(opened.readline())
             opened.seek(0)
-            names, *rows = csv_files.reader(opened, strict=True, delimiter=sign)
-    except (UnicodeDecodeError, csv_files.Error, ValueError) as error:
+            names, *rows = list(csv_files.reader(opened, strict=True, delimiter=sign)) or [[]]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as such") from error
+    except (csv_files.Error, ValueError) as error:
         raise DataError(f"{path}: expected a table of values between commas, names first: {error}") from error
-    rows = [row for row in rows if row]
+    names, rows = [name.strip() for name in names], [row for row in rows if row]
+    if not names:
+        raise DataError(f"{path}: expected a table, the names of its columns first; the file is empty")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise DataError(f"{path}: expected a name of its own for every column; two are called {twice!r}")
     if wrong := next((i for i, row in enumerate(rows, 1) if len(row) != len(names)), None):
         raise DataError(
             f"{path}: row {wrong}: expected {len(names)} values, one for each name; got {len(rows[wrong - 1])}"
         )
-    columns = {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
+    columns = {name: [row[i].strip() for row in rows] for i, name in enumerate(names)}
     return columns if sign == "," else {name: list(map(with_point, values)) for name, values in columns.items()}
 
 
@@ -171,7 +177,8 @@ def _table(
     drop = [drop] if isinstance(drop, str) else drop
     for name in filter(None, (label, client, *drop)):
         if name not in first:
-            raise DataError(f"{file} has no column {name!r}; {nearest(name, first)}")
+            hint = "; expected commas, semicolons or tabs between names" if len(first) == 1 else ""
+            raise DataError(f"{file} has no column {name!r}; {nearest(name, first)}{hint}")
     client = client or ("client" if "client" in first else None)
     size, more = len(first[label]), 0
     if second is not None:
@@ -183,6 +190,9 @@ def _table(
     if not size:
         raise DataError(f"{file}: expected rows below the names; got none")
     places = np.array([*range(1, size + 1), *range(1, more + 1)])
+    if "" in columns[label]:
+        row = whose(columns[label].index(""), owners, places)
+        raise DataError(f"{file}: {row}: expected a label in column {label!r}; got none")
     used = [name for name in columns if name not in {label, client, *drop}]
     if not used:
         raise DataError(f"{file}: expected columns of features beside {label!r}; got none")
@@ -201,6 +211,11 @@ def _check_column(name: str, values: list[str], owners: Array | None, places: Ar
         raise DataError(
             f"{file}: {whose(row, owners, places)}: expected a number in column {name!r}, as in other rows; "
             f"got {values[row]!r}"
+        )
+    if is_number.all() and not (finite := np.isfinite(np.array(values, dtype=np.float64))).all():
+        row = int(np.argmin(finite))
+        raise DataError(
+            f"{file}: {whose(row, owners, places)}: expected a finite number in column {name!r}; got {values[row]!r}"
         )
     if not is_number.any() and len(known := set(values)) > WORDS:
         raise DataError(
