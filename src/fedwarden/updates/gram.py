@@ -15,7 +15,7 @@ ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the
 SPREAD = 5.0  # times nearer than clients usually are
 MANY = 256  # rows from which on a few eigenvectors are found faster one by one; two of 200 take 3.4 ms so, and 2.4 not
 FARTHER = 100.0  # times, in squares, that rows may lie farther from the origin of their products than from each other
-LOOKED_AT = 256  # rows that tell so
+LOOKED_AT = 64  # rows that tell so
 TOLERANCE = 1e-6  # of their eigenvalues: in clients that agree on nothing, exact ones take twice the time
 
 
@@ -86,16 +86,17 @@ def some_of(products: NDArray[np.float64], index: NDArray[np.int_]) -> NDArray[n
     return np.sort(np.random.default_rng(crc32(own.tobytes())).choice(finite, LOOKED_AT, replace=False))
 
 
-def apart(products: NDArray[np.float64]) -> Norms:
-    """The median squared distance of each row to the others, from their inner products about any point.
+def to_others(squares: NDArray[np.float64]) -> Norms:
+    """The median squared distance of each row to the others, of two in the middle the larger; 0 of a single row.
 
-    >>> apart(np.diag([0.0, 1.0, 9.0])).tolist()
-    [5.0, 5.5, 9.5]
+    >>> to_others(squared_distances(np.diag([0.0, 1.0, 9.0]))).tolist()
+    [9.0, 10.0, 10.0]
     """
-    n = len(products)
+    n = len(squares)
     if n < 2:
         return np.zeros(n)
-    return np.asarray(np.median(off_diagonal(squared_distances(products)).reshape(n, n - 1), axis=1), dtype=np.float64)
+    others = off_diagonal(squares).reshape(n, n - 1)
+    return np.asarray(np.partition(others, (n - 1) // 2, axis=1)[:, (n - 1) // 2], dtype=np.float64)
 
 
 def sharp(products: NDArray[np.float64], index: NDArray[np.int_]) -> bool:
@@ -113,7 +114,7 @@ def sharp(products: NDArray[np.float64], index: NDArray[np.int_]) -> bool:
     if not len(some):
         return False
     inside = products[np.ix_(some, some)]
-    return median(np.diag(inside)) <= FARTHER * median(apart(inside))
+    return median(np.diag(inside)) <= FARTHER * median(to_others(squared_distances(inside)))
 
 
 def central(products: NDArray[np.float64], index: NDArray[np.int_]) -> int:
@@ -123,7 +124,8 @@ def central(products: NDArray[np.float64], index: NDArray[np.int_]) -> int:
     1
     """
     some = some_of(products, index)
-    return int(some[apart(products[np.ix_(some, some)]).argmin()]) if len(some) else int(index[0])
+    squares = squared_distances(products[np.ix_(some, some)])
+    return int(some[to_others(squares).argmin()]) if len(some) else int(index[0])
 
 
 def centred(gram: NDArray[np.float64], shares: Weights) -> NDArray[np.float64]:
@@ -213,8 +215,7 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     nearest = np.where(np.eye(n, dtype=bool), np.inf, squares).min(initial=np.inf)
     if nearest > (ALIKE * lengths.max(initial=0.0)) ** 2:  # as in most rounds: nobody copies
         return leaders
-    others = off_diagonal(squares).reshape(n, n - 1)
-    apart = median(np.partition(others, (n - 1) // 2, axis=1)[:, (n - 1) // 2])
+    apart = median(to_others(squares))
     relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
     near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
     near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)

@@ -40,7 +40,7 @@ def nearest_to_median(rows: NDArray[np.floating], index: NDArray[np.int_]) -> in
     """Of these rows the one nearest to their median in each column; what is no number is left aside.
 
     >>> nearest_to_median(np.array([[0.0, 9.0], [1.0, 1.0], [2.0, 2.0], [np.nan, 0.0]]), np.arange(4))
-    2
+    1
     """
     some = rows[index]
     with np.errstate(over="ignore", invalid="ignore"):
