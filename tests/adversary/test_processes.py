@@ -111,8 +111,11 @@ def test_workers_leave_when_their_parent_is_killed(moment, start, tiny, tmp_path
         eventually(lambda: committed(home) > last)
     (worker,) = workers_of()
     if moment == "stopped":
-        os.kill(worker, signal.SIGSTOP)  # all of its threads, one after the other
-        eventually(lambda: Path(f"/proc/{worker}/stat").read_text().rpartition(") ")[2][0] == "T")
+        os.kill(
+            worker, signal.SIGSTOP
+        )  # all of its threads, one after the other; only then the kernel counts it as such
+        states = [t / "stat" for t in Path(f"/proc/{worker}/task").iterdir()]
+        eventually(lambda: {state.read_text().rpartition(") ")[2][0] for state in states} == {"T"})
     call.kill()
     call.wait()
     eventually(lambda: workers_of() == [])
