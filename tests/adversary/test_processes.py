@@ -111,9 +111,7 @@ def test_workers_leave_when_their_parent_is_killed(moment, start, tiny, tmp_path
         eventually(lambda: committed(home) > last)
     (worker,) = workers_of()
     if moment == "stopped":
-        os.kill(
-            worker, signal.SIGSTOP
-        )  # all of its threads, one after the other; only then it counts
+        os.kill(worker, signal.SIGSTOP)  # all of its threads, one after the other; only then it counts
         states = [t / "stat" for t in Path(f"/proc/{worker}/task").iterdir()]
         eventually(lambda: {state.read_text().rpartition(") ")[2][0] for state in states} == {"T"})
     call.kill()
