@@ -313,8 +313,8 @@ def test_batch_norm_counters_stay_integers():
 @pytest.mark.parametrize(
     ("strategy", "warden", "said"),
     [
-        (flower.FedAvg, "auto", "around a strategy of flwr.serverapp.strategy, as FedAvg.*; got the class FedAvg"),
-        (object(), "auto", "got a builtins"),
+        (flower.FedAvg, "auto", "around a strategy of flwr.serverapp.strategy, as FedAvg.*; got the class .*FedAvg"),
+        (object(), "auto", "got a builtins.object"),
         (flower.FedAvg(), {"preset": "auto"}, "warden is the name of a preset or a Warden; got dict"),
     ],
 )

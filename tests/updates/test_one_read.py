@@ -95,12 +95,6 @@ def test_a_row_that_is_no_number_spoils_nobody_else(bad):
     np.testing.assert_allclose(squared(rest), squared(clean), rtol=1e-4, atol=1e-3)
 
 
-def hiding(x, peeked):
-    """A row that is the median one where the origin is chosen."""
-    x[4, peeked] = np.median(x[:, peeked], axis=0)
-    return x
-
-
 @pytest.mark.parametrize("elsewhere", [1e6, -1.0])
 def test_a_row_that_hides_where_nobody_peeks_costs_no_digits(elsewhere, folds):
     """The attack: median in the columns that choose the origin, in all the others huge, or the opposite of the rest."""
@@ -108,7 +102,8 @@ def test_a_row_that_hides_where_nobody_peeks_costs_no_digits(elsewhere, folds):
     x = common + 1e-3 * rows_of(9, 20_000)
     peeked = np.zeros(x.shape[1], bool)
     peeked[module.peeked(((0, x.shape[1]),))] = True
-    x = hiding(x, peeked).astype(np.float32)
+    x[4, peeked] = np.median(x[:, peeked], axis=0)
+    x = x.astype(np.float32)
     x[4, ~peeked] *= elsewhere
     exact = squared(x.astype(np.float64) @ x.T.astype(np.float64))
     assert nearest_to_median(x[:, peeked], np.arange(9)) == 4
@@ -118,7 +113,8 @@ def test_a_row_that_hides_where_nobody_peeks_costs_no_digits(elsewhere, folds):
     others = np.arange(9) != 4
     found = squared(updates.gram())[np.ix_(others, others)]
     np.testing.assert_allclose(found, exact[np.ix_(others, others)], rtol=1e-4, atol=1e-9)
-    assert folds == [("gram", 9)] * 2 or folds == [("gram", 9)] * 3  # a long row is seen by its length
+    assert set(folds) == {("gram", 9)}
+    assert len(folds) in (2, 3)  # again about a row of median length, and once more where that is the same row
 
 
 @pytest.mark.parametrize("rule", ["geometric_median", "smea", "caf", "clustered", "krum"])
@@ -230,3 +226,10 @@ def test_products_that_are_on_their_way_serve_fewer_rows_too():
     fewer = updates.select(keep)
     assert fewer.knows_products
     np.testing.assert_allclose(squared(fewer.gram()), squared(Updates.of(x[keep]).gram()), rtol=1e-4, atol=1e-3)
+
+
+def test_where_nobody_is_in_good_standing_all_are_looked_at():
+    x = rows_of(5, 40_000)
+    updates = Updates.of(x)
+    updates = updates.knowing(updates.survey(np.zeros(5, bool), np.zeros(5), spread=False))
+    np.testing.assert_allclose(squared(updates.gram()), squared(Updates.of(x).gram()), rtol=1e-4, atol=1e-2)

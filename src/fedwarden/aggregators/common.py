@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,8 +61,8 @@ def aggregate(name: Spec, updates: Any, num_examples: ArrayLike | None = None, *
     >>> aggregate("mean", np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 0.0]])).update.tolist()
     [2.0, 3.0]
     """
-    if isinstance(name, Updates | np.ndarray | Tensor):
-        raise TypeError("the name of an aggregator comes first, then the updates")
+    if not isinstance(name, str | Mapping):
+        raise TypeError("the name of an aggregator comes first, or a table with it, then the updates")
     table = {"name": name} if isinstance(name, str) else name
     return combine(component("aggregator", {**table, **options}), updates, num_examples)
 

@@ -68,7 +68,8 @@ class Guarded(Strategy):
         is the metric that is shown as the accuracy, by default the first whose name says so.
         """
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
-            got = f"the class {strategy.__name__}" if isinstance(strategy, type) else f"a {type(strategy).__module__}"
+            kind = strategy if isinstance(strategy, type) else type(strategy)
+            got = f"{'the class' if kind is strategy else 'a'} {kind.__module__}.{kind.__name__}"
             raise TypeError(f"Guarded goes around a strategy of flwr.serverapp.strategy, as FedAvg(); got {got}")
         if not isinstance(warden, str | Warden):
             raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")

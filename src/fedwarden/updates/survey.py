@@ -59,6 +59,15 @@ def mean_of(mask: Mask) -> Weights:
     return mask / max(int(mask.sum()), 1)
 
 
+def counted(weights: Weights) -> NDArray[np.int_]:
+    """The rows of some weight; all where none has any.
+
+    >>> counted(np.array([0.5, 0.0, 0.5])).tolist(), counted(np.zeros(2)).tolist()
+    ([0, 2], [0, 1])
+    """
+    return np.flatnonzero(weights) if weights.any() else np.arange(len(weights))
+
+
 def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None:
     """weights = scale * shares + delta with few non-zero entries in delta, or None where a new read is better."""
     counted = (survey.shares > 0) & (weights > 0)

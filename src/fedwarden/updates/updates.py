@@ -26,7 +26,7 @@ from .gram import central, cosines, sharp
 from .ranks import far_off, median
 from .sampling import nearest_to_median, spread_columns
 from .segments import ARRAYS, FLOAT32, PLACES, BackEnd, Plan, Segment, pieces, plan, read_segments
-from .survey import Survey, correction, even, mean_of
+from .survey import Survey, correction, counted, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
@@ -200,8 +200,8 @@ class Updates:
         if self.known is not None and self.known.answers(centre, share, spread):
             return self.known
         if products and not spread and self._back_end() is cpu and self._sharp(centre) is None and len(self):
-            some = np.flatnonzero(centre)
-            origin = nearest_to_median(self.sample(peeked(tuple(self.measured))).numpy(), some) if len(some) else 0
+            some = counted(centre)
+            origin = nearest_to_median(self.sample(peeked(tuple(self.measured))).numpy(), some)
             norms, lengths, total, found = cpu.survey_and_gram(self, share, origin)
             pairs = found if sharp(found, some) else None
             return Survey(norms, lengths, np.zeros(self.n), total, centre, share, spread, pairs)
@@ -223,7 +223,7 @@ class Updates:
 
     def _sharp(self, centre: Weights) -> NDArray[np.float64] | None:
         """The products that there are, if they tell the rows in good standing apart."""
-        return None if self._gram is None or not sharp(self._gram, np.flatnonzero(centre)) else self._gram
+        return None if self._gram is None or not sharp(self._gram, counted(centre)) else self._gram
 
     def distances(self, centre: Callable[[Tensor], Tensor]) -> Norms:
         """Euclidean distance of every row to a centre that is computed block by block: (n, b) -> (b,)."""
@@ -357,12 +357,12 @@ class Updates:
 
     def _usual(self) -> NDArray[np.int_]:
         """The rows in good standing, as far as is known."""
-        return np.arange(self.n) if self.known is None else np.flatnonzero(self.known.centre)
+        return np.arange(self.n) if self.known is None else counted(self.known.centre)
 
     def _origin(self) -> int:
         """One of them of median norm; those that are no numbers come last."""
         usual = self._usual()
-        return int(usual[np.argsort(self.lengths()[usual], kind="stable")[(len(usual) - 1) // 2]]) if len(usual) else 0
+        return int(usual[np.argsort(self.lengths()[usual], kind="stable")[(len(usual) - 1) // 2]])
 
     def _back_end(self) -> BackEnd:
         return KERNELS[self.device.type] if self._compiled() else plain

@@ -155,14 +155,16 @@ def by_owner(owner: Array) -> list[Array]:
 
 
 def scikit_learn(name: str) -> tuple[Array, Array]:
-    """Features and labels of one of its data sets. The table of digits is read as it lies there: a demo that imports
-    the library takes a second more.
+    """Features and labels of one of scikit-learn's data sets.
+
+    Digits are read from the table that it ships: with importing the library every run would begin a second later.
     """
     package = find_spec("sklearn")
-    table = Path(package.origin).parent / "datasets" / "data" / f"{name}.csv.gz" if package and package.origin else None
-    if name == "digits" and table and table.is_file():
-        numbers = np.loadtxt(table, delimiter=",")
-        return numbers[:, :-1], numbers[:, -1]
+    if name == "digits" and package and package.origin:
+        table = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if table.is_file():
+            numbers = np.loadtxt(table, delimiter=",")
+            return numbers[:, :-1], numbers[:, -1]
     x, y = getattr(import_module("sklearn.datasets"), f"load_{name}")(return_X_y=True)
     return x, y
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv as csv_files
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,7 +128,8 @@ def _csv(file: str, folder: str | None) -> Columns:
     names, rows = [name.strip() for name in names], [row for row in rows if row]
     if not names:
         raise DataError(f"{path}: expected a table, the names of its columns first; the file is empty")
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
         raise DataError(f"{path}: expected a name of its own for every column; two are called {twice!r}")
     if wrong := next((i for i, row in enumerate(rows, 1) if len(row) != len(names)), None):
         raise DataError(
@@ -212,7 +214,7 @@ def _check_column(name: str, values: list[str], owners: Array | None, places: Ar
             f"{file}: {whose(row, owners, places)}: expected a number in column {name!r}, as in other rows; "
             f"got {values[row]!r}"
         )
-    if is_number.all() and not (finite := np.isfinite(np.array(values, dtype=np.float64))).all():
+    if is_number.all() and not (finite := np.isfinite([float(value) for value in values])).all():
         row = int(np.argmin(finite))
         raise DataError(
             f"{file}: {whose(row, owners, places)}: expected a finite number in column {name!r}; got {values[row]!r}"
