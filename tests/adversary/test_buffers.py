@@ -133,3 +133,16 @@ def test_a_client_that_returns_the_model_is_idle_and_never_excluded(preset):
         )
         np.testing.assert_allclose(outcome.update, np.delete(rows, [2, 5], axis=0).mean(axis=0), rtol=0.5, atol=0.5)
     assert not {"c", "f"} & set(warden.excluded)
+
+
+@pytest.mark.parametrize(("n", "idle"), [(4, 1), (5, 2), (6, 2), (8, 3), (10, 4)])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_beside_idle_clients_one_tiny_update_is_not_what_is_usual(preset, n, idle):
+    """Idle ones counted as updates of length 0: a tiny one was the median, and everybody else too long beside it."""
+    warden, rng = fw.Warden.preset(preset), np.random.default_rng(0)
+    for t in range(1, 6):
+        rows = 1.0 + 0.3 * rng.normal(size=(n, 30))
+        rows[:idle], rows[-1] = 0.0, -1 / 1500
+        outcome = warden.step(fw.Cohort(t, tuple(map(str, range(n))), fw.Updates.of(rows), np.full(n, 10.0)))
+        assert {r.client_id for r in outcome.record.rejected} == set(map(str, range(idle)))
+        assert outcome.update.mean() > 0.5

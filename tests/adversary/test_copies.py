@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
+from fedwarden.guard.judge import one_vote
+
 from fedwarden.updates.gram import copy_leaders
 
 D = 400
@@ -242,3 +244,42 @@ def test_sybils_have_one_vote_and_are_found():
     warden, records = play(10, sybils, rounds=6)
     assert set(warden.excluded) == {"0", "1", "2", "3"}
     assert records[0].weights[:4].sum() <= 1 / 7 + 1e-9
+
+
+def test_evidence_gathered_by_one_who_then_copies_is_not_its_victims():
+    """A comes near the limit by itself, then sends what V sends in a round in which V lies far out: A is excluded."""
+    proof = fw.Watch("relative_distance", "evidence", {"name": "offset", "limit": 2.5})
+    warden = fw.Warden([proof], "quarantine", share_copies=True)
+
+    def near_then_copy(t, rows):
+        if t == 3:
+            rows[9] *= 4
+        rows[0] = rows[9] if t == 3 else 4 * rows[0]
+
+    warden, records = play(10, near_then_copy, rounds=3, warden=warden)
+    found = records[-1].watches[0]
+    assert found.scores[0] > found.threshold > 2 * found.scores[9] > 0
+    assert warden.excluded == ("0",)
+    assert records[-1].flagged.tolist() == [True] + 9 * [False]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_who_is_followed_like_a_shadow_keeps_its_own_evidence(seed):
+    """A sends nearly what V sends, a little farther out, in every round: V was held for it, and suspended in round 32."""
+    n, names = 10, tuple(map(str, range(10)))
+    rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
+    for t in range(1, 41):
+        common = rng.normal(size=2000)
+        rows = common + 0.05 * rng.normal(size=(n, 2000))
+        rows[9] = common + 1.62 * 0.05 * rng.normal(size=2000)  # 1.7 times as far as usual is allowed
+        out = rows[9] - rows[1:9].mean(axis=0)
+        rows[0] = rows[9] + 0.0135 * np.linalg.norm(common) * out / np.linalg.norm(out)
+        warden.step(fw.Cohort(t, names, fw.Updates.of(rows), np.full(n, 10.0)))
+        assert "9" not in warden.excluded
+
+
+def test_of_copies_the_one_that_is_suspected_least_stands_for_all():
+    """Who has come near the limit and then sends what V sends takes none of V's weight."""
+    weights, counts = one_vote(np.ones(4), np.ones(4), np.array([0, 0, 2, 3]), np.array([0.9, 0.1, 0.0, 0.0]))
+    assert weights.tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert counts.tolist() == [1.0, 1.0, 1.0, 1.0]

@@ -76,6 +76,7 @@ COUNTS = {
     "list": ([1, 2], "expected a positive number"),
     "complex": (1j, "expected a positive number"),
     "beyond floats": (10**400, "expected a positive number"),
+    "tensor without numbers": (torch.empty((), device="meta"), "expected a positive number"),
 }
 
 
@@ -164,7 +165,18 @@ ODD = {
     "long double": lambda: changed(1, np.ones(4, np.longdouble)),
     "sparse tensor": lambda: changed(1, torch.ones(4).to_sparse()),
     "generator": lambda: (layer for layer in layers()),
+    "tensor without numbers": lambda: changed(1, torch.empty(4, device="meta")),
+    "nested tensor": lambda: changed(0, torch.nested.nested_tensor([torch.ones(3), torch.ones(3)])),
+    "jagged tensor": lambda: changed(0, torch.nested.nested_tensor([torch.ones(3)] * 2, layout=torch.jagged)),
+    "object that answers in its own way": lambda: changed(1, Odd()),
 }
+
+
+class Odd:
+    """What a client could make of a class that a server unpickles or registers."""
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("no")
 
 
 @pytest.mark.parametrize("kind", ODD)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights, among, lower_median, number
 from ..core.types import Cohort, Rejection
+from ..core.words import short
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import Updates
 from .limits import Admission
@@ -36,8 +37,18 @@ def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
     try:
         arrays = [layers] if isinstance(layers, np.ndarray | Tensor) else list(layers)
         arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in arrays]
-    except (TypeError, ValueError) as error:
-        return Note.of("layers_unreadable", error=str(error), expected=len(like))
+        return _misfit(arrays, like) or [_beside(array, want) for array, want in zip(arrays, like, strict=True)]
+    except Exception as error:  # a client makes the object: what it does when it is looked at is the client's choice
+        return Note.of("layers_unreadable", error=short(str(error)), expected=len(like))
+
+
+def _beside(array: Any, want: Tensor) -> Any:
+    """An array where the model's layer lies; a tensor without numbers, as torch's on the device ``meta``, has no way."""
+    return array.to(want.device) if isinstance(array, Tensor) and array.device != want.device else array
+
+
+def _misfit(arrays: Sequence[Any], like: Sequence[Tensor]) -> Note | None:
+    """Why arrays do not fit the global model's layers."""
     if len(arrays) != len(like):
         return Note.of("layer_count", sent=len(arrays), expected=len(like))
     for i, (array, want) in enumerate(zip(arrays, like, strict=True)):
@@ -47,7 +58,7 @@ def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
             return Note.of("layer_dtype", layer=i, dtype=str(array.dtype), expected=str(want.dtype), family=_kind(want))
         if isinstance(array, Tensor) and array.layout != torch.strided:
             return Note.of("layer_layout", layer=i, layout=str(array.layout))
-    return arrays
+    return None
 
 
 def count_fault(count: float) -> Note | None:
@@ -122,9 +133,8 @@ def enter(
 
     index, refused = screen(cohort, limits)
     inside, survey = read(cohort.select(index))
-    faults = size_faults(survey.sq_norms, limits.norm_ratio)
-    if inside.updates.measured:
-        faults |= idle_faults(survey.sq_lengths)
+    idle = idle_faults(survey.sq_lengths) if inside.updates.measured else {}
+    faults = size_faults(survey.sq_norms, limits.norm_ratio, idle) | idle
     if faults:
         refused += [Rejection(inside.client_ids[i], reason) for i, reason in sorted(faults.items())]
         kept = [i for i in range(len(inside)) if i not in faults]
@@ -137,8 +147,10 @@ def enter(
     return inside, tuple(index), refused, notes
 
 
-def size_faults(sq_norms: Norms, norm_ratio: float | None) -> dict[int, Note]:
+def size_faults(sq_norms: Norms, norm_ratio: float | None, idle: Collection[int] = ()) -> dict[int, Note]:
     """The positions whose update is not finite, or absurdly long beside the median one, and why.
+
+    The median is of those that are not ``idle``: beside clients that sent nothing, one tiny update would be it.
 
     >>> print(size_faults(np.array([1.0, 4.0, 9.0, 1e12, np.nan]), norm_ratio=1000.0)[3])
     its update is 5e+05 times as long as the median one; at most 1000 times is let in
@@ -146,7 +158,9 @@ def size_faults(sq_norms: Norms, norm_ratio: float | None) -> dict[int, Note]:
     finite = sq_norms <= LARGEST**2
     faults = {int(i): Note.of("update_not_finite", most=LARGEST) for i in np.flatnonzero(~finite)}
     norms = np.sqrt(np.where(finite, sq_norms, 0.0))
-    typical = lower_median(norms[finite]) if finite.any() else 0.0
+    active = finite.copy()
+    active[list(idle)] = False
+    typical = lower_median(norms[active]) if active.any() else 0.0
     if norm_ratio is not None and typical > 0:
         for i in np.flatnonzero(norms > norm_ratio * typical):
             faults[int(i)] = Note.of("update_too_long", times=float(norms[i] / typical), most=norm_ratio)

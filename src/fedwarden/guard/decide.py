@@ -122,7 +122,8 @@ def decide(
         lambda trusted, kept: measure(guard, inside.trusting(trusted), kept), typical_length(inside),
     )  # fmt: skip
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders)
-    weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
+    suspected = suspicion(guard, judgement, inside.trusted)
+    weights, counts = one_vote(judgement.weights, inside.num_examples, leaders, suspected)
     kept = weights > 0
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
     if not kept.any():
@@ -133,7 +134,6 @@ def decide(
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
     factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
-    suspected = suspicion(guard, judgement, inside.trusted)
     return memory, Decision(
         cohort, index, replace(inside, num_examples=counts, suspicion=suspected), weights, factors, buffers, judgement,
         tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),

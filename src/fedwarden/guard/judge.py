@@ -234,7 +234,6 @@ def look(
     memory: Memory,
     round: int,
     client_ids: tuple[str, ...],
-    leaders: Leaders,
     signals: Sequence[Reading],
     trusted: Mask,
     voters: Mask,
@@ -249,7 +248,6 @@ def look(
     """
     facts = {name: value for signal in signals for name, value in signal.facts.items()}
     agreed = facts.get("agreement", math.inf) > AGREED
-    copies = bool((leaders != np.arange(len(leaders))).any())
     histories, tests, records = [], [], []
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         single = once(watch)
@@ -260,9 +258,10 @@ def look(
         histories.append(state if decides else past)
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
-        flagged = (above[leaders] if copies else above) & active
         why = signal.warning or warning
-        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, why, signal.parts, words))
+        records.append(
+            WatchRecord(watch.name, signal.values, scores, threshold, above & active, why, signal.parts, words)
+        )
     lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
     fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
     flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
@@ -334,8 +333,9 @@ def judge(
 
     ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the
     first look: the live guard reads the updates there, a replay what was recorded. ``length`` is the median one of the
-    round, where it is known. A copy has the measurements of its leader and no part in what is normal. Never takes half
-    of the clients in good standing out of the reference: who is left must be a majority.
+    round, where it is known. A copy has the measurements of its leader and no part in what is normal. What it is held
+    for is its own evidence: or whoever has gathered some could pass it on by sending what another client sends. Never
+    takes half of the clients in good standing out of the reference: who is left must be a majority.
     """
     n, client_ids = len(client_ids), same_tuple(client_ids)
     good = ~among(memory.excluded, client_ids)
@@ -351,7 +351,7 @@ def judge(
         readings = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted, kept)]
         signals = [_of_leaders(reading, leaders) for reading in readings] if copies else readings
         kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
-        new = look(guard, memory, round, client_ids, leaders, signals, trusted, voters, enough, settled, before)
+        new = look(guard, memory, round, client_ids, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
         if last is not None and 2 * np.count_nonzero(found) >= np.count_nonzero(voters):
             break
@@ -362,13 +362,14 @@ def judge(
     return conclude(guard, memory, last[0], client_ids, last[1], good, voters, settled)
 
 
-def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weights, Counts]:
-    """Weights and counts in which the first of some copies that is not left out stands for all of them.
+def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scores) -> tuple[Weights, Counts]:
+    """Weights and counts in which, of some copies that are not left out, the least suspected stands for all of them.
 
     Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have
     an honest client among them, whose update may count for all of them.
 
-    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]))
+    >>> nobody = np.zeros(6)
+    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]), nobody)
     (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
     """
     weights, counts = weights.copy(), counts.copy()
@@ -379,8 +380,9 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weight
         alike = leaders == leader
         group = np.flatnonzero(alike & (weights > 0))
         if len(group) > 1 and 2 * alike.sum() <= len(leaders):
-            counts[group[0]] = counts[group].max()
-            weights[group[1:]] = 0.0
+            stands = group[suspected[group].argmin()]
+            counts[stands] = counts[group].max()
+            weights[group[group != stands]] = 0.0
     return weights, counts
 
 

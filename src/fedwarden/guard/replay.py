@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import Reading, RoundRecord
 from .config import spell
-from .judge import Kept, Watch, judge
+from .judge import Kept, Leaders, Watch, judge
 from .telling import judgement_notes
 from .warden import Warden
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
 OF_SIGNALS = ("few_report",)  # warnings of signals; those of rules are theirs to give again
+COPIES = ("copies_share", "copies_as_one")  # notes of who sent the same
 
 
 def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
     """The rounds as a fresh warden judges them, from recorded signals and by the function of the live guard.
 
     The same configuration gives the same decisions; where it remeasures, nearly always, because only the last
-    measurement of a round is recorded and it is not measured again. ``sources`` names the recorded watch that each
+    measurement of a round is recorded and it is not measured again. Who sent the same is known where the recorded guard
+    let copies share a vote. ``sources`` names the recorded watch that each
     watch reads, its own name by default. A client rejected in a round has no signal and stays out of that round.
     Weights are the policy's, in [0, 1]; there are no metrics, because nothing is trained.
     """
@@ -41,7 +42,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         every = len(keep) == len(record.client_ids)
         clients = record.client_ids if every else tuple(record.client_ids[i] for i in keep.tolist())
         signals = [_signal(record, name) if every else _signal(record, name)[keep] for name in names]
-        leaders = _leaders(signals) if warden.guard.share_copies else np.arange(len(keep))
+        leaders = _leaders(record.notes if warden.guard.share_copies else (), clients, memory.excluded)
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
         recorded = partial(_recorded, signals, facts, [told.get(name) for name in names])
@@ -71,35 +72,20 @@ def _recorded(
     return [Reading(signal, facts=facts, warning=warning) for signal, warning in zip(signals, told, strict=True)]
 
 
-def _leaders(signals: Sequence[Scores]) -> NDArray[np.int_]:
-    """Of whom each client sent a copy: a copy was recorded with all the values of the first.
+def _leaders(notes: Sequence[Note], client_ids: Sequence[str], excluded: Container[str]) -> Leaders:
+    """Of whom each client sent a copy, as the round's notes tell it; who is in good standing leads.
 
-    Only clients that share their value with another in every signal are compared: mostly none.
-
-    >>> _leaders([np.array([1.0, 2.0, 1.0, 1.0]), np.array([5.0, 5.0, 5.0, 6.0])]).tolist()
-    [0, 1, 0, 3]
+    >>> notes = [Note.of("copies_share", "b", "c", "d", leading=1)]
+    >>> _leaders(notes, "abcd", excluded=()).tolist(), _leaders(notes, "abcd", excluded="c").tolist()
+    ([0, 2, 2, 2], [0, 1, 1, 1])
     """
-    if not signals:
-        return np.zeros(0, int)
-    leaders, some = np.arange(len(signals[0])), np.arange(len(signals[0]))
-    for signal in signals:
-        some = some[_repeated(signal[some])]
-        if not len(some):
-            return leaders
-    _, first, group = np.unique(np.array(signals)[:, some].T, axis=0, return_index=True, return_inverse=True)
-    leaders[some] = some[first[group.reshape(-1)]]
+    leaders = np.arange(len(client_ids))
+    for note in notes:
+        if note.kind in COPIES:
+            alike = [client_ids.index(client) for client in note.clients]
+            first = alike[int(note.values["leading"])]
+            leaders[alike] = min([first, *alike], key=lambda i: client_ids[i] in excluded)
     return leaders
-
-
-def _repeated(values: Scores) -> Mask:
-    """Which values occur more than once."""
-    order = np.argsort(values)
-    ordered = values[order]
-    equal = ordered[1:] == ordered[:-1]
-    out = np.zeros(len(values), bool)
-    out[order[1:][equal]] = True
-    out[order[:-1][equal]] = True
-    return out
 
 
 def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[str, ...]:

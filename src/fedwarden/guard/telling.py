@@ -57,8 +57,9 @@ def judgement_notes(
         notes.append(Note.of("spared", *(client_ids[i] for i in np.flatnonzero(judgement.spared).tolist())))
     copies = leaders != np.arange(len(leaders))
     for i in np.unique(leaders[copies]).tolist() if copies.any() else ():
-        names = [client_ids[j] for j in np.flatnonzero(leaders == i).tolist()]
-        notes.append(Note.of("copies_share" if 2 * len(names) <= len(leaders) else "copies_as_one", *names))
+        alike = np.flatnonzero(leaders == i).tolist()
+        kind = "copies_share" if 2 * len(alike) <= len(leaders) else "copies_as_one"
+        notes.append(Note.of(kind, *(client_ids[j] for j in alike), leading=alike.index(i)))
     leading = np.zeros(len(leaders), bool)
     leading[leaders[~among(memory.excluded, client_ids)]] = True
     if guard.watches and leading.sum() < guard.quorum:

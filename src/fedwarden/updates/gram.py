@@ -200,8 +200,9 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
         copies: ||x_i - x_j|| <= 0.02 min(||x_i||, ||x_j||)  and  <= m / 5,
         m = median over i of the upper median over j != i of ||x_i - x_j||
 
-    Rows are taken in their order, those marked ``first`` before the others; one that is no copy of an earlier one leads
-    those that are copies of it. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are
+    Rows are taken from the one closest to the others on, those marked ``first`` before the rest; one that is no copy of
+    an earlier one leads those that are copies of it. So whoever sends nearly what another sends, and lies farther out,
+    is measured by that one's place, and never the other way round. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are
     alike: more than that agree of themselves, and are no copies. So may be a bare majority, which must therefore be
     alike to 0.001.
 
@@ -215,13 +216,14 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     nearest = np.where(np.eye(n, dtype=bool), np.inf, squares).min(initial=np.inf)
     if nearest > (ALIKE * lengths.max(initial=0.0)) ** 2:  # as in most rounds: nobody copies
         return leaders
-    apart = median(to_others(squares))
+    distances = to_others(squares)
+    apart = median(distances)
     relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
     near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
     near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)
     near &= 2 * near.sum(axis=1, keepdims=True) <= n + 1
     free = np.ones(n, bool)
-    for i in np.argsort(~first, kind="stable"):
+    for i in np.lexsort((distances, ~first)):
         if free[i]:
             leaders[near[i] & free] = i
             leaders[i] = i
