@@ -144,9 +144,18 @@ def test_watches_are_combined(combine, signals, caught, cohort_of):
 def test_whatever_a_score_is_the_others_are_judged_among_themselves(large, trusted):
     """Also one whose square is no number any more; what cannot be compared is flagged."""
     mask, scores = np.array(trusted), np.array([1.0, 1.5, 4.5, large])
-    flagged, threshold, _ = flags_of(Offset(limit=2.0), scores, mask, 1)
+    with np.errstate(over="ignore"):  # as a guard calls it
+        flagged, threshold, _ = flags_of(Offset(limit=2.0), scores, mask, 1)
     assert threshold == 2.0 + np.median(scores[mask & np.isfinite(scores)])
     assert flagged.tolist() == [False, False, threshold < 4.5, not large <= threshold]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("rule", "caught"), [(ROBUST, ["f"]), ("k_sigma", [])])  # mean + k sigma is infinite
+def test_scores_whose_squares_are_infinite_are_judged_without_a_warning(rule, caught, cohort_of):
+    scores = np.array([1.0, 1.1, 0.9, 1.2, 1.05, 1e200])
+    warden = Warden([Watch(lambda cohort: scores, rule=rule, start_round=1)], "exclude")
+    assert flagged(warden.step(cohort_of(honest(6)))) == caught
 
 
 def test_combine_flags_of_every_pattern():

@@ -229,6 +229,7 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     return flagged if finite else flagged | ~np.isfinite(scores), verdict.threshold, warning
 
 
+@np.errstate(over="ignore")  # scores from 1e154 on have infinite squares
 def look(
     guard: Guard,
     memory: Memory,
