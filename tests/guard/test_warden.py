@@ -16,6 +16,8 @@ from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.models.layout import Layout
 from fedwarden.rules.offset import Offset
+from fedwarden.store.series import Series
+from fedwarden.store.verdict import verdict
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 
@@ -115,6 +117,20 @@ def test_quarantine_asks_no_more_and_parole_lets_back_in(cohort_of):
     weights = [warden.step(cohort_of(honest(12, seed=t), round=t)).weights[3] for t in (2, 3, 4)]
     assert [w > 0 for w in weights] == [False, True, True]
     assert warden.asks("d")
+
+
+@pytest.mark.parametrize("policy", ["observe", "down_weight"])
+def test_who_stands_out_for_a_round_is_flagged_where_the_policy_leaves_it_in(policy, cohort_of):
+    far = Watch("centroid_distance", rule=ROBUST, start_round=1, until="round")
+    kept, out = (Warden([far], p).step(cohort_of(with_outliers())) for p in (policy, "exclude"))
+    assert flagged(kept) == ["d"]
+    assert kept.weights[3] > 0
+    assert (
+        str(verdict(Series.of([kept.record])))
+        == "No client was excluded. 1 of 12 clients stood out: d in 1 of 1 round."
+    )
+    assert flagged(out) == []  # a doubt that it is left out for
+    assert out.weights[3] == 0
 
 
 ALWAYS, NEVER = (lambda cohort: np.eye(len(cohort))[0] * 99.0), (lambda cohort: np.zeros(len(cohort)))
