@@ -169,6 +169,15 @@ def test_another_partition_wins_over_the_clients_of_the_file(place):
     assert list(build_world(named).rows) == ["a", "b"]
 
 
+def test_fewer_clients_than_the_file_names_are_taken_only_where_a_partition_says_which(place):
+    file = save_npz(place)
+    with pytest.raises(ConfigError, match=r"expected 8 clients, as it names; data.clients = 5: .*\"given\".*\"iid\""):
+        build_world(load_scenario(file, ["data.clients=5"]))
+    assert len(build_world(load_scenario(file, ["data.clients=8"])).rows) == 8
+    world = build_world(load_scenario(file, ["data.clients=2", "data.partition=given"]))
+    assert list(world.rows) == sorted(set(OWNER.tolist()))[:2]
+
+
 def test_a_fifth_of_every_clients_rows_is_held_back(place):
     data = load_data(load_scenario(save_npz(place)))
     assert [len(rows) for rows in data.clients] == [32] * 8
