@@ -251,6 +251,21 @@ def test_numbers_of_a_table_are_for_regression(call, place):
     assert call("run", file, "--set", "data.dataset.numbers=true")[0] == 0
 
 
+@pytest.mark.parametrize("written", ["{}", "{}.0", "{}e0"])
+@pytest.mark.parametrize("values", [(0, 1), (1, 2), (-1, 1), (2, 10)])
+def test_the_classes_of_a_table_are_the_whole_numbers_found(place, written, values):
+    labels = [values[i % 3 == 0] for i in range(60)]
+    (place / "mine.csv").write_text(
+        "a,label\n" + "".join(f"{i % 7},{written.format(y)}\n" for i, y in enumerate(labels))
+    )
+    file = write(place / "mine.toml", '{name = "csv", file = "mine.csv"}', data=", clients = 4")
+    data = load_data(load_scenario(file))
+    assert data.classes == 2
+    assert int(data.y_train.sum() + data.y_test.sum()) == 20  # a third of 60 has the larger one
+    if values[0] >= 0:  # where it is said how many there are, a label is its own number
+        assert load_data(load_scenario(file, ["data.dataset.classes=11"])).y_train.max() == values[1]
+
+
 def test_a_parquet_file_is_the_same_as_a_csv_file(place):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     arrow = pytest.importorskip("pyarrow")
