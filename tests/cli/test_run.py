@@ -77,6 +77,7 @@ def test_ctrl_c_says_how_to_resume_and_resuming_ends_with_the_same_bits(call, ti
         code, out, _ = call(*args)
         assert code == 0
         assert "already done" in out
+        assert "fedwarden run --resume 1 --set rounds=6" in out
 
 
 def test_resume_needs_a_run_of_that_name(call, tiny, recorded):

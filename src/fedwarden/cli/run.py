@@ -264,7 +264,11 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
         return emit({"run": run.id, "name": run.name, "state": run.state, **run.summary, "already_done": True})
     out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
-    hint(f"fedwarden show {run.id}  # its clients, who was excluded and why", folder=home)
+    hint(
+        f"fedwarden show {run.id}  # its clients, who was excluded and why",
+        f"fedwarden run --resume {run.id} --set rounds={2 * run.rounds}  # go on for more rounds",
+        folder=home,
+    )
     return None
 
 
