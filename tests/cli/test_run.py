@@ -43,6 +43,14 @@ def test_nobody_is_out_only_where_nobody_was_left_out_of_the_round(call, tiny):
     ]
 
 
+def test_an_attack_after_the_last_round_is_told_and_makes_no_attacker(call, call_json, tiny):
+    _, _, err = call("run", tiny, "--set", "attacks.0.start=4")
+    assert "warning attack label_flip starts in round 4, after the last one, 3: it never happens" in err
+    assert call_json("show", "1")["attackers"] == []
+    assert "never happens" not in call("run", tiny, "--set", "attacks.0.start=3")[2]
+    assert call_json("show", "2")["attackers"] == ["0"]
+
+
 def test_json_has_the_numbers_of_the_ledger(call_json, tiny, workspace):
     told = call_json("run", tiny)
     with Ledger(workspace) as ledger:

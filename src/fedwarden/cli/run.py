@@ -196,6 +196,10 @@ class Monitor:
             err.print(
                 f"train.workers = {asked}: {federation.workers} are used, at most one per core and group of clients"
             )
+        for attack in federation.scenario.attacks:
+            if attack.start > self.rounds and not self.quiet:
+                when = f"starts in round {attack.start}, after the last one, {self.rounds}"
+                err.print(f"[yellow]warning[/] attack {safe(attack.name)} {when}: it never happens")
         if self.done and not self.quiet:
             err.print(f"run {run} continues after round {self.done} of {self.rounds}")
 
