@@ -164,6 +164,8 @@ def component(kind: str, spec: object) -> Any:
         if not isinstance(name, str):
             raise ConfigError(f"a {kind} is a name or a table with a 'name'; got {dict(spec)!r}")
         return make(kind, name, **options)
+    if isinstance(spec, type):
+        raise ConfigError(f"a {kind} is a name, a table or an object; got a class: write {spec.__name__}()")
     return spec
 
 
