@@ -23,6 +23,25 @@ IDS = tuple("abcd")
         ),
         (lambda: fw.Warden.preset("none").step(ROWS), "a warden judges a Cohort.*; got ndarray"),
         (lambda: fw.Warden("auto"), r"a preset is made by Warden.preset\('auto'\)"),
+        (
+            lambda: fw.Warden(fw.Watch("direction")),
+            r"watches are a list, as \[Watch\('centroid_distance'\)\]; got Watch",
+        ),
+        (lambda: fw.Warden(["direction"]), "watches are a list.*; got 'direction'"),
+        (lambda: fw.Warden(policy=fw.Quarantine), r"a policy is a name, a table or an object; .* write Quarantine\(\)"),
+        (
+            lambda: fw.Warden.preset("auto", policy="observe"),
+            r"write Warden\(Warden.preset\('auto'\).watches, policy=...\), .* {preset = 'auto', policy = ...}",
+        ),
+        (
+            lambda: fw.Warden.preset({"name": "auto"}),
+            r"a preset comes first, as in Warden.preset\('auto'\); got {'name'",
+        ),
+        (lambda: fw.Warden.preset("auto", alhpa=0.1), "no option 'alhpa'; did you mean 'alpha'"),
+        (
+            lambda: fw.simulate({}, guard=fw.Warden.preset("auto")),
+            'guard is the name of a preset or a table as {"preset": "auto", "policy": "observe"}; got Warden',
+        ),
         (lambda: fw.aggregate(fw.Updates.of(ROWS), "median"), "the name of an aggregator comes first"),
         (lambda: fw.aggregate({"f": 1}, ROWS), "a name or a table with a 'name'"),
     ],

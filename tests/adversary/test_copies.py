@@ -7,7 +7,6 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.guard.judge import one_vote
-
 from fedwarden.updates.gram import copy_leaders
 
 D = 400
@@ -265,7 +264,7 @@ def test_evidence_gathered_by_one_who_then_copies_is_not_its_victims():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_who_is_followed_like_a_shadow_keeps_its_own_evidence(seed):
-    """A sends nearly what V sends, a little farther out, in every round: V was held for it, and suspended in round 32."""
+    """A sends nearly what V sends, a little farther out, in every round: V was suspended for it in round 32."""
     n, names = 10, tuple(map(str, range(10)))
     rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
     for t in range(1, 41):

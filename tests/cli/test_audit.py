@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedwarden.audit.verdict import Leakage, Sight
-from fedwarden.cli.audit import words
+from fedwarden.cli.audit import table_of, words
 from fedwarden.papers.shifts import all_changes
-from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, Answer, Source, load_plan
+from fedwarden.sim.change_audit import CHANGE, FRESH, PARTIAL, STILL, Answer, Source, load_plan
 from fedwarden.studies.runner import results_file
 from fedwarden.studies.tables import read_csv
 
@@ -83,9 +86,21 @@ def test_the_example_is_answered_in_words_and_a_table(call):
     assert "Cannot tell what would show" in out
     assert "would not show" not in out
     assert "--set audit.seeds=10" in out
-    assert "from round 6 on; 1 others look on; 4 seeds." in out
-    assert "outputs, mean logits" in out
+    assert "from round 6 on; 1 other looks on; 4 seeds." in out
+    assert "outputs mean logits" in out
     assert "audit: seed 4 of 4" in err
+
+
+@pytest.mark.parametrize("nulls", [(STILL, FRESH), (STILL, FRESH, PARTIAL)])
+def test_no_interval_of_the_table_is_broken_at_80_columns(nulls):
+    found = answer_of(UNKNOWN, dict.fromkeys(nulls, Leakage(1.0, 1.0, 1.0, 1e-4, 1.0, 5e-6)))
+    longest = replace(found.sources[0], source="representations", metric="procrustes")
+    console = Console(width=80, file=StringIO())
+    console.print(table_of(replace(found, sources=(longest,))))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[3].count("1.0 (1.0-1.0)") == len(nulls)
+    assert " ".join(line.split("  ")[0] for line in lines[3:]).strip() == "representations procrustes"
 
 
 def test_as_json(call_json):

@@ -94,6 +94,7 @@ def test_tune_without_optuna(call, tiny, monkeypatch):
 
 def test_tune_without_attackers(call, tiny):
     one_line(call("tune", tiny, "--set", "attacks=[]"), "[[attacks]]")
+    one_line(call("tune", tiny, "--set", "attacks.0.start=4"), "[[attacks]]", "by round 3")
 
 
 @pytest.mark.slow

@@ -102,6 +102,24 @@ def test_replay_with_a_threshold_that_nobody_exceeds(call, call_json, recorded):
     assert "nothing was trained" in out
 
 
+def test_the_head_of_a_replay_says_what_differs_from_the_recorded_guard(call, recorded):
+    asked = (["--rule", "gesd", "--set", "rule.alpha=.01"], ["--preset", "pid_made", "--set", "options.k=9"])
+    heads = [call("replay", "1", *some, "--home", recorded)[1].splitlines()[0] for some in asked]
+    assert heads == [
+        "run 1  tiny, replayed with its own guard, rule=gesd, rule.alpha=.01",
+        "run 1  tiny, replayed with the preset pid_made, options.k=9",
+    ]
+
+
+def test_replay_of_a_run_that_only_watched_says_that_there_is_nothing_to_compare(call, tiny):
+    assert call("run", tiny, "--set", "guard=watch", "--set", "rounds=1", "--quiet")[0] == 0
+    _, out, _ = call("replay", "1")
+    assert "Nobody is excluded either way, so there is nothing to compare." in out
+    assert "--policy quarantine" in out
+    _, out, _ = call("replay", "1", "--policy", "quarantine", "--set", "rule.limit=0.1")
+    assert "clients are treated differently" in out
+
+
 def test_replay_takes_numbers_without_a_leading_zero(call_json, recorded):
     told = call_json("replay", "1", "--rule", "gesd", "--set", "rule.alpha=.01", "--home", recorded)
     assert told["guard"]["watches"][0]["rule"]["alpha"] == 0.01

@@ -35,6 +35,22 @@ def test_every_distinct_warning_is_printed_once(call, tiny):
     assert call("run", tiny, "--set", "guard.options={k = 2.33}", "--quiet")[2] == ""
 
 
+def test_nobody_is_out_only_where_nobody_was_left_out_of_the_round(call, tiny):
+    _, _, err = call("run", tiny, "--set", "guard.policy=exclude", "--set", "rounds=2")
+    assert [line.partition("accuracy ")[2].partition(", ")[2] for line in err.splitlines() if "of 2" in line] == [
+        "nobody is out",  # the first round is not judged
+        "left out: 0",
+    ]
+
+
+def test_an_attack_after_the_last_round_is_told_and_makes_no_attacker(call, call_json, tiny):
+    _, _, err = call("run", tiny, "--set", "attacks.0.start=4")
+    assert "warning attack label_flip starts in round 4, after the last one, 3: it never happens" in err
+    assert call_json("show", "1")["attackers"] == []
+    assert "never happens" not in call("run", tiny, "--set", "attacks.0.start=3")[2]
+    assert call_json("show", "2")["attackers"] == ["0"]
+
+
 def test_json_has_the_numbers_of_the_ledger(call_json, tiny, workspace):
     told = call_json("run", tiny)
     with Ledger(workspace) as ledger:
@@ -69,6 +85,7 @@ def test_ctrl_c_says_how_to_resume_and_resuming_ends_with_the_same_bits(call, ti
         code, out, _ = call(*args)
         assert code == 0
         assert "already done" in out
+        assert "fedwarden run --resume 1 --set rounds=6" in out
 
 
 def test_resume_needs_a_run_of_that_name(call, tiny, recorded):

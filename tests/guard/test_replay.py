@@ -148,7 +148,7 @@ def test_compare_tells_who_has_no_signals_afterwards(runs):
 
 
 def test_who_sent_the_same_is_known_again_and_by_whom_it_was_measured():
-    """A copy that lies farther out than what it copies comes first in the cohort; who lies closer to the others leads."""
+    """A copy that lies farther out comes first in the cohort; who lies closer to the others leads."""
     rng, warden, n = np.random.default_rng(0), fw.Warden.preset("auto"), 8
     records = []
     for t in range(1, 13):

@@ -16,6 +16,8 @@ from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.models.layout import Layout
 from fedwarden.rules.offset import Offset
+from fedwarden.store.series import Series
+from fedwarden.store.verdict import verdict
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 
@@ -117,6 +119,20 @@ def test_quarantine_asks_no_more_and_parole_lets_back_in(cohort_of):
     assert warden.asks("d")
 
 
+@pytest.mark.parametrize("policy", ["observe", "down_weight"])
+def test_who_stands_out_for_a_round_is_flagged_where_the_policy_leaves_it_in(policy, cohort_of):
+    far = Watch("centroid_distance", rule=ROBUST, start_round=1, until="round")
+    kept, out = (Warden([far], p).step(cohort_of(with_outliers())) for p in (policy, "exclude"))
+    assert flagged(kept) == ["d"]
+    assert kept.weights[3] > 0
+    assert (
+        str(verdict(Series.of([kept.record])))
+        == "No client was excluded. 1 of 12 clients stood out: d in 1 of 1 round."
+    )
+    assert flagged(out) == []  # a doubt that it is left out for
+    assert out.weights[3] == 0
+
+
 ALWAYS, NEVER = (lambda cohort: np.eye(len(cohort))[0] * 99.0), (lambda cohort: np.zeros(len(cohort)))
 
 
@@ -144,9 +160,18 @@ def test_watches_are_combined(combine, signals, caught, cohort_of):
 def test_whatever_a_score_is_the_others_are_judged_among_themselves(large, trusted):
     """Also one whose square is no number any more; what cannot be compared is flagged."""
     mask, scores = np.array(trusted), np.array([1.0, 1.5, 4.5, large])
-    flagged, threshold, _ = flags_of(Offset(limit=2.0), scores, mask, 1)
+    with np.errstate(over="ignore"):  # as a guard calls it
+        flagged, threshold, _ = flags_of(Offset(limit=2.0), scores, mask, 1)
     assert threshold == 2.0 + np.median(scores[mask & np.isfinite(scores)])
     assert flagged.tolist() == [False, False, threshold < 4.5, not large <= threshold]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("rule", "caught"), [(ROBUST, ["f"]), ("k_sigma", [])])  # mean + k sigma is infinite
+def test_scores_whose_squares_are_infinite_are_judged_without_a_warning(rule, caught, cohort_of):
+    scores = np.array([1.0, 1.1, 0.9, 1.2, 1.05, 1e200])
+    warden = Warden([Watch(lambda cohort: scores, rule=rule, start_round=1)], "exclude")
+    assert flagged(warden.step(cohort_of(honest(6)))) == caught
 
 
 def test_combine_flags_of_every_pattern():

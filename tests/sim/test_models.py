@@ -115,11 +115,17 @@ def test_what_needs_pictures_says_so(name):
         ("mpl", {}, "no model 'mpl'; did you mean 'mlp'"),
         ("mlp", {"hiden": [3]}, "'mlp' has no option 'hiden'; did you mean 'hidden'"),
         ("mlp", {"shape": [3]}, "no option 'shape'"),  # that comes from the data
-        ("mlp", {"hidden": 3}, "model 'mlp'"),
-        ("mlp", {"hidden": [-3]}, "model 'mlp'"),
-        ("pid_made_cnn", {"dropout": [1.5, 0.2]}, "model 'pid_made_cnn'"),
-        ("pid_made_cnn", {"dropout": [0.5]}, "model 'pid_made_cnn'"),
-        ("pid_made_cnn", {"channels": [6]}, "model 'pid_made_cnn'"),
+        ("mlp", {"hidden": 3}, r"model 'mlp': option 'hidden' is of type list\[int\]; got 3$"),
+        ("mlp", {"hidden": [8.5]}, r"option 'hidden' is of type list\[int\]; got \[8.5\]$"),
+        ("mlp", {"hidden": "64"}, r"option 'hidden' is of type list\[int\]; got '64'$"),
+        ("mlp", {"hidden": [-3]}, r"model 'mlp': option 'hidden' is a list of widths of at least 1; got \[-3\]$"),
+        ("pid_made_cnn", {"dropout": [1.5, 0.2]}, r"option 'dropout' is two shares from 0 to 1; got \[1.5, 0.2\]$"),
+        ("pid_made_cnn", {"dropout": [0.5]}, r"option 'dropout' is two shares from 0 to 1; got \[0.5\]$"),
+        ("pid_made_cnn", {"channels": [6]}, r"option 'channels' is two widths of at least 1; got \[6\]$"),
+        ("pid_made_cnn", {"hidden": 64}, r"option 'hidden' is of type list\[int\]; got 64$"),
+        ("resnet18", {"width": "64"}, "option 'width' is of type int; got '64'$"),
+        ("resnet18", {"width": 0}, "option 'width' is at least 1; got 0$"),
+        ("lfighter_cnn", {"dropout": 2.0}, "dropout probability has to be between 0 and 1, but got 2"),
     ],
 )
 def test_what_a_user_can_get_wrong(name, options, message):

@@ -169,6 +169,15 @@ def test_another_partition_wins_over_the_clients_of_the_file(place):
     assert list(build_world(named).rows) == ["a", "b"]
 
 
+def test_fewer_clients_than_the_file_names_are_taken_only_where_a_partition_says_which(place):
+    file = save_npz(place)
+    with pytest.raises(ConfigError, match=r"expected 8 clients, as it names; data.clients = 5: .*\"given\".*\"iid\""):
+        build_world(load_scenario(file, ["data.clients=5"]))
+    assert len(build_world(load_scenario(file, ["data.clients=8"])).rows) == 8
+    world = build_world(load_scenario(file, ["data.clients=2", "data.partition=given"]))
+    assert list(world.rows) == sorted(set(OWNER.tolist()))[:2]
+
+
 def test_a_fifth_of_every_clients_rows_is_held_back(place):
     data = load_data(load_scenario(save_npz(place)))
     assert [len(rows) for rows in data.clients] == [32] * 8
@@ -240,6 +249,21 @@ def test_numbers_of_a_table_are_for_regression(call, place):
     (place / "mine.csv").write_text("a,label\n" + "".join(f"{i % 7},{i % 3}\n" for i in range(60)))
     assert "numbers = true" in call("run", file)[2]
     assert call("run", file, "--set", "data.dataset.numbers=true")[0] == 0
+
+
+@pytest.mark.parametrize("written", ["{}", "{}.0", "{}e0"])
+@pytest.mark.parametrize("values", [(0, 1), (1, 2), (-1, 1), (2, 10)])
+def test_the_classes_of_a_table_are_the_whole_numbers_found(place, written, values):
+    labels = [values[i % 3 == 0] for i in range(60)]
+    (place / "mine.csv").write_text(
+        "a,label\n" + "".join(f"{i % 7},{written.format(y)}\n" for i, y in enumerate(labels))
+    )
+    file = write(place / "mine.toml", '{name = "csv", file = "mine.csv"}', data=", clients = 4")
+    data = load_data(load_scenario(file))
+    assert data.classes == 2
+    assert int(data.y_train.sum() + data.y_test.sum()) == 20  # a third of 60 has the larger one
+    if values[0] >= 0:  # where it is said how many there are, a label is its own number
+        assert load_data(load_scenario(file, ["data.dataset.classes=11"])).y_train.max() == values[1]
 
 
 def test_a_parquet_file_is_the_same_as_a_csv_file(place):

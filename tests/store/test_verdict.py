@@ -9,7 +9,7 @@ from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.series import Series
-from fedwarden.store.verdict import verdict, verdict_of, why
+from fedwarden.store.verdict import Standing, verdict, verdict_of, why
 
 IDS = tuple("abcd")
 
@@ -61,6 +61,7 @@ def test_why(both):
     by = {s.client: s for s in both[0].standings}
     assert why(by["b"]) == "it lies far away; flagged by far (2)"
     assert why(by["d"]) == "it is long"
+    assert why(Standing("e", "stood out", 2, 1)) == "flagged by an earlier look at the same round"
 
 
 def test_a_weight_of_zero_without_a_flag_is_no_exclusion():

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from ..core.words import count, percent
 from ..sim.change_audit import (
@@ -50,9 +51,9 @@ def audit(
     if as_json:
         return emit({**as_table(found), "answer": sentences})
     for sentence in sentences:
-        out.print(safe(sentence), soft_wrap=True)
+        out.print(safe(sentence))
     out.print()
-    out.print(_sources(found))
+    out.print(table_of(found))
     if "cannot tell" in found.change().values():
         enough = max(AuditConfig().seeds, found.reach.needed, plan.audit.seeds + 5)
         hint(f"fedwarden audit {shlex.quote(str(file))} --set audit.seeds={enough}  # more seeds, which can tell more")
@@ -70,7 +71,8 @@ def words(found: Answer) -> list[str]:
     options = ", ".join(f"{k} = {v}" for k, v in plan.audit.change.options.items())
     head = (
         f"Planned: {plan.audit.change.name}{f' ({options})' if options else ''} changes {percent(found.exchanged)} of "
-        f"client {plan.client}'s samples from round {plan.audit.start} on; {many} others look on; {seeds} seeds."
+        f"client {plan.client}'s samples from round {plan.audit.start} on; {count(many, 'other')} "
+        f"look{'s' * (many == 1)} on; {seeds} seeds."
     )
     change, new = found.change(), found.new()
     shift, anything = (sum(v == "shows" for v in told.values()) for told in (change, new))
@@ -159,16 +161,21 @@ def _classes(found: Answer) -> list[str]:
     return [f"It names the classes that moved: answers are {' and '.join(parts)}."]
 
 
-def _sources(found: Answer) -> object:
+def table_of(found: Answer) -> Table:
     """One row per source, those that tell the change best first."""
     nulls = [n for n in (STILL, FRESH, PARTIAL) if n in next(iter(found.sources[0].verdicts.values()))]
     many = len(found.plan.observers)
-    shown = table("source", *(f"AUROC against\n{n}" for n in nulls), "clients that\nsee the change", "from\nround")
+    heads = [*(f"\nAUROC against\n{n}" for n in nulls), "clients\nthat see\nthe change", "\nfrom\nround"]
+    shown = table("\n\nsource", *heads)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
     for s in sorted(found.sources, key=lambda s: -median(v[FRESH].auroc for v in s.verdicts.values())):
         told = [sight.shift for sight in s.sees.values()]
         seen_by = f"{told.count('shows')} of {many}" if set(told) != {"cannot tell"} else "cannot tell"
         first = min((t for t in s.first.values() if t is not None), default=None)
-        shown.add_row(s.name, *(_auroc(s, n) for n in nulls), seen_by, "-" if first is None else str(first))
+        shown.add_row(
+            s.name.replace(",", ""), *(_brief(s, n) for n in nulls), seen_by, "-" if first is None else str(first)
+        )
     return shown
 
 
@@ -176,6 +183,11 @@ def _auroc(source: Source, null: str) -> str:
     """The AUROC of the median observer, with its interval."""
     found = source.against(null)
     return "{} ({} to {})".format(*(f"{x:.2f}".removeprefix("0") for x in (found.auroc, found.low, found.high)))
+
+
+def _brief(source: Source, null: str) -> str:
+    """The same in 13 characters, for a table that fits 80 columns."""
+    return _auroc(source, null).replace(" to ", "-").replace("1.00", "1.0")
 
 
 def _follow(plan: AuditPlan, quiet: bool) -> Answer:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ..core.notes import Note
-from ..guard.config import guard_table, spell_guard
+from ..core.registry import describe
+from ..guard.config import guard_table
 from ..sim.recorded import truth_of
 from ..sim.scenario import ASKED, load_modules
 from ..sim.whatif import Change, compare, decide_again
@@ -41,7 +42,8 @@ def command(
         found = ledger.run(run)
         records = ledger.records(found.id)
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
-    warden, rounds = decide_again(found, records, [*parts, *(settings or ())], preset)
+    changed = [*parts, *(settings or ())]
+    warden, rounds = decide_again(found, records, changed, preset)
     changes, truth = compare(records, rounds), truth_of(found)
     notes = [(r.round, note) for r in rounds for note in r.notes]
     if as_json:
@@ -54,14 +56,24 @@ def command(
                 "notes": notes_as_tables(rounds_by_note(notes)),
             }
         )
-    out.print(f"[bold]run {found.id}[/]  {safe(found.name)}, replayed with {safe(spell_guard(warden))}")
-    _show(changes, truth, distinct_notes(notes))
+    guard = ", ".join([f"the preset {preset}" if preset else "its own guard", *changed])
+    out.print(f"[bold]run {found.id}[/]  {safe(found.name)}, replayed with {safe(guard)}")
+    if any(c.recorded or c.replayed for c in changes):
+        _table(changes, truth)
+    else:
+        out.print("Nobody is excluded either way, so there is nothing to compare.")
+        if describe(warden.policy)["name"] == "observe":
+            out.print(
+                "The policy 'observe' excludes nobody: --policy quarantine shows whom the same flags would exclude."
+            )
+    _limits(changes, distinct_notes(notes))
     if warden.guard.remeasure:
         out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None
 
 
-def _show(changes: list[Change], truth: set[str] | None, notes: dict[Note, list[int]]) -> None:
+def _table(changes: list[Change], truth: set[str] | None) -> None:
+    """Every client, before and after."""
     shown = table(
         "\nclient", "excluded in round\n(recorded)", "excluded in round\n(replayed)", "\nattacker", "", left=(0, 4)
     )
@@ -73,6 +85,10 @@ def _show(changes: list[Change], truth: set[str] | None, notes: dict[Note, list[
     out.print(shown)
     differ = sum(c.recorded != c.replayed for c in changes)
     out.print(f"\n{differ} of {len(changes)} clients are treated differently." if differ else "\nThe same decisions.")
+
+
+def _limits(changes: list[Change], notes: dict[Note, list[int]]) -> None:
+    """What the replayed guard warns of, and what a replay cannot know."""
     for note, rounds in ((note, rounds) for note, rounds in notes.items() if note.kind not in TOLD):
         out.print(f"[yellow]warning[/] from round {rounds[0]}: {safe(str(note))}")
     out.print(

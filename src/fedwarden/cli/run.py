@@ -29,7 +29,7 @@ from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.ledger import Run
 from ..store.overview import rounds_by_note
 from ..store.series import Series
-from ..store.verdict import verdict
+from ..store.verdict import DOUBTS, verdict
 from . import Interrupted, told
 from .common import (
     AsJson,
@@ -196,6 +196,10 @@ class Monitor:
             err.print(
                 f"train.workers = {asked}: {federation.workers} are used, at most one per core and group of clients"
             )
+        for attack in federation.scenario.attacks:
+            if attack.start > self.rounds and not self.quiet:
+                when = f"starts in round {attack.start}, after the last one, {self.rounds}"
+                err.print(f"[yellow]warning[/] attack {safe(attack.name)} {when}: it never happens")
         if self.done and not self.quiet:
             err.print(f"run {run} continues after round {self.done} of {self.rounds}")
 
@@ -205,8 +209,8 @@ class Monitor:
             if note.topic not in self.noted and not self.quiet:
                 err.print(f"[yellow]warning[/] round {record.round}: {safe(str(note))}")
             self.noted.add(note.topic)
-        gone = f"out: {safe(short(record.excluded))}" if record.excluded else "nobody is out"
-        status = f"{_quality(record.metrics)}, {gone}"
+        gone = [f"{how}: {safe(short(who))}" for how, who in _gone(record).items() if who]
+        status = ", ".join([_quality(record.metrics), *(gone or ["nobody is out"])])
         self.bar.update(self.task, completed=record.round, status=status)
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
             err.print(f"{safe(self.name)}: round {record.round} of {self.rounds}, {status}", soft_wrap=True)
@@ -264,8 +268,21 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
         return emit({"run": run.id, "name": run.name, "state": run.state, **run.summary, "already_done": True})
     out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
-    hint(f"fedwarden show {run.id}  # its clients, who was excluded and why", folder=home)
+    hint(
+        f"fedwarden show {run.id}  # its clients, who was excluded and why",
+        f"fedwarden run --resume {run.id} --set rounds={2 * run.rounds}  # go on for more rounds",
+        folder=home,
+    )
     return None
+
+
+def _gone(record: RoundRecord) -> dict[str, list[str]]:
+    """Who is out for longer, and who of the others was left out of this round."""
+    named = [c for note in record.notes if note.kind in DOUBTS for c in note.clients]
+    named += [rejection.client_id for rejection in record.rejected]
+    flags = zip(record.client_ids, record.flagged, record.weights, strict=True)
+    left = [c for c, flag, weight in flags if weight == 0 and (flag or c in named) and c not in record.excluded]
+    return {"out": list(record.excluded), "left out": left}
 
 
 def _quality(metrics: Mapping[str, float]) -> str:

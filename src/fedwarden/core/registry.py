@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import logging
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -132,18 +132,26 @@ def make(kind: str, name: str, /, **options: object) -> Any:
     known = parameters(factory)
     if missing := [option for option in required(factory) if option not in options]:
         raise ConfigError(f"{kind} {name!r} needs {listed(missing)}: give a default there, or a value in the scenario")
-    for option, value in options.items():
-        if option not in known:
-            raise ConfigError(f"{kind} {name!r} has no option {option!r}; {nearest(option, known)}")
-        if not _fits(value, hint := _hints(factory).get(option)):
-            wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-            raise ConfigError(f"{kind} {name!r}: option {option!r} is of type {wanted}; got {value!r:.60}")
+    check_options(kind, name, factory, options, known)
     try:
         return factory(**options)
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{kind} {name!r}: {error}") from error
+
+
+def check_options(
+    kind: str, name: str, factory: Factory, options: Mapping[str, object], known: Collection[str]
+) -> None:
+    """Refuse an option that is not known, with the nearest one, and a value of another type."""
+    for option, value in options.items():
+        if option not in known:
+            raise ConfigError(f"{kind} {name!r} has no option {option!r}; {nearest(option, known)}")
+        if not _fits(value, hint := _hints(factory).get(option)):
+            wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+            wanted = wanted.replace("collections.abc.Sequence", "list")
+            raise ConfigError(f"{kind} {name!r}: option {option!r} is of type {wanted}; got {value!r:.60}")
 
 
 def component(kind: str, spec: object) -> Any:
@@ -156,6 +164,8 @@ def component(kind: str, spec: object) -> Any:
         if not isinstance(name, str):
             raise ConfigError(f"a {kind} is a name or a table with a 'name'; got {dict(spec)!r}")
         return make(kind, name, **options)
+    if isinstance(spec, type):
+        raise ConfigError(f"a {kind} is a name, a table or an object; got a class: write {spec.__name__}()")
     return spec
 
 
@@ -205,13 +215,17 @@ def _hints(factory: Factory) -> Mapping[str, object]:
 
 
 def _fits(value: object, hint: object) -> bool:
-    """Whether a value is of a plain type; of other types, whatever is given.
+    """Whether a value is of a plain type, or a list of such values; of other types, whatever is given.
 
     >>> _fits(3, float), _fits("3", float), _fits(None, float | None), _fits(True, int), _fits("x", tuple)
     (True, False, True, False, True)
+    >>> _fits([3, 4], Sequence[int]), _fits(3, Sequence[int]), _fits([3.5], Sequence[int])
+    (True, False, False)
     """
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, part) for part in get_args(hint))
+    if get_origin(hint) is Sequence:
+        return isinstance(value, Sequence) and all(_fits(item, get_args(hint)[0]) for item in value)
     if hint in (float, int):
         return isinstance(value, Real if hint is float else Integral) and not isinstance(value, bool)
     return isinstance(value, hint) if hint in (bool, str, NoneType) else True

@@ -43,7 +43,7 @@ def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
 
 
 def _beside(array: Any, want: Tensor) -> Any:
-    """An array where the model's layer lies; a tensor without numbers, as torch's on the device ``meta``, has no way."""
+    """An array on the device of the model's layer; a tensor without numbers, on torch's ``meta``, fails here."""
     return array.to(want.device) if isinstance(array, Tensor) and array.device != want.device else array
 
 

@@ -27,8 +27,7 @@ Kept = Sequence[Reading | None]
 """What is not measured again, by watch."""
 Until = Literal["round", "clean", "good"]
 """How long a client that a watch flags is left out: for the round, until it is clean again, or for good."""
-# a round in which the clients agree more than this, beyond what chance gives so few, can prove something
-AGREED = 0.6
+AGREED = 0.6  # a round in which clients agree more, beyond what chance gives so few, can prove something
 DEEP = 4.0  # times its limit: evidence that does not lapse once training has settled
 
 
@@ -150,8 +149,8 @@ class Judgement:
     """What the watches and the policy make of one round's measurements.
 
     Of those ``flagged``, the ``spared`` are left out of this round alone, because too few are beyond question; so are
-    the ``doubted``. ``weak`` are those flagged on weak evidence alone; ``trusted`` those in good standing whom no look
-    before had flagged. ``facts`` are numbers of the whole round.
+    the ``doubted``, who count as flagged where the policy leaves them in. ``weak`` are those flagged on weak evidence
+    alone; ``trusted`` those in good standing whom no look before had flagged. ``facts`` are of the whole round.
     """
 
     watches: tuple[WatchRecord, ...]
@@ -229,6 +228,7 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     return flagged if finite else flagged | ~np.isfinite(scores), verdict.threshold, warning
 
 
+@np.errstate(over="ignore")  # scores from 1e154 on have infinite squares
 def look(
     guard: Guard,
     memory: Memory,
@@ -317,7 +317,8 @@ def conclude(
         for watch, now, past in zip(guard.watches, after.histories, before.histories, strict=True)
     )
     memory = replace(after, histories=histories, excluded=excluded, known=known if careful else before.known)
-    return memory, replace(found, weights=weights, spared=spared & (weights == 0), weak=weak)
+    flagged = found.flagged | (found.doubted & (weights > 0))  # who is left in all the same has stood out
+    return memory, replace(found, flagged=flagged, weights=weights, spared=spared & (weights == 0), weak=weak)
 
 
 def judge(

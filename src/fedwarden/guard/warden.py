@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..core.errors import ConfigError
 from ..core.html import facts
 from ..core.notes import Note
 from ..core.protocols import Aggregator, Policy, equip
-from ..core.registry import Spec, component, describe, make
+from ..core.registry import Spec, component, describe, lookup, make, parameters
 from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State
 from ..models.trial import Trial
 from ..store.series import Series
@@ -57,6 +58,9 @@ class Warden:
         """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
         if isinstance(watches, str):
             raise ConfigError(f"watches are a list; a preset is made by Warden.preset({watches!r})")
+        odd = [watches] if isinstance(watches, Watch) else [w for w in watches if not isinstance(w, Watch)]
+        if odd:
+            raise ConfigError(f"watches are a list, as [Watch('centroid_distance')]; got {odd[0]!r:.60}")
         if combine not in ("any", "all", "vote"):
             raise ConfigError(f"combine is 'any', 'all' or 'vote'; got {combine!r}")
         names = [w.name for w in watches]
@@ -80,6 +84,14 @@ class Warden:
     @classmethod
     def preset(cls, name: str, **options: object) -> Warden:
         """A ready-made warden: ``auto``, ``pid-made``, or any other registered preset."""
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of a preset comes first, as in Warden.preset('auto'); got {name!r:.60}")
+        for option in set(options) & set(signature(cls).parameters) - set(parameters(lookup("preset", name))):
+            raise ConfigError(
+                f"preset {name!r} has no option {option!r}, which is a warden's: write "
+                f"Warden(Warden.preset({name!r}).watches, {option}=...), or in a scenario guard = {{preset = {name!r}, "
+                f"{option} = ...}}, which keeps the rest of the preset"
+            )
         warden = make("preset", name, **options)
         assert isinstance(warden, cls)
         return warden

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from ..core.config import parse
+from ..core.errors import ConfigError
 from ..core.registry import Spec
 from .data.own import Clients, Samples, of_clients
 from .federation import OnRound
@@ -32,7 +33,7 @@ def simulate(
     device: str = "cpu",
     seed: int = 0,
     name: str = "run",
-    home: Path | None = None,
+    home: Path | str | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
     """Train, guard and record a federation of these clients; the trained model is the result's ``model``.
@@ -44,6 +45,9 @@ def simulate(
     ``test`` is a test set, or the share of every client's samples that is held back for one, by default a fifth. The
     run is recorded in the workspace ``home``, by default $FEDWARDEN_HOME, else ./fedwarden-runs.
     """
+    if not isinstance(guard, str | Mapping):
+        table = '{"preset": "auto", "policy": "observe"}'
+        raise ConfigError(f"guard is the name of a preset or a table as {table}; got {type(guard).__name__}")
     data = of_clients(clients, test, numbers=task is not None and _name(task) == "regression")
     ready = isinstance(model, str | Mapping)
     scenario = parse(
@@ -64,7 +68,7 @@ def simulate(
         own = deepcopy(model)
     elif not isinstance(model, str | Mapping):
         own = draw_model(model, f"python:{scenario.model.name}", {}, data.shape, data.classes, seed)
-    result = simulate_scenario(scenario, home, on_round=on_round, data=data, model=own)
+    result = simulate_scenario(scenario, Path(home) if home else None, on_round=on_round, data=data, model=own)
     if result.unchanged is not None:
         raise Fruitless.of(result)
     return result

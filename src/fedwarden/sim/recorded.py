@@ -16,11 +16,12 @@ SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configurati
 
 
 def truth_of(run: Run) -> set[str] | None:
-    """The attackers, where the run was a simulation; nobody knows otherwise."""
+    """Who attacks in some round, where the run was a simulation; nobody knows otherwise."""
     if run.engine not in SIMULATORS:
         return None
     scenario = recorded_scenario(run)
-    return {scenario.client_ids[i] for i in scenario.attackers()}
+    found, ids = scenario.attackers(), scenario.client_ids
+    return {ids[i] for i, attacks in found.items() if any(a.start <= scenario.rounds for a in attacks)}
 
 
 def recorded_scenario(run: Run, settings: Sequence[str] = (), imports: Sequence[str] = ()) -> Scenario:

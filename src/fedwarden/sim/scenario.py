@@ -188,7 +188,7 @@ class Scenario(Strict):
         return found
 
     def truth(self) -> dict[str, frozenset[int]]:
-        """The rounds in which each attacker attacks, by client id; one whose attack never comes is none."""
+        """The rounds in which each attacker attacks, by client id; who never attacks is no attacker."""
         ids = self.client_ids
         found = {
             ids[client]: frozenset(t for t in range(1, self.rounds + 1) if any(a.strength(t) for a in attacks))

@@ -137,8 +137,9 @@ def to_tune(scenario: Scenario) -> Scenario:
     Excludes for good, as PID-MADE does, whatever the policy given.
     """
     require_optuna()
-    if not scenario.attackers():
-        raise ConfigError("tune needs attackers to find; add an [[attacks]] table to the scenario")
+    if not scenario.truth():
+        last = f"round {scenario.rounds}, the last one"
+        raise ConfigError(f"tune needs attackers to find; add an [[attacks]] table that starts by {last}")
     guard = scenario.guard if _pid_watches(scenario.guard.build()) else GuardConfig(preset="pid_made")
     return scenario.model_copy(update={"guard": guard.model_copy(update={"policy": Component(name="quarantine")})})
 

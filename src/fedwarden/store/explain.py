@@ -11,6 +11,7 @@ from ..core.stats import robust_z
 from ..core.types import RoundRecord, WatchRecord
 
 PLAIN = 3.0  # robust deviations within which a signal is not worth a word
+EARLIER = "flagged by an earlier look at the same round"
 WORTH = 0.01  # of a limit, between the lowest and the highest score
 
 
@@ -58,7 +59,7 @@ class Reason:
     def _carried(self, numbers: bool = True) -> str:
         first = {(flag.words, flag.part): flag for flag in reversed(self.flags)}  # several watches may see the same
         told = "; ".join(flag.tell(numbers) for flag in self.flags if flag in first.values())
-        return told or "flagged by an earlier look at the same round"
+        return told or EARLIER
 
 
 def explain(record: RoundRecord) -> dict[str, Reason]:

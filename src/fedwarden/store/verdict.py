@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.notes import Note
 from ..core.words import count, listed
-from .explain import Reason
+from .explain import EARLIER, Reason
 from .ledger import Ledger, Run
 from .series import Series
 
@@ -190,7 +190,8 @@ def why(standing: Standing, reason: Reason | None = None) -> str:
     if reason is not None and standing.state != "stood out":
         return str(reason)
     by = ", ".join(f"{name} ({k})" for name, k in standing.watches.items())
-    return "; ".join(part for part in (standing.words, f"flagged by {by}" if by else "") if part)
+    told = "; ".join(part for part in (standing.words, f"flagged by {by}" if by else "") if part)
+    return told or (EARLIER if standing.flagged else "")
 
 
 def _graver_first(found: Sequence[Standing]) -> tuple[Standing, ...]:

@@ -202,9 +202,8 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
 
     Rows are taken from the one closest to the others on, those marked ``first`` before the rest; one that is no copy of
     an earlier one leads those that are copies of it. So whoever sends nearly what another sends, and lies farther out,
-    is measured by that one's place, and never the other way round. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are
-    alike: more than that agree of themselves, and are no copies. So may be a bare majority, which must therefore be
-    alike to 0.001.
+    does not lead. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are alike: more than
+    that agree of themselves, and are no copies. So may be a bare majority, which must therefore be alike to 0.001.
 
     >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 2.0], [6.0, 1.0], [6.0, 1.0]])
     >>> squares = ((points[:, None] - points) ** 2).sum(axis=2)

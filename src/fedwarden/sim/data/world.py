@@ -160,10 +160,16 @@ def settle(scenario: Scenario, data: Dataset) -> Scenario:
     """The scenario with what it leaves to a data set that names its clients: who they are, and that they keep rows."""
     c, found = scenario.data, dict[str, object]()
     if data.names is not None and data.clients is not None:
-        partition = c.partition if "partition" in c.model_fields_set else Component(name="given")
+        chosen = "partition" in c.model_fields_set
+        partition = c.partition if chosen else Component(name="given")
         if partition.name == "given":
             first = int(str(partition.options.get("first", 0)))
             n = c.clients if "clients" in c.model_fields_set else max(1, len(data.clients) - first)
+            if not chosen and n != len(data.names):
+                raise ConfigError(
+                    f"{source(scenario)}: expected {len(data.names)} clients, as it names; data.clients = {n}: leave "
+                    'that out, or set data.partition to "given" for the first of them or "iid" to deal the rows out'
+                )
             found = {"partition": partition, "clients": n, "names": c.names or data.names[first : first + n] or None}
     config = c.model_copy(update=found)
     if config.names is not None and len(config.names) != config.clients:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import ConfigError, nearest
-from ...core.registry import lookup, parameters, register, required
+from ...core.errors import ConfigError
+from ...core.registry import check_options, lookup, parameters, register, required
 from ...core.seeds import seed_of
 from ...core.words import listed
 from ..training.limits import check_memory
@@ -38,10 +38,7 @@ def draw_model(
     seed: int,
 ) -> nn.Module:
     """What a factory makes of a shape and a number of classes, with weights drawn from the seed."""
-    known = set(parameters(factory)) - {"shape", "classes"}
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"model {name!r} has no option {option!r}; {nearest(option, known)}")
+    check_options("model", name, factory, options, set(parameters(factory)) - {"shape", "classes"})
     if factory.__module__ == __name__:  # another may load files, or need real tensors
         _check_size(name, factory, options, tuple(shape), classes)
     given: dict[str, object] = {"shape": tuple(shape), "classes": classes}
@@ -79,6 +76,7 @@ def _check_size(
 @register("model", "mlp")
 def mlp(shape: Shape, classes: int, hidden: Sequence[int] = (128,)) -> nn.Module:
     """Fully connected ReLU layers."""
+    _need(all(width >= 1 for width in hidden), "hidden", "a list of widths of at least 1", hidden)
     widths = [prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for a, b in pairwise(widths):
@@ -98,6 +96,9 @@ def pid_made_cnn(
 
     The authors' larger one for BloodMNIST has channels 16, 32 and hidden layers 128, 64.
     """
+    for option, widths in (("channels", channels), ("hidden", hidden)):
+        _need(len(widths) == 2 and min(widths) >= 1, option, "two widths of at least 1", widths)
+    _need(len(dropout) == 2 and 0 <= min(dropout) <= max(dropout) <= 1, "dropout", "two shares from 0 to 1", dropout)
     c, h, w = _image(shape, 16)
     flat = channels[1] * (((h - 4) // 2 - 4) // 2) * (((w - 4) // 2 - 4) // 2)
     return nn.Sequential(
@@ -183,6 +184,7 @@ def resnet18(shape: Shape, classes: int, width: int = 64, pooled: bool = False) 
 
     ``pooled`` has the stem for large images, a 7x7 convolution and pooling that leave a quarter of each side.
     """
+    _need(width >= 1, "width", "at least 1", width)
     c, _, _ = _image(shape, 8)
     stem = nn.Conv2d(c, width, 7, 2, 3, bias=False) if pooled else nn.Conv2d(c, width, 3, padding=1, bias=False)
     layers: list[nn.Module] = [stem, nn.BatchNorm2d(width), nn.ReLU()]
@@ -193,6 +195,11 @@ def resnet18(shape: Shape, classes: int, width: int = 64, pooled: bool = False) 
         layers += [Residual(inputs, outputs, 1 if i == 0 else 2), Residual(outputs, outputs, 1)]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def _need(met: bool, option: str, rule: str, value: object) -> None:
+    if not met:
+        raise ValueError(f"option {option!r} is {rule}; got {value}")
 
 
 def _image(shape: Shape, smallest: int) -> tuple[int, int, int]:

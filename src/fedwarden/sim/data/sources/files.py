@@ -202,7 +202,9 @@ def _table(
         _check_column(name, columns[name], owners, places, file)
     share = np.arange(size + more) >= size if isinstance(test, str) else held_back(owners, size, test, file)
     x = np.concatenate([column(columns[name], ~share, codes=False) for name in used], axis=1)
-    return dataset_of(Table(x, _labels(columns[label], numbers), owners, share, places), file, classes, numbers)
+    return dataset_of(
+        Table(x, _labels(columns[label], numbers, classes), owners, share, places), file, classes, numbers
+    )
 
 
 def _check_column(name: str, values: list[str], owners: Array | None, places: Array, file: str) -> None:
@@ -226,11 +228,18 @@ def _check_column(name: str, values: list[str], owners: Array | None, places: Ar
         )
 
 
-def _labels(values: list[str], numbers: bool) -> Array:
-    """Whole numbers, numbers or words."""
-    if not numbers and all(value.lstrip("+-").isdecimal() for value in values):
-        return np.array([int(value) for value in values])
-    return np.array([float(v) for v in values]) if all(map(_is_number, values)) else np.array(values)
+def _labels(values: list[str], numbers: bool, classes: int | None) -> Array:
+    """Words; numbers; or classes, where all are whole: as they are if it is known how many, else those found, in order.
+
+    >>> _labels(["2.0", "1.0", "2.0"], False, None).tolist(), _labels(["1.5", "2"], False, None).tolist()
+    ([1, 0, 1], [1.5, 2.0])
+    """
+    if not all(map(_is_number, values)):
+        return np.array(values)
+    found = [float(value) for value in values]
+    if numbers or not all(number.is_integer() for number in found):
+        return np.array(found)
+    return np.array(list(map(int, found))) if classes else np.unique(found, return_inverse=True)[1]
 
 
 def _is_number(value: str) -> bool:
