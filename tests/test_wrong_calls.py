@@ -29,10 +29,7 @@ IDS = tuple("abcd")
         ),
         (lambda: fw.Warden(["direction"]), "watches are a list.*; got 'direction'"),
         (lambda: fw.Warden(policy=fw.Quarantine), r"a policy is a name, a table or an object; .* write Quarantine\(\)"),
-        (
-            lambda: fw.Warden.preset("auto", policy="observe"),
-            r"write Warden\(Warden.preset\('auto'\).watches, policy=...\), .* {preset = 'auto', policy = ...}",
-        ),
+        (lambda: fw.Warden.preset("auto", policy="obserw"), "there is no policy 'obserw'; did you mean 'observe'"),
         (
             lambda: fw.Warden.preset({"name": "auto"}),
             r"a preset comes first, as in Warden.preset\('auto'\); got {'name'",

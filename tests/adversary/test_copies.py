@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.guard.judge import one_vote
+from fedwarden.guard.copies import one_vote
 from fedwarden.updates.gram import copy_leaders
 
 D = 400

@@ -80,13 +80,11 @@ class GuardConfig(Strict):
 
     def build(self, known: frozenset[str] | None = None) -> Warden:
         base: Warden = make("preset", self.preset, **self.options)
-        return type(base)(
-            watches=(*base.watches, *base.waiting) if self.watches is None else [w.build() for w in self.watches],
-            policy=base.policy if self.policy is None else self.policy.make("policy"),
-            aggregator=base.aggregator if self.aggregator is None else self.aggregator.make("aggregator"),
-            admission=replace(base.admission, known=known, **self.admission.model_dump(exclude_none=True)),
-            **{key: getattr(base.guard if getattr(self, key) is None else self, key) for key in HOW},
-        )
+        parts: dict[str, Any] = {key: getattr(self, key) for key in HOW if getattr(self, key) is not None}
+        parts |= {kind: part.make(kind) for kind in ("policy", "aggregator") if (part := getattr(self, kind))}
+        parts |= {} if self.watches is None else {"watches": [w.build() for w in self.watches]}
+        limits = self.admission.model_dump(exclude_none=True)
+        return base.but(admission=replace(base.admission, known=known, **limits), **parts)
 
 
 def spell(part: object) -> str:

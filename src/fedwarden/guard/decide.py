@@ -16,7 +16,8 @@ from ..core.stats import Mask, Scores, V, Weights, median, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
 from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
 from .admission import buffer_notes, enter
-from .judge import Guard, Judgement, Kept, Leaders, Memory, judge, one_vote
+from .copies import Leaders, one_vote
+from .judge import Guard, Judgement, Kept, Memory, judge
 from .suspicion import suspicion
 from .telling import judgement_notes
 

@@ -16,13 +16,12 @@ from ..core.notes import Note
 from ..core.protocols import Findings, History, Policy, Rule, Signal
 from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered, same_tuple
-from ..core.stats import Counts, Mask, Scores, Weights, among, scatter, severity
+from ..core.stats import Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
+from .copies import Leaders, of_leaders
 from .limits import Admission
 
 Combine = Literal["any", "all", "vote"]
-Leaders = NDArray[np.int_]
-"""Of whom each client sends a copy: the position of another client, or its own."""
 Kept = Sequence[Reading | None]
 """What is not measured again, by watch."""
 Until = Literal["round", "clean", "good"]
@@ -259,9 +258,8 @@ def look(
         tests.append(test + active)
         words = str(getattr(watch.signal, "words", watch.name))
         why = signal.warning or warning
-        records.append(
-            WatchRecord(watch.name, signal.values, scores, threshold, above & active, why, signal.parts, words)
-        )
+        flagged = above & active
+        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, why, signal.parts, words))
     lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
     fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
     flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
@@ -350,7 +348,7 @@ def judge(
     while True:
         trusted = voters & ~before.flagged
         readings = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted, kept)]
-        signals = [_of_leaders(reading, leaders) for reading in readings] if copies else readings
+        signals = [of_leaders(reading, leaders) for reading in readings] if copies else readings
         kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
         new = look(guard, memory, round, client_ids, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters
@@ -363,30 +361,6 @@ def judge(
     return conclude(guard, memory, last[0], client_ids, last[1], good, voters, settled)
 
 
-def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scores) -> tuple[Weights, Counts]:
-    """Weights and counts in which, of some copies that are not left out, the least suspected stands for all of them.
-
-    Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have
-    an honest client among them, whose update may count for all of them.
-
-    >>> nobody = np.zeros(6)
-    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]), nobody)
-    (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
-    """
-    weights, counts = weights.copy(), counts.copy()
-    if (leaders == np.arange(len(leaders))).all():  # as in most rounds: nobody copies
-        return weights, counts
-    found, members = np.unique(leaders, return_counts=True)
-    for leader in found[members > 1]:
-        alike = leaders == leader
-        group = np.flatnonzero(alike & (weights > 0))
-        if len(group) > 1 and 2 * alike.sum() <= len(leaders):
-            stands = group[suspected[group].argmin()]
-            counts[stands] = counts[group].max()
-            weights[group[group != stands]] = 0.0
-    return weights, counts
-
-
 def _restored(now: State, past: State, client_ids: set[str]) -> State:
     """A history in which these clients stand as they did before."""
     if not client_ids:
@@ -394,9 +368,3 @@ def _restored(now: State, past: State, client_ids: set[str]) -> State:
     if isinstance(now, Remembered):
         return now.restored(past, client_ids)
     return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}
-
-
-def _of_leaders(reading: Reading, leaders: Leaders) -> Reading:
-    """A signal in which every copy has the values of its leader."""
-    parts = {name: part[leaders] for name, part in reading.parts.items()}
-    return replace(reading, values=reading.values[leaders], parts=parts)

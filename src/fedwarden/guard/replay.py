@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,13 +14,13 @@ from ..core.notes import Note
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import Reading, RoundRecord
 from .config import spell
-from .judge import Kept, Leaders, Watch, judge
+from .copies import told_leaders
+from .judge import Kept, Watch, judge
 from .telling import judgement_notes
 from .warden import Warden
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
 OF_SIGNALS = ("few_report",)  # warnings of signals; those of rules are theirs to give again
-COPIES = ("copies_share", "copies_as_one")  # notes of who sent the same
 
 
 def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
@@ -42,7 +42,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         every = len(keep) == len(record.client_ids)
         clients = record.client_ids if every else tuple(record.client_ids[i] for i in keep.tolist())
         signals = [_signal(record, name) if every else _signal(record, name)[keep] for name in names]
-        leaders = _leaders(record.notes if warden.guard.share_copies else (), clients, memory.excluded)
+        leaders = told_leaders(record.notes if warden.guard.share_copies else (), clients, memory.excluded)
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
         recorded = partial(_recorded, signals, facts, [told.get(name) for name in names])
@@ -70,22 +70,6 @@ def _recorded(
 ) -> Sequence[Reading]:
     """What was measured in the live round, whoever is trusted now."""
     return [Reading(signal, facts=facts, warning=warning) for signal, warning in zip(signals, told, strict=True)]
-
-
-def _leaders(notes: Sequence[Note], client_ids: Sequence[str], excluded: Container[str]) -> Leaders:
-    """Of whom each client sent a copy, as the round's notes tell it; who is in good standing leads.
-
-    >>> notes = [Note.of("copies_share", "b", "c", "d", leading=1)]
-    >>> _leaders(notes, "abcd", excluded=()).tolist(), _leaders(notes, "abcd", excluded="c").tolist()
-    ([0, 2, 2, 2], [0, 1, 1, 1])
-    """
-    leaders = np.arange(len(client_ids))
-    for note in notes:
-        if note.kind in COPIES:
-            alike = [client_ids.index(client) for client in note.clients]
-            first = alike[int(note.values["leading"])]
-            leaders[alike] = min([first, *alike], key=lambda i: client_ids[i] in excluded)
-    return leaders
 
 
 def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ import numpy as np
 from ..core.notes import Note
 from ..core.stats import among
 from ..core.types import RoundRecord
-from .judge import Guard, Judgement, Leaders, Memory
+from .copies import AS_ONE, SHARE, Leaders
+from .judge import Guard, Judgement, Memory
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
@@ -58,7 +59,7 @@ def judgement_notes(
     copies = leaders != np.arange(len(leaders))
     for i in np.unique(leaders[copies]).tolist() if copies.any() else ():
         alike = np.flatnonzero(leaders == i).tolist()
-        kind = "copies_share" if 2 * len(alike) <= len(leaders) else "copies_as_one"
+        kind = SHARE if 2 * len(alike) <= len(leaders) else AS_ONE
         notes.append(Note.of(kind, *(client_ids[j] for j in alike), leading=alike.index(i)))
     leading = np.zeros(len(leaders), bool)
     leading[leaders[~among(memory.excluded, client_ids)]] = True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from .judge import Combine, Guard, Memory, Watch
 from .limits import Admission
 
 RECENT = 100  # rounds that a warden can show
+GUARD = tuple(part.name for part in fields(Guard))
 
 
 class Warden:
@@ -83,18 +83,24 @@ class Warden:
 
     @classmethod
     def preset(cls, name: str, **options: object) -> Warden:
-        """A ready-made warden: ``auto``, ``pid-made``, or any other registered preset."""
+        """A ready-made warden: ``auto``, ``pid-made``, or any other registered preset.
+
+        What is a warden's and no option of the preset, such as a policy, takes the place of the preset's own.
+
+        >>> Warden.preset("auto", policy="observe").policy
+        Observe()
+        """
         if not isinstance(name, str):
             raise ConfigError(f"the name of a preset comes first, as in Warden.preset('auto'); got {name!r:.60}")
-        for option in set(options) & set(signature(cls).parameters) - set(parameters(lookup("preset", name))):
-            raise ConfigError(
-                f"preset {name!r} has no option {option!r}, which is a warden's: write "
-                f"Warden(Warden.preset({name!r}).watches, {option}=...), or in a scenario guard = {{preset = {name!r}, "
-                f"{option} = ...}}, which keeps the rest of the preset"
-            )
-        warden = make("preset", name, **options)
+        others = {*GUARD, "aggregator"} - {"watches", *parameters(lookup("preset", name))}
+        warden = make("preset", name, **{key: value for key, value in options.items() if key not in others})
         assert isinstance(warden, cls)
-        return warden
+        return warden.but(**{key: value for key, value in options.items() if key in others})
+
+    def but(self, **parts: Any) -> Warden:
+        """A fresh warden that is made as this one, but for these parts."""
+        own = {key: getattr(self.guard, key) for key in GUARD} | {"aggregator": self.aggregator}
+        return type(self)(**{**own, "watches": (*self.watches, *self.waiting), **parts})
 
     @property
     def watches(self) -> tuple[Watch, ...]:

@@ -1,0 +1,64 @@
+"""Clients that sent the same: measured by one of them, with one vote for all, each held for its own evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.notes import Note
+from ..core.stats import Counts, Scores, Weights
+from ..core.types import Reading
+
+Leaders = NDArray[np.int_]
+"""Of whom each client sends a copy: the position of another client, or its own."""
+SHARE, AS_ONE = "copies_share", "copies_as_one"  # notes of them: fewer than half of a round, and more
+
+
+def of_leaders(reading: Reading, leaders: Leaders) -> Reading:
+    """A signal in which every copy has the values of its leader."""
+    parts = {name: part[leaders] for name, part in reading.parts.items()}
+    return replace(reading, values=reading.values[leaders], parts=parts)
+
+
+def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scores) -> tuple[Weights, Counts]:
+    """Weights and counts in which, of some copies that are not left out, the least suspected stands for all of them.
+
+    Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have
+    an honest client among them, whose update may count for all of them.
+
+    >>> nobody = np.zeros(6)
+    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]), nobody)
+    (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
+    """
+    weights, counts = weights.copy(), counts.copy()
+    if (leaders == np.arange(len(leaders))).all():  # as in most rounds: nobody copies
+        return weights, counts
+    found, members = np.unique(leaders, return_counts=True)
+    for leader in found[members > 1]:
+        alike = leaders == leader
+        group = np.flatnonzero(alike & (weights > 0))
+        if len(group) > 1 and 2 * alike.sum() <= len(leaders):
+            stands = group[suspected[group].argmin()]
+            counts[stands] = counts[group].max()
+            weights[group[group != stands]] = 0.0
+    return weights, counts
+
+
+def told_leaders(notes: Sequence[Note], client_ids: Sequence[str], excluded: Container[str]) -> Leaders:
+    """Of whom each client sent a copy, as the round's notes tell it; who is in good standing leads.
+
+    >>> notes = [Note.of("copies_share", "b", "c", "d", leading=1)]
+    >>> told_leaders(notes, "abcd", excluded=()).tolist(), told_leaders(notes, "abcd", excluded="c").tolist()
+    ([0, 2, 2, 2], [0, 1, 1, 1])
+    """
+    leaders = np.arange(len(client_ids))
+    for note in notes:
+        if note.kind in (SHARE, AS_ONE):
+            alike, leading = set(note.clients), note.clients[int(note.values.get("leading", 0))]  # type: ignore[arg-type]
+            places = [i for i, client in enumerate(client_ids) if client in alike]
+            ranks = [(client_ids[i] in excluded, client_ids[i] != leading, i) for i in places]
+            leaders[places] = min(ranks, default=(0,))[-1]
+    return leaders
