@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: setup demo test slow test-all browser kernels lint docs wheel bench peers clean
+.PHONY: setup demo test slow every test-all browser kernels lint docs wheel bench peers clean
 
 setup: $(STAMP)
 
@@ -44,7 +44,10 @@ kernels: setup
 slow: setup kernels
 	$(BIN)/python -m pytest -m slow $(PARALLEL) --dist worksteal
 
-test-all: browser test slow
+every: setup kernels
+	$(BIN)/python -m pytest $(PARALLEL) --dist worksteal
+
+test-all: browser lint every
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,4 +1,4 @@
-"""Shared by all tests: repeatable hypothesis runs, a cohort from plain rows, and a browser."""
+"""Shared by all tests: their order, repeatable hypothesis runs, a cohort from plain rows, and a browser."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,21 @@ CohortOf = Callable[..., fw.Cohort]
 
 os.environ.pop("COLUMNS", None)  # of the terminal outside: a console that is made while it is set keeps that width
 
+LONGEST = (  # files by the time of their slow tests, measured on two cores: from six minutes down to half of one
+    "flower/test_deployment.py",
+    "flower/test_bundles.py",
+    "flare/test_job.py",
+    "test_docs.py",
+    "updates/test_device_code.py",
+    "adversary/test_processes.py",
+    "adversary/test_faults.py",
+    "adversary/test_ledgers.py",
+    "sim/test_on_flower.py",
+    "adversary/test_flower_replies.py",
+    "tools/test_site.py",
+    "dashboard/test_browser.py",
+)
+
 settings.register_profile(
     "quick",
     deadline=None,
@@ -30,6 +46,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first, the longest before all: begun last, they would leave one process busy and the others idle."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> int:
+        if item.get_closest_marker("slow") is None:
+            return len(places) + 1
+        return places.get(item.path, len(places))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
