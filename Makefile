@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: setup demo test slow every test-all browser kernels lint docs wheel bench peers clean
+.PHONY: setup demo test slow test-all browser kernels lint docs wheel bench peers clean
 
 setup: $(STAMP)
 
@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL) --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL) $(or $(TESTS),-m 'not slow' --dist loadfile)
 
 browser:
 	@if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
@@ -44,10 +44,8 @@ kernels: setup
 slow: setup kernels
 	$(BIN)/python -m pytest -m slow $(PARALLEL) --dist worksteal
 
-every: setup kernels
-	$(BIN)/python -m pytest $(PARALLEL) --dist worksteal
-
-test-all: browser lint every
+test-all: browser kernels
+	$(MAKE) test TESTS='--dist worksteal'
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

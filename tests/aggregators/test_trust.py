@@ -98,3 +98,11 @@ def test_running_statistics_are_averaged_and_not_stretched(cohort_of):
     updates = fw.Updates.of(x, measured=[(0, 2)])
     result = FLTrust(torch.tensor([1.0, 0.0, 77.0, 77.0])).step({}, cohort_of(updates), np.ones(3))[1]
     np.testing.assert_allclose(result.update, [1.0, 0.0, -0.9, 6.0], atol=1e-12)
+
+
+def test_an_update_that_is_hardly_one_is_not_stretched_beyond_all_numbers():
+    """One of five moves one entry by 1e-42: brought to the root's length in float32 it was infinite."""
+    rows = np.ones((5, 21), np.float32)
+    rows[4], rows[4, -1] = 0.0, 1e-42
+    update = fltrust(fw.Updates.of(torch.from_numpy(rows)), torch.ones(21)).update
+    np.testing.assert_allclose(update, 1.0, rtol=1e-6)

@@ -69,7 +69,9 @@ def test_the_update_travels_clipped():
     reply = play(ask(), node(), clip_and_noise(norm=2.0, noise=1e-6, epsilon=1e15))
     step = sent(reply)["w"].astype(float) - MODEL["w"]
     assert np.linalg.norm(step) == pytest.approx(2.0, rel=1e-3)
-    np.testing.assert_allclose(step, 2.0 / math.sqrt(D), atol=1e-5)  # shortened, not turned
+    np.testing.assert_allclose(
+        step, 2.0 / math.sqrt(D), atol=2e-5
+    )  # shortened, not turned; ten deviations of the noise
     assert sent(reply)["count"] == 41  # as it came: the node's own would not be protected
     assert {name: a.dtype for name, a in sent(reply).items()} == {name: a.dtype for name, a in MODEL.items()}
 

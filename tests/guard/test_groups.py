@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from fedwarden import Cohort, RoundRecord, Updates, Warden, WatchRecord
 from fedwarden.guard.grouped import Grouped, by_member
-from fedwarden.guard.groups import Evidence, Groups, easy_coalition, group_means, least_capital, random_groups
+from fedwarden.guard.groups import (
+    Evidence,
+    Groups,
+    easy_coalition,
+    group_means,
+    group_name,
+    least_capital,
+    random_groups,
+)
 
 N, D = 20, 200
 NAMES = tuple(f"c{i}" for i in range(N))
@@ -235,3 +243,15 @@ def test_too_few_clients_for_a_group_change_nothing():
     outcome = grouped.step(cohort(1, names=NAMES[:4]))
     assert not outcome.update.any()
     assert [n.kind for n in outcome.record.notes] == ["no_usable_reply"]
+
+
+def test_groups_of_clients_whose_names_hold_a_plus_are_told_apart():
+    assert group_name(("a+b", "c")) != group_name(("a", "b+c"))
+    assert group_name(("a\\", "b")) != group_name(("a\\+b", "c"))
+
+
+def test_too_few_clients_for_a_group_are_foreseen_as_they_are_judged():
+    cohort = Cohort(1, ("a", "b"), Updates.of(np.ones((2, 5))), np.full(2, 10.0))
+    decision, outcome = Grouped(Warden.preset("auto"), Groups(size=3)).foresee(cohort)
+    assert len(decision.cohort) == 0
+    assert not outcome.update.any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -696,3 +697,18 @@ def test_a_map_is_recorded_where_it_costs_no_read_and_few_enough_are_on_it(cohor
     assert ("map/x" in record.reported) == mapped
     if mapped:
         assert all(len(record.reported[name]) == n for name in ("map/x", "map/y"))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"histories": None}, "the state has no histories"),
+        ({"tests": [1]}, "this warden has 11 watches; the state has 1"),
+        ({"excluded": ["a"]}, r"excluded is a table by client.*; got \['a'\]"),
+        ({"longest": math.inf}, "longest the length of an update; got .* inf"),
+    ],
+)
+def test_a_state_that_is_none_is_refused_as_it_is_loaded(change, told):
+    state = {**fw.Warden.preset("auto").state_dict(), **change}
+    with pytest.raises(ConfigError, match=told):
+        fw.Warden.preset("auto").load_state_dict({k: v for k, v in state.items() if v is not None})

@@ -122,6 +122,7 @@ def alignins(updates: Updates, shares: Weights, kept: Mask) -> Aggregate:
     exempt={
         "translation": "angles and signs are taken from zero",
         "near-agreement": "angles and signs are taken from zero",
+        "defaults": "where two are kept, half of the length of a far one is what both are cut to",
     },
 )
 @dataclass(frozen=True)

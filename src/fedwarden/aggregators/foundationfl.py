@@ -57,14 +57,19 @@ def foundationfl(updates: Updates, m: int, b: int | None) -> Aggregate:
     return Aggregate(more.ranked_mean(*(middle(n + m) if b is None else (b, n + m - b))))
 
 
-@register("aggregator", "foundationfl")
+@register(
+    "aggregator",
+    "foundationfl",
+    exempt={"defaults": "a client far out in some coordinates is farthest from both extremes, and is copied"},
+)
 @dataclass(frozen=True)
 class FoundationFL:
     """A trimmed mean or median over the updates and ``m`` copies of the one farthest from both extremes.
 
     ``then`` is "trimmed_mean", which drops the ``b`` largest and smallest values, or "median". By default there are
     n / 2 copies, as in the paper, and b is a fifth of the clients. A minority that reverses its updates turns the
-    result: one of them is farthest from both extremes, and is copied.
+    result, and one client far out, with signs that change, moves it without bound: it is farthest from both extremes,
+    and is copied.
     """
 
     m: int | None = None

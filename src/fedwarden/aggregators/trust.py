@@ -15,6 +15,8 @@ from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.updates import Updates
 
+SHORTEST = 1e-30  # of the root update's length: what would be stretched more leaves the range of float32
+
 
 def fltrust(updates: Updates, root: Tensor) -> Aggregate:
     """The mean of the updates brought to the length of the server's own, each trusted as far as it points its way.
@@ -23,7 +25,8 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
 
     Cao et al., FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping (2021), equations 2 to 4. Where no
     update points the server's way, the result is zero and the model stays. Differs from the paper: counters and running
-    statistics are not brought to another length, which could make a variance negative.
+    statistics are not brought to another length, which could make a variance negative, and an update of less than
+    1e-30 of the server's length has no direction to trust.
 
     >>> rows = Updates.of(np.array([[2.0, 0.0], [0.0, -3.0], [-1.0, 0.0]]))
     >>> fltrust(rows, torch.tensor([1.0, 0.0])).update.tolist()
@@ -35,7 +38,7 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
     length = sum(float(root[a:b].double().square().sum()) for a, b in updates.measured) ** 0.5
     if not length > 0 or not np.isfinite(length):
         raise ValueError(f"fltrust needs a root update of finite length above 0; got {length}")
-    trust = np.maximum(updates.dots(root) / (lengths * length), 0.0)
+    trust = np.where(lengths > SHORTEST * length, np.maximum(updates.dots(root) / (lengths * length), 0.0), 0.0)
     keep = np.flatnonzero(trust)
     kept, share = updates.select(keep), torch.as_tensor(trust[keep] / trust.sum())
     plain, scaled = (w.to(kept.device, kept.dtype) for w in (share, share * length / torch.as_tensor(lengths[keep])))

@@ -7,6 +7,7 @@ one departure from the paper is one broken law and not ten.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -269,8 +270,9 @@ def defaults(subject: Subject) -> None:
     _known(subject)
     given = {key: value for key, value in subject.options.items() if callable(value)}
     plain = Subject(subject.function, subject.rule, subject.name, given)
-    for n in range(3, 12):
-        rows = np.vstack([draw(np.random.default_rng(n), n - 1), np.full((1, D), 1e6)])
+    far = 1e6 * np.array([np.ones(D), np.resize([1.0, -1.0], D), np.arange(D) == 0])  # in all or in one coordinate
+    for n, client in product(range(3, 12), far):
+        rows = np.vstack([draw(np.random.default_rng(n), n - 1), client])
         try:
             got = plain(rows)
         except TypeError as error:

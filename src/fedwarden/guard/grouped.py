@@ -50,7 +50,7 @@ class Grouped:
         if self.groups.size == 1:
             return self.warden.step(cohort, rejected)
         groups = self.groups.form(cohort.client_ids, cohort.round)
-        outcome = self.warden.step(group_means(cohort, groups) if groups else cohort.select([]), rejected)
+        outcome = self.warden.step(group_means(cohort, groups), rejected)
         self.warden.memory = forget(self.warden.guard, self.warden.memory)
         before, self.evidence = self.evidence, self.groups.step(self.evidence, flags_of(groups, outcome.record))
         record = by_member(outcome.record, groups, cohort.client_ids, before, self.evidence)

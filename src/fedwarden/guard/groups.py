@@ -56,12 +56,14 @@ def random_groups(clients: Sequence[str], size: int, rng: np.random.Generator) -
 
 
 def group_name(group: Group) -> str:
-    """The name under which a group is judged; that of its member where there is one alone.
+    """The name under which a group is judged, which no other group has; that of its member where there is one alone.
 
-    >>> group_name(("a", "b")), group_name(("a",))
-    ('a+b', 'a')
+    >>> print(group_name(("a", "b")), group_name(("a",)), group_name(("a+b", "c")))
+    a+b a a\\+b+c
     """
-    return "+".join(group)
+    if len(group) == 1:
+        return group[0]
+    return "+".join(client.replace("\\", "\\\\").replace("+", "\\+") for client in group)
 
 
 def group_means(cohort: Cohort, groups: Sequence[Group]) -> Cohort:
@@ -76,6 +78,8 @@ def group_means(cohort: Cohort, groups: Sequence[Group]) -> Cohort:
     >>> means.client_ids, means.num_examples.tolist(), means.updates.array.tolist()
     (('a+b', 'c'), [4.0, 5.0], [[3.0], [9.0]])
     """
+    if not groups:
+        return cohort.select([])
     place, rows, totals = {client: i for i, client in enumerate(cohort.client_ids)}, [], []
     for group in groups:
         counts = np.zeros(len(cohort))

@@ -17,6 +17,7 @@ from ..core.notes import Note
 from ..core.protocols import Aggregator, Policy, equip
 from ..core.registry import Spec, component, describe, lookup, make, parameters
 from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State
+from ..core.words import listed
 from ..models.trial import Trial
 from ..store.series import Series
 from ..updates.mixed import Mixed
@@ -203,10 +204,15 @@ class Warden:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another warden of the same configuration stood."""
-        if len(state["histories"]) != len(self.watches):
-            raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {len(state['histories'])}")
-        known = frozenset(state.get("known", ()))
-        longest = float(state.get("longest", 0.0))
+        if missing := [key for key in self.state_dict() if key not in state]:
+            raise ConfigError(f"expected what a warden's state_dict() gives; the state has no {listed(missing)}")
+        many, longest = [len(state[key]) for key in ("histories", "tests")], float(state["longest"])
+        if many != [len(self.watches)] * 2:
+            raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {min(many)}")
+        if not isinstance(state["excluded"], Mapping) or not 0 <= longest < math.inf:
+            found = f"{state['excluded']!r:.60} and {longest}"
+            raise ConfigError(f"excluded is a table by client, and longest the length of an update; got {found}")
+        known = frozenset(state["known"])
         self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known, longest)
         self.carried = state["aggregator"]
 
