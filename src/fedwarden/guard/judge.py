@@ -181,6 +181,7 @@ def grown(longest: float, length: float) -> float:
     """The longest median update after one more round, at most twice the one before.
 
     Where few are asked, attackers may be most of a round: one such round must not make all later ones look settled.
+    Several may.
 
     >>> grown(0.0, 3.0), grown(3.0, 1.0), grown(3.0, 1e9), grown(3.0, math.nan)
     (3.0, 3.0, 6.0, 3.0)
