@@ -179,6 +179,7 @@ class Odd:
         raise RuntimeError("no")
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_container_is_let_in_or_rejected_but_stops_no_round(kind):
     outcome = receive(Reply("x", ODD[kind](), 10))
