@@ -146,3 +146,17 @@ def test_beside_idle_clients_one_tiny_update_is_not_what_is_usual(preset, n, idl
         outcome = warden.step(fw.Cohort(t, tuple(map(str, range(n))), fw.Updates.of(rows), np.full(n, 10.0)))
         assert {r.client_id for r in outcome.record.rejected} == set(map(str, range(idle)))
         assert outcome.update.mean() > 0.5
+
+
+@pytest.mark.parametrize(("n", "f"), [(6, 2), (8, 3), (10, 4)])
+@pytest.mark.parametrize("first", [True, False])
+def test_who_copies_weights_has_no_more_say_in_the_buffers_for_it(n, f, first):
+    """Each attacker sends an honest client's weights with a variance of its own; that client's vote was lost to it."""
+    rng = np.random.default_rng(0)
+    rows = 1.0 + rng.normal(size=(n, 60))
+    rows[:, 50:] = 1.0 + 0.1 * rng.normal(size=(n, 10))
+    attackers, victims = (slice(0, f), slice(f, 2 * f)) if first else (slice(n - f, n), slice(0, f))
+    rows[attackers, :50], rows[attackers, 50:] = rows[victims, :50], 50.0
+    updates = fw.Updates.of(rows, measured=[(0, 50)])
+    outcome = fw.Warden.preset("auto").step(fw.Cohort(1, tuple(map(str, range(n))), updates, np.full(n, 10.0)))
+    assert outcome.update[50:].max() < 1.5

@@ -282,3 +282,35 @@ def test_of_copies_the_one_that_is_suspected_least_stands_for_all():
     weights, counts = one_vote(np.ones(4), np.ones(4), np.array([0, 0, 2, 3]), np.array([0.9, 0.1, 0.0, 0.0]))
     assert weights.tolist() == [0.0, 1.0, 1.0, 1.0]
     assert counts.tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_who_copies_a_client_and_claims_another_count_raises_nothing_of_it(first):
+    """V has three times the data of others and lies farther out for it; A copies it, a hair nearer, and claims 1."""
+    n, rng, warden = 10, np.random.default_rng(0), fw.Warden.preset("auto")
+    liar, victim = (0, 9) if first else (9, 0)
+    counts = 100 * np.exp(0.8 * rng.normal(size=n))
+    counts[victim] = 300
+    common = 0.5 * np.random.default_rng(999).normal(size=D)
+    claimed = np.where(np.arange(n) == liar, 1.0, counts)
+    for t in range(1, 13):
+        rows = (counts / 100)[:, None] ** 0.7 * (common + rng.normal(size=(n, D)))
+        rows[liar] = rows[victim] + 1e-4 * (np.delete(rows, [liar, victim], axis=0).mean(axis=0) - rows[victim])
+        warden.step(fw.Cohort(t, tuple(map(str, range(n))), fw.Updates.of(rows), claimed))
+        assert str(victim) not in warden.excluded
+
+
+@pytest.mark.parametrize(("n", "f"), [(9, 4), (11, 5)])
+@pytest.mark.parametrize("seed", range(2))
+def test_far_attackers_of_a_bare_minority_make_no_copies_of_clients_who_agree(n, f, seed):
+    """Honest updates agree to 1.6 %, each with its own spread: they lost their votes, and the model turned round."""
+    rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
+    common = np.random.default_rng(999).normal(size=D)
+    spread = 0.016 / np.sqrt(2) * np.exp(0.4 * rng.normal(size=(n, 1)))
+    for t in range(1, 11):
+        rows = common + spread * rng.normal(size=(n, D))
+        rows[:f] = -common + 0.03 * rng.normal(size=(f, D))
+        keep = [i for i in range(n) if warden.asks(str(i))]
+        cohort = fw.Cohort(t, tuple(map(str, keep)), fw.Updates.of(rows[keep]), np.full(len(keep), 10.0))
+        assert np.asarray(warden.step(cohort).update) @ common > 0
+        assert not {str(i) for i in range(f, n)} & set(warden.excluded)

@@ -712,3 +712,21 @@ def test_a_state_that_is_none_is_refused_as_it_is_loaded(change, told):
     state = {**fw.Warden.preset("auto").state_dict(), **change}
     with pytest.raises(ConfigError, match=told):
         fw.Warden.preset("auto").load_state_dict({k: v for k, v in state.items() if v is not None})
+
+
+@pytest.mark.parametrize("preset", ["auto", "pid_made"])
+def test_a_value_that_is_no_number_is_not_remembered(preset):
+    """A model that gives no numbers once flags its client in that round; its evidence was NaN for ever."""
+
+    def values(t):
+        return np.array([0.0, 0.1, 0.2, 0.1, np.nan if t == 2 else 0.1])
+
+    guard = fw.Warden.preset(preset).guard
+    watch = guard.watches[0]
+    guard, memory = replace(guard, watches=(watch,)), None
+    memory = guard.blank()
+    for t in range(1, 6):
+        told = [values(t)]
+        memory, judgement = judge(guard, memory, t, tuple("abcde"), np.arange(5), lambda *_, told=told: told)
+        assert np.isnan(judgement.watches[0].scores[4]) == (t == 2)
+        assert judgement.watches[0].flagged[4] == (t == 2)

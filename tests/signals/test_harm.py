@@ -62,8 +62,8 @@ def by_hand(server, cohort, rows, layout, within, against):
         total = COUNTS[members if against == "others" else within].sum()
         mean = torch.tensor(COUNTS[members] / total).float() @ rows[members] if members else torch.zeros(layout.d)
         for (_, start, stop), parameter in zip(layout.ranges(), layout.is_parameter, strict=True):
-            if not parameter:  # what is not trained is the median of all in the mean
-                mean[start:stop] = torch.tensor(np.median(rows[within, start:stop].numpy(), axis=0))
+            if not parameter:  # what is not trained is the median of all
+                mean[start:stop] = torch.tensor(np.median(rows[:, start:stop].numpy(), axis=0))
         return loss_of(server, layout, cohort.params + mean)
 
     return [

@@ -80,7 +80,10 @@ def reason(error: BaseException) -> str:
     >>> reason(ValueError("two\\nlines")), reason(KeyError())
     ('two lines', 'KeyError')
     """
-    return short(str(error)) or type(error).__name__
+    try:
+        return short(str(error)) or type(error).__name__
+    except Exception:  # of a class that somebody else wrote
+        return type(error).__name__
 
 
 def _written(character: str) -> str:

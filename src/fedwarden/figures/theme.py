@@ -103,12 +103,12 @@ def empty(title: str, why: str, dark: bool = False) -> go.Figure:
 
 
 def plain(text: str) -> str:
-    """Text that Plotly shows as it is: names come from clients, and Plotly reads tags.
+    """Text that Plotly shows as it is: names come from clients, and Plotly reads tags and fills in what is in %{}.
 
-    >>> plain("<b>eve</b> & co")
-    '&lt;b&gt;eve&lt;/b&gt; &amp; co'
+    >>> plain("<b>eve</b> & %{x}")
+    '&lt;b&gt;eve&lt;/b&gt; &amp; &#37;{x}'
     """
-    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "&#37;{")
 
 
 def labels(clients: Sequence[str]) -> list[str]:

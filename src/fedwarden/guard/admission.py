@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights, among, lower_median, number
 from ..core.types import Cohort, Rejection
-from ..core.words import short
+from ..core.words import reason
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import Updates
 from .limits import Admission
@@ -39,7 +39,7 @@ def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
         arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in arrays]
         return _misfit(arrays, like) or [_beside(array, want) for array, want in zip(arrays, like, strict=True)]
     except Exception as error:  # a client makes the object: what it does when it is looked at is the client's choice
-        return Note.of("layers_unreadable", error=short(str(error)), expected=len(like))
+        return Note.of("layers_unreadable", error=reason(error), expected=len(like))
 
 
 def _beside(array: Any, want: Tensor) -> Any:

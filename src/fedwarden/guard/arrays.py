@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..core.notes import Note, Value
 from ..core.types import Rejection
-from ..core.words import short
+from ..core.words import reason, short
 
 T = TypeVar("T")
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
@@ -53,7 +53,7 @@ def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
     except Unfit as error:
         return Rejection(client, error.note)
     except Exception as error:  # also where memory or the stack would not do
-        return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=short(str(error))))
+        return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=reason(error)))
 
 
 def measured_ranges(places: Iterable[Place], buffers: tuple[str, ...]) -> list[tuple[int, int]]:

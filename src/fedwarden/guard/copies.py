@@ -18,9 +18,17 @@ SHARE, AS_ONE = "copies_share", "copies_as_one"  # notes of them: fewer than hal
 
 
 def of_leaders(reading: Reading, leaders: Leaders) -> Reading:
-    """A signal in which every copy has the values of its leader."""
-    parts = {name: part[leaders] for name, part in reading.parts.items()}
-    return replace(reading, values=reading.values[leaders], parts=parts)
+    """A signal in which every copy has the smaller of its own value and its leader's; one that is no number is larger.
+
+    The two are alike in their weights alone: in its buffers or its count a leader may be what its copies are not.
+
+    >>> of_leaders(Reading(np.array([3.0, 1.0, 5.0, np.nan])), np.array([0, 0, 0, 0])).values.tolist()
+    [3.0, 1.0, 3.0, 3.0]
+    """
+    values = reading.values
+    own = (values <= values[leaders]) | np.isnan(values[leaders])
+    parts = {name: np.where(own, part, part[leaders]) for name, part in reading.parts.items()}
+    return replace(reading, values=np.where(own, values, values[leaders]), parts=parts)
 
 
 def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scores) -> tuple[Weights, Counts]:
@@ -57,7 +65,8 @@ def told_leaders(notes: Sequence[Note], client_ids: Sequence[str], excluded: Con
     leaders = np.arange(len(client_ids))
     for note in notes:
         if note.kind in (SHARE, AS_ONE):
-            alike, leading = set(note.clients), note.clients[int(note.values.get("leading", 0))]  # type: ignore[arg-type]
+            alike, place = set(note.clients), note.values.get("leading")
+            leading = dict(enumerate(note.clients)).get(place) if isinstance(place, int) else None
             places = [i for i, client in enumerate(client_ids) if client in alike]
             ranks = [(client_ids[i] in excluded, client_ids[i] != leading, i) for i in places]
             leaders[places] = min(ranks, default=(0,))[-1]

@@ -251,7 +251,7 @@ def look(
     histories, tests, records = [], [], []
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
         single = once(watch)
-        state, scores = watch.history.step(past, client_ids, signal.values, voters if single else trusted)
+        state, scores = _remember(watch.history, past, client_ids, signal.values, voters if single else trusted)
         decides = enough and (single or not settled) and (agreed or not watch.agreeing)
         active = decides and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
@@ -360,6 +360,20 @@ def judge(
             break
         before = replace(new[1], flagged=new[1].flagged & good, doubted=new[1].doubted & good)
     return conclude(guard, memory, last[0], client_ids, last[1], good, voters, settled)
+
+
+def _remember(
+    history: History, past: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask
+) -> tuple[State, Scores]:
+    """What a history makes of a round; a value that is no number is remembered as the largest one, with a score of NaN.
+
+    Its client is flagged for it in this round. Remembered as it is, it would stay so for ever.
+    """
+    odd = ~np.isfinite(values)
+    if not odd.any():
+        return history.step(past, client_ids, values, trusted)
+    state, scores = history.step(past, client_ids, np.where(odd, values[~odd].max(initial=0.0), values), trusted)
+    return state, np.where(odd, np.nan, scores)
 
 
 def _restored(now: State, past: State, client_ids: set[str]) -> State:

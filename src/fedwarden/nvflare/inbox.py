@@ -156,10 +156,14 @@ def cohort_of(
 
 
 def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[str, float], list[Note]]:
-    """The mean of each metric over the sites that sent it, and a note of every value that was cut."""
+    """The mean of each metric that most sites sent, over those, and a note of every value that was cut.
+
+    What few send is in the record by site, and nobody else is told: one of them could send any number under any name.
+    """
     means: dict[str, float] = {}
     notes = []
-    for name in sorted({name for letter in letters for name in letter.metrics}):
+    sent = Counter(name for letter in letters for name in letter.metrics)
+    for name in sorted(name for name, times in sent.items() if 2 * times > len(letters)):
         index = [i for i, letter in enumerate(letters) if name in letter.metrics]
         values = np.array([letters[i].metrics[name] for i in index])
         most = float(largest_metric(values[:, None])[0])

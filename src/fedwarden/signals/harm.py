@@ -75,7 +75,7 @@ class Harm:
     The mean is that of the clients in good standing, weighted by the counts that are believed: the model that the guard
     would make if it left nobody out of this round. Who is excluded must not set what is harmful, and counts belong to
     it because a client harms by the weight that it has. Updates longer than ``shorten`` times the median one are
-    shortened to that, and what is not trained is the clients' median, as in that model.
+    shortened to that, and what is not trained is the median of all clients.
 
     ``against`` is what a client is compared with: that it had sent ``"nothing"``, or the mean of the ``"others"``. The
     second is a comparison of clients, d_i = w_i g (x_i - m) to the first order, with g the gradient of the loss: these
@@ -110,7 +110,7 @@ class Harm:
         factors = shortening(updates.lengths(), within, self.shorten)
         shares = cohort.num_examples / cohort.num_examples[within].sum()
         mean = updates.survey(within, np.where(within, factors * shares, 0.0), spread=False).total.clone()
-        agreed, _ = updates.agreed(within)
+        agreed, _ = updates.agreed(np.ones(len(cohort), bool))  # of those within, most may copy others' weights
         for start, stop in updates.buffers:
             mean[start:stop], agreed = agreed[: stop - start], agreed[stop - start :]
         a, b = STEPS[self.against](shares, within)

@@ -86,17 +86,19 @@ def some_of(products: NDArray[np.float64], index: NDArray[np.int_]) -> NDArray[n
     return np.sort(np.random.default_rng(crc32(own.tobytes())).choice(finite, LOOKED_AT, replace=False))
 
 
-def to_others(squares: NDArray[np.float64]) -> Norms:
-    """The median squared distance of each row to the others, of two in the middle the larger; 0 of a single row.
+def to_others(squares: NDArray[np.float64], upper: bool = True) -> Norms:
+    """The median squared distance of each row to the others, of two in the middle the larger if asked; 0 of one row.
 
-    >>> to_others(squared_distances(np.diag([0.0, 1.0, 9.0]))).tolist()
-    [9.0, 10.0, 10.0]
+    >>> squares = squared_distances(np.diag([0.0, 1.0, 9.0]))
+    >>> to_others(squares).tolist(), to_others(squares, upper=False).tolist()
+    ([9.0, 10.0, 10.0], [1.0, 1.0, 9.0])
     """
     n = len(squares)
     if n < 2:
         return np.zeros(n)
     others = off_diagonal(squares).reshape(n, n - 1)
-    return np.asarray(np.partition(others, (n - 1) // 2, axis=1)[:, (n - 1) // 2], dtype=np.float64)
+    middle = (n - 1 if upper else n - 2) // 2
+    return np.asarray(np.partition(others, middle, axis=1)[:, middle], dtype=np.float64)
 
 
 def sharp(products: NDArray[np.float64], index: NDArray[np.int_]) -> bool:
@@ -198,12 +200,13 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     """For every row the row that it is a copy of, which is itself for most.
 
         copies: ||x_i - x_j|| <= 0.02 min(||x_i||, ||x_j||)  and  <= m / 5,
-        m = median over i of the upper median over j != i of ||x_i - x_j||
+        m = median over i of the lower median over j != i of ||x_i - x_j||
 
     Rows are taken from the one closest to the others on, those marked ``first`` before the rest; one that is no copy of
     an earlier one leads those that are copies of it. So whoever sends nearly what another sends, and lies farther out,
     does not lead. Less than half of the clients who copy one make at most (n + 1) / 2 rows that are alike: more than
-    that agree of themselves, and are no copies. So may be a bare majority, which must therefore be alike to 0.001.
+    that agree of themselves, and are no copies. So may be a bare majority, which must therefore be alike to 0.001; m is
+    then of upper medians, which it does not reach. Upper ones are what a bare minority sets, that lies far out.
 
     >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 2.0], [6.0, 1.0], [6.0, 1.0]])
     >>> squares = ((points[:, None] - points) ** 2).sum(axis=2)
@@ -215,10 +218,10 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     nearest = np.where(np.eye(n, dtype=bool), np.inf, squares).min(initial=np.inf)
     if nearest > (ALIKE * lengths.max(initial=0.0)) ** 2:  # as in most rounds: nobody copies
         return leaders
-    distances = to_others(squares)
-    apart = median(distances)
+    distances, lower = to_others(squares), to_others(squares, upper=False)
     relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
-    near = (relative <= ALIKE**2) & (squares <= apart / SPREAD**2)
+    radii = ((ALIKE, lower), (SAME, distances))
+    near = np.any([(relative <= r**2) & (squares <= median(m) / SPREAD**2) for r, m in radii], axis=0)
     near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)
     near &= 2 * near.sum(axis=1, keepdims=True) <= n + 1
     free = np.ones(n, bool)
