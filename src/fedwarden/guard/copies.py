@@ -17,18 +17,31 @@ Leaders = NDArray[np.int_]
 SHARE, AS_ONE = "copies_share", "copies_as_one"  # notes of them: fewer than half of a round, and more
 
 
-def of_leaders(reading: Reading, leaders: Leaders) -> Reading:
-    """A signal in which every copy has the smaller of its own value and its leader's; one that is no number is larger.
+def of_leaders(reading: Reading, leaders: Leaders, weights_only: bool) -> Reading:
+    """A signal in which every copy has its leader's value; where that is of more than weights, its own if it is less.
 
-    The two are alike in their weights alone: in its buffers or its count a leader may be what its copies are not.
+    The two are alike in their weights alone: in its buffers a leader may be what its copies are not. By their weights
+    copies look closer to the others than their leader, which is one of the others to them. What is no number is larger.
 
-    >>> of_leaders(Reading(np.array([3.0, 1.0, 5.0, np.nan])), np.array([0, 0, 0, 0])).values.tolist()
-    [3.0, 1.0, 3.0, 3.0]
+    >>> found, leaders = Reading(np.array([3.0, 1.0, 5.0, np.nan])), np.array([0, 0, 0, 0])
+    >>> [of_leaders(found, leaders, weights_only).values.tolist() for weights_only in (True, False)]
+    [[3.0, 3.0, 3.0, 3.0], [3.0, 1.0, 3.0, 3.0]]
     """
     values = reading.values
-    own = (values <= values[leaders]) | np.isnan(values[leaders])
+    own = ((values <= values[leaders]) | np.isnan(values[leaders])) & (not weights_only)
     parts = {name: np.where(own, part, part[leaders]) for name, part in reading.parts.items()}
     return replace(reading, values=np.where(own, values, values[leaders]), parts=parts)
+
+
+def claims(claimed: Counts, leaders: Leaders) -> Counts:
+    """Claimed counts in which copies have the largest of theirs: who copies a client must not take its excuse away.
+
+    >>> claims(np.array([1.0, 300.0, 50.0]), np.array([0, 0, 2])).tolist()
+    [300.0, 300.0, 50.0]
+    """
+    most = np.zeros(len(claimed))
+    np.maximum.at(most, leaders, claimed)
+    return most[leaders]
 
 
 def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scores) -> tuple[Weights, Counts]:

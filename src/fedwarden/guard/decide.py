@@ -16,7 +16,7 @@ from ..core.stats import Mask, Scores, V, Weights, median, scatter, shortening
 from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
 from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
 from .admission import buffer_notes, enter
-from .copies import Leaders, one_vote
+from .copies import Leaders, claims, one_vote
 from .judge import Guard, Judgement, Kept, Memory, judge
 from .suspicion import suspicion
 from .telling import judgement_notes
@@ -117,6 +117,8 @@ def decide(
         if begin := getattr(guard.watches[i].signal, "begin", None):
             begin(inside)
     leaders = _leaders(guard, inside)
+    if (leaders != np.arange(len(leaders))).any():
+        inside = replace(inside, claimed=claims(inside.claimed, leaders))
     before = memory
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,

@@ -349,7 +349,10 @@ def judge(
     while True:
         trusted = voters & ~before.flagged
         readings = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted, kept)]
-        signals = [of_leaders(reading, leaders) for reading in readings] if copies else readings
+        signals = [
+            of_leaders(r, leaders, getattr(w.signal, "weights_only", False)) if copies else r
+            for r, w in zip(readings, guard.watches, strict=True)
+        ]
         kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
         new = look(guard, memory, round, client_ids, signals, trusted, voters, enough, settled, before)
         found = new[1].flagged & voters

@@ -76,6 +76,7 @@ class Alone:
     times: float = 30.0
 
     words: ClassVar[str] = "it moves weights that the others leave as they are"
+    weights_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.times > 1:

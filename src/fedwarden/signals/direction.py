@@ -64,6 +64,7 @@ class Direction:
     """How much less an update agrees in direction with the others than the median client's does."""
 
     words: ClassVar[str] = "it pulls against the others"
+    weights_only: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
         found = agreement(cohort.updates.cosines(), cohort.reference)
@@ -76,6 +77,7 @@ class Twins:
     """How many times closer an update is to another one than is usual here, in logs: clients that send the same."""
 
     words: ClassVar[str] = "it sends what another client sends"
+    weights_only: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
         return closeness(squared_distances(cohort.updates.gram()), cohort.reference)

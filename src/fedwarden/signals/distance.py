@@ -62,6 +62,7 @@ class CentroidDistance:
     centre: Literal["mean", "median", "geometric_median"] = "mean"
 
     words: ClassVar[str] = "its update lies far out"
+    weights_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.centre not in ("mean", "median", "geometric_median"):

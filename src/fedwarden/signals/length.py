@@ -28,6 +28,7 @@ class UpdateNorm:
     """How many times longer or shorter than the median update, in logs."""
 
     words: ClassVar[str] = "its update has an unusual length"
+    weights_only: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
         lengths = cohort.updates.lengths()

@@ -58,6 +58,7 @@ class Opposition:
     """
 
     words: ClassVar[str] = "it sends the opposite of what the others send"
+    weights_only: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference

@@ -103,6 +103,7 @@ class RelativeDistance:
     bounded: bool = False
 
     words: ClassVar[str] = "its update lies far out"
+    weights_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.excuse >= 1:
