@@ -133,7 +133,7 @@ def decide(
         notes.append(Note.of("all_excluded", many=len(inside)))
     buffers = torch.zeros(0)
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
-        buffers, far = inside.updates.agreed(judgement.weights > 0)  # who copies weights may not: each has its say
+        buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
     factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
