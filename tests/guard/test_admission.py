@@ -173,7 +173,7 @@ ODD = {
 
 
 class Odd:
-    """What a client could make of a class that a server unpickles or registers."""
+    """Something that cannot be read as an array, and says so in its own way."""
 
     def __array__(self, *_, **__):
         raise RuntimeError("no")

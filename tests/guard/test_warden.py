@@ -721,9 +721,8 @@ def test_a_value_that_is_no_number_is_not_remembered(preset):
     def values(t):
         return np.array([0.0, 0.1, 0.2, 0.1, np.nan if t == 2 else 0.1])
 
-    guard = fw.Warden.preset(preset).guard
-    watch = guard.watches[0]
-    guard, memory = replace(guard, watches=(watch,)), None
+    whole = fw.Warden.preset(preset).guard
+    guard = replace(whole, watches=whole.watches[:1])
     memory = guard.blank()
     for t in range(1, 6):
         told = [values(t)]

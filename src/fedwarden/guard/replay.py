@@ -28,9 +28,9 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
 
     The same configuration gives the same decisions; where it remeasures, nearly always, because only the last
     measurement of a round is recorded and it is not measured again. Who sent the same is known where the recorded guard
-    let copies share a vote. ``sources`` names the recorded watch that each
-    watch reads, its own name by default. A client rejected in a round has no signal and stays out of that round.
-    Weights are the policy's, in [0, 1]; there are no metrics, because nothing is trained.
+    let copies share a vote. ``sources`` names the recorded watch that each watch reads, its own name by default. A
+    client rejected in a round has no signal and stays out of that round. Weights are the policy's, in [0, 1]; there are
+    no metrics, because nothing is trained.
     """
     names = [w.name for w in warden.watches] if sources is None else list(sources)
     memory, out = warden.memory, []

@@ -27,7 +27,7 @@ from .judge import Combine, Guard, Memory, Watch
 from .limits import Admission
 
 RECENT = 100  # rounds that a warden can show
-GUARD = tuple(part.name for part in fields(Guard))
+GUARD = tuple(part.name for part in fields(Guard))  # what a guard is made of
 
 
 class Warden:
@@ -94,9 +94,10 @@ class Warden:
         if not isinstance(name, str):
             raise ConfigError(f"the name of a preset comes first, as in Warden.preset('auto'); got {name!r:.60}")
         others = {*GUARD, "aggregator"} - {"watches", *parameters(lookup("preset", name))}
+        parts = {key: value for key, value in options.items() if key in others}
         warden = make("preset", name, **{key: value for key, value in options.items() if key not in others})
         assert isinstance(warden, cls)
-        return warden.but(**{key: value for key, value in options.items() if key in others})
+        return warden.but(**parts) if parts else warden
 
     def but(self, **parts: Any) -> Warden:
         """A fresh warden that is made as this one, but for these parts."""
