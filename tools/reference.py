@@ -118,6 +118,7 @@ def _sections(place: str, model: type[BaseModel], words: Mapping[tuple[str, str]
     schema = model.model_json_schema()
     defs = {**schema.get("$defs", {}), "": schema}
     waiting = [(place, "", False)]
+    known: dict[str, str] = {}  # of tables with the same keys one says what they mean
     while waiting:
         place, name, many = waiting.pop(0)
         rows = []
@@ -126,7 +127,8 @@ def _sections(place: str, model: type[BaseModel], words: Mapping[tuple[str, str]
             if inner and inner != "Component":
                 waiting.append((f"{place}.{key}".strip("."), inner, listed))
                 continue
-            rows.append([f"`{key}`", words.get((place, key), ""), _kind(value), _default_of(value)])
+            meaning = known.setdefault(f"{key} {value}", words.get((place, key), ""))
+            rows.append([f"`{key}`", words.get((place, key), meaning), _kind(value), _default_of(value)])
         title = f"`[[{place}]]`" if many else f"`[{place}]`" if place else "The file"
         text = defs[name].get("description", "")
         yield f"## {title}\n\n{text}\n\n{table(['key', 'what it is', 'kind', 'default'], rows)}"

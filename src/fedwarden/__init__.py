@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
-    from .aggregators.contained import Contained
     from .aggregators.coordinate import Median, Sign, TrimmedMean
     from .aggregators.dnc import DnC
     from .aggregators.flame import Flame
@@ -37,17 +36,29 @@ if TYPE_CHECKING:
     from .core.protocols import Aggregator, History, Policy, Rule, Signal
     from .core.registry import names, register
     from .core.stats import robust_z
-    from .core.types import Aggregate, Cohort, Outcome, Reading, Rejection, RoundRecord, Server, Verdict, WatchRecord
+    from .core.types import (
+        Aggregate,
+        Cohort,
+        Outcome,
+        Reading,
+        Rejection,
+        RoundRecord,
+        Server,
+        Verdict,
+        WatchRecord,
+        Word,
+    )
     from .guard.admission import Reply
     from .guard.judge import Watch
     from .guard.limits import Admission
     from .guard.warden import Warden
     from .history.capital import Capital
-    from .history.evidence import Evidence, Excess
+    from .history.evidence import Evidence, Gathered
     from .history.pid import PID
     from .history.smoothing import CUSUM, EWMA, Raw
     from .history.standard import Standard
     from .policies.basic import DownWeight, Exclude, Observe, Quarantine
+    from .policies.turns import Turns
     from .rules.gesd import GESD, gesd
     from .rules.offset import Offset
     from .rules.robust import RobustZ
@@ -59,7 +70,7 @@ if TYPE_CHECKING:
     from .signals.divergence import Divergence, divergence
     from .signals.ensemble import Ensemble
     from .signals.harm import Harm
-    from .signals.length import UpdateNorm
+    from .signals.length import UpdateLength, UpdateNorm
     from .signals.loss import ProbeLoss
     from .signals.opposition import Opposition
     from .signals.relative import RelativeDistance
@@ -74,21 +85,21 @@ __version__ = "0.1.0"
 __all__ = [
     "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Alone",
     "Auditor", "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered",
-    "Cohort", "ConfigError", "Contained", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence",
-    "Excess", "Exclude", "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gaussian",
+    "Cohort", "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Exclude",
+    "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gathered", "Gaussian",
     "GeometricMedian", "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
     "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome", "Policy",
     "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
     "ReportedNumber", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard",
-    "TrimmedMean", "Twins", "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch", "WatchRecord", "aggregate",
-    "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register", "robust_z",
+    "TrimmedMean", "Turns", "Twins", "UpdateLength", "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch",
+    "WatchRecord", "Word", "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register",
+    "robust_z",
 ]  # fmt: skip
 
 _HOMES = {
     "aggregators.alignins": ("AlignIns",),
     "aggregators.arc": ("ARC",),
     "aggregators.caf": ("CAF",),
-    "aggregators.contained": ("Contained",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
     "aggregators.dnc": ("DnC",),
@@ -114,6 +125,7 @@ _HOMES = {
     "core.stats": ("robust_z",),
     "core.types": (
         "Aggregate", "Cohort", "Outcome", "Reading", "Rejection", "RoundRecord", "Server", "Verdict", "WatchRecord",
+        "Word",
     ),
     "updates.updates": ("Updates",),
     "guard.admission": ("Reply",),
@@ -121,11 +133,12 @@ _HOMES = {
     "guard.limits": ("Admission",),
     "guard.warden": ("Warden",),
     "history.capital": ("Capital",),
-    "history.evidence": ("Evidence", "Excess"),
+    "history.evidence": ("Evidence", "Gathered"),
     "history.pid": ("PID",),
     "history.smoothing": ("CUSUM", "EWMA", "Raw"),
     "history.standard": ("Standard",),
     "policies.basic": ("DownWeight", "Exclude", "Observe", "Quarantine"),
+    "policies.turns": ("Turns",),
     "rules.gesd": ("GESD", "gesd"),
     "rules.offset": ("Offset",),
     "rules.robust": ("RobustZ",),
@@ -136,7 +149,7 @@ _HOMES = {
     "signals.divergence": ("Divergence", "divergence"),
     "signals.ensemble": ("Ensemble",),
     "signals.harm": ("Harm",),
-    "signals.length": ("UpdateNorm",),
+    "signals.length": ("UpdateLength", "UpdateNorm"),
     "signals.loss": ("ProbeLoss",),
     "signals.alone": ("Alone",),
     "signals.opposition": ("Opposition",),

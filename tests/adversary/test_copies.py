@@ -21,7 +21,7 @@ def honest(n, seed, pull=1.0):
 
 def play(n, forge, rounds=8, warden=None, seed=0):
     """The warden and its records after some rounds; ``forge(t, rows)`` rewrites the rows of a round."""
-    warden = warden or fw.Warden.preset("auto")
+    warden = warden or fw.Warden.preset("auto", secret=seed)
     records = []
     for t in range(1, rounds + 1):
         rows = honest(n, 1000 * seed + t)
@@ -57,11 +57,10 @@ def test_two_of_five_that_copy_one_honest_client_frame_nobody(seed):
         rows[:2] = rows[2] if t <= 3 else -rows[:2]
 
     warden, records = play(5, copy_then_reverse, rounds=16, seed=seed)
-    assert not {"2", "3", "4"} & set(warden.excluded)
-    assert all(r.excluded == () for r in records[:3])
+    assert warden.excluded == ()
+    assert not any(r.flagged.any() for r in records[:3])
     assert all("too few to decide on anybody" in " ".join(map(str, r.notes)) for r in records[:3])
-    kept = [r.weights[:2] > 0 for r in records[6:]]  # once they stop hiding behind a copy
-    assert np.mean(kept) < 0.25
+    assert all((r.weights[2:] > 0).all() for r in records), "no honest client is out"
 
 
 @pytest.mark.parametrize("near", [0.03, 0.1, 0.3, 0.5])
@@ -74,9 +73,9 @@ def test_a_minority_that_gathers_around_an_honest_client_excludes_nobody(n, f, n
         rows[:f] = rows[f] + near * rng.normal(size=(f, D)) if t <= 8 else -rows[:f]
 
     warden, records = play(n, gather_then_reverse, rounds=24)
-    assert not {str(i) for i in range(f, n)} & set(warden.excluded)
-    kept = [r.weights[i] > 0 for r in records[12:] for i, c in enumerate(r.client_ids) if int(c) < f]
-    assert np.mean(kept or [0]) < 0.25
+    assert warden.excluded == ()
+    assert all((r.weights[f:] > 0).all() for r in records[8:]), "what was gathered against the others does not last"
+    assert n < 6 or all(np.count_nonzero(r.weights[:f]) <= 2 for r in records[12:])
 
 
 @pytest.mark.parametrize(("n", "f"), [(5, 2), (7, 3), (9, 4), (11, 5)])
@@ -95,8 +94,10 @@ def test_victims_are_not_framed_one_at_a_time(n, f, seed):
         noise *= far / 1.6 * np.sqrt(1 - 1 / k) / np.linalg.norm(noise, axis=1, keepdims=True)
         rows[:f] = middle + noise - (rows[f] - middle) / f
 
-    warden, _ = play(n, turn_away, rounds=24, seed=seed)
-    assert not {str(i) for i in range(f, n)} & set(warden.excluded)
+    warden, records = play(n, turn_away, rounds=24, seed=seed)
+    assert warden.excluded == ()
+    out = np.mean([r.weights[f:] == 0 for r in records])
+    assert out < 0.25
 
 
 @pytest.mark.parametrize("near", [0.1, 0.5, 0.9])
@@ -127,6 +128,7 @@ def test_a_bare_majority_that_is_more_alike_than_the_rest_excludes_nobody(n, gro
 
     warden, _ = play(n, cluster, rounds=12)
     assert warden.excluded == ()
+    assert warden.memory.doubted == frozenset()
 
 
 @pytest.mark.parametrize(("n", "f"), [(9, 4), (10, 4), (7, 3)])
@@ -138,8 +140,9 @@ def test_tiny_updates_of_a_minority_exclude_nobody(n, f, seed):
         rows *= np.exp(0.3 * rng.normal(size=(n, 1)))
         rows[:f] *= 1e-3
 
-    warden, _ = play(n, tiny, rounds=12, seed=seed)
-    assert not {str(i) for i in range(f, n)} & set(warden.excluded)
+    warden, records = play(n, tiny, rounds=40, seed=seed)
+    assert warden.excluded == ()
+    assert np.mean([r.weights[f:] == 0 for r in records]) < 0.05  # some update is three times as long by chance
 
 
 @pytest.mark.parametrize(("n", "f"), [(5, 2), (7, 3), (9, 4)])
@@ -191,7 +194,7 @@ def test_a_long_update_among_too_few_is_shortened():
     rows[0] *= -30
     outcome = fw.Warden.preset("auto").step(fw.Cohort(1, tuple("abc"), fw.Updates.of(rows), np.full(3, 10.0)))
     lengths = np.linalg.norm(rows, axis=1)
-    limit = 1.5 * np.median(lengths)
+    limit = 3.0 * np.median(lengths)
     want = (rows * np.minimum(1, limit / lengths)[:, None]).mean(axis=0)
     np.testing.assert_allclose(outcome.update, want, atol=1e-6)
 
@@ -240,9 +243,10 @@ def test_sybils_have_one_vote_and_are_found():
     def sybils(t, rows):
         rows[:4] = -rows[0]
 
-    warden, records = play(10, sybils, rounds=6)
-    assert set(warden.excluded) == {"0", "1", "2", "3"}
-    assert records[0].weights[:4].sum() <= 1 / 7 + 1e-9
+    warden, records = play(10, sybils, rounds=12)
+    assert warden.memory.doubted == {"0", "1", "2", "3"}
+    assert all(r.weights[:4].sum() <= 1 / 7 + 1e-9 for r in records)
+    assert all((r.weights[4:] > 0).all() for r in records)
 
 
 def test_evidence_gathered_by_one_who_then_copies_is_not_its_victims():
@@ -264,7 +268,7 @@ def test_evidence_gathered_by_one_who_then_copies_is_not_its_victims():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_who_is_followed_like_a_shadow_keeps_its_own_evidence(seed):
-    """A sends nearly what V sends, a little farther out, in every round: V was suspended for it in round 32."""
+    """A sends nearly what V sends, a little farther out, in every round: V was held for it in round 32."""
     n, names = 10, tuple(map(str, range(10)))
     rng, warden = np.random.default_rng(seed), fw.Warden.preset("auto")
     for t in range(1, 41):
@@ -273,15 +277,15 @@ def test_who_is_followed_like_a_shadow_keeps_its_own_evidence(seed):
         rows[9] = common + 1.62 * 0.05 * rng.normal(size=2000)  # 1.7 times as far as usual is allowed
         out = rows[9] - rows[1:9].mean(axis=0)
         rows[0] = rows[9] + 0.0135 * np.linalg.norm(common) * out / np.linalg.norm(out)
-        warden.step(fw.Cohort(t, names, fw.Updates.of(rows), np.full(n, 10.0)))
-        assert "9" not in warden.excluded
+        record = warden.step(fw.Cohort(t, names, fw.Updates.of(rows), np.full(n, 10.0))).record
+        assert not record.flagged[9]
 
 
-def test_of_copies_the_one_that_is_suspected_least_stands_for_all():
-    """Who has come near the limit and then sends what V sends takes none of V's weight."""
-    weights, counts = one_vote(np.ones(4), np.ones(4), np.array([0, 0, 2, 3]), np.array([0.9, 0.1, 0.0, 0.0]))
+def test_of_copies_one_that_is_in_the_model_stands_for_all():
+    """A client that is left out and sends what another one sends takes none of its weight, nor of its count."""
+    weights, counts = one_vote(np.array([0.0, 1.0, 1.0, 1.0]), np.array([9.0, 1.0, 1.0, 1.0]), np.array([0, 0, 2, 3]))
     assert weights.tolist() == [0.0, 1.0, 1.0, 1.0]
-    assert counts.tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert counts[1:].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -296,8 +300,8 @@ def test_who_copies_a_client_and_claims_another_count_raises_nothing_of_it(first
     for t in range(1, 13):
         rows = (counts / 100)[:, None] ** 0.7 * (common + rng.normal(size=(n, D)))
         rows[liar] = rows[victim] + 1e-4 * (np.delete(rows, [liar, victim], axis=0).mean(axis=0) - rows[victim])
-        warden.step(fw.Cohort(t, tuple(map(str, range(n))), fw.Updates.of(rows), claimed))
-        assert str(victim) not in warden.excluded
+        record = warden.step(fw.Cohort(t, tuple(map(str, range(n))), fw.Updates.of(rows), claimed)).record
+        assert not record.flagged[victim]
 
 
 @pytest.mark.parametrize(("n", "f"), [(9, 4), (11, 5)])
@@ -312,5 +316,6 @@ def test_far_attackers_of_a_bare_minority_make_no_copies_of_clients_who_agree(n,
         rows[:f] = -common + 0.03 * rng.normal(size=(f, D))
         keep = [i for i in range(n) if warden.asks(str(i))]
         cohort = fw.Cohort(t, tuple(map(str, keep)), fw.Updates.of(rows[keep]), np.full(len(keep), 10.0))
-        assert np.asarray(warden.step(cohort).update) @ common > 0
-        assert not {str(i) for i in range(f, n)} & set(warden.excluded)
+        outcome = warden.step(cohort)
+        assert np.asarray(outcome.update) @ common > 0
+        assert (outcome.weights[f:] > 0).all()

@@ -15,6 +15,7 @@ from flwr.serverapp import strategy as flower
 from fedwarden.flower import Guarded
 from fedwarden.flower.arrays import view
 from fedwarden.guard.arrays import Unfit
+from fedwarden.guard.containment import level
 from flower.conftest import quiet  # noqa: F401
 from flower.nodes import (
     BAD,
@@ -135,14 +136,17 @@ class Fuzz:
         start = state(first_message().content["arrays"])
         lengths = {n: np.sqrt(sum(float(((v - start[k]) ** 2).sum()) for k, v in a.items())) for n, a in sent.items()}
         judged = sorted(length for node, length in lengths.items() if str(node) not in refused)
-        longest = 1.5 * judged[(len(judged) - 1) // 2]
+        usual = judged[(len(judged) - 1) // 2]
+        far = [lengths[node] for node in lengths if lengths[node] > 3.0 * usual and weights[str(node)] > 0]
+        together = min(level(np.array(far), max(0.4 * len(judged), 3.0) * usual), 10.0 * usual)
 
         def alike(node):
             """An honest client that sent the same numbers."""
             count = {"num-examples": weights[str(node)]}
             given = replies[node][0].content["metrics"] if node in kept else {"train_loss": 0.5, "norm_bit": 1}
             metrics = {key: float(value) for key, value in given.items()}
-            factor = np.float32(min(1.0, longest / lengths[node]))
+            limit = together if lengths[node] > 3.0 * usual else 3.0 * usual
+            factor = np.float32(min(1.0, limit / lengths[node]))
             arrays = {k: np.asarray(start[k] + factor * (v - start[k]), np.float32) for k, v in sent[node].items()}
             return lambda m: [Message(content(arrays, {**metrics, **count}), reply_to=m)]
 

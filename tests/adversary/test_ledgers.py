@@ -199,7 +199,7 @@ def test_the_tables_stay_known_after_vacuum_and_in_a_copy_by_sql(sound, outside,
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
         db.execute("VACUUM")
     assert set(check(home, capsys, READERS[:4]).values()) == {0}
-    assert len(made_by(STATEMENTS)) == 9  # seven tables, two views
+    assert len(made_by(STATEMENTS)) == 10  # eight tables, two views
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_client_may_have_a_name_that_no_terminal_can_show(outside, capsys):
     name = "a\ud800b"
     told = fw.RoundRecord(
         1, (name,), one, one, flagged=one > 2, excluded=(name,),
-        rejected=(fw.Rejection(name, fw.Note.text(name)),), notes=(fw.Note.of("spared", name),),
+        rejected=(fw.Rejection(name, fw.Note.text(name)),), notes=(fw.Note.of("left_out", name, words=name),),
         metrics={name: 1.0},
     )  # fmt: skip
     with Ledger(outside / "home") as ledger:

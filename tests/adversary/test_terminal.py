@@ -11,6 +11,7 @@ import pytest
 from flwr.app import Error, Message
 from flwr.serverapp import strategy as flower
 
+from fedwarden import Warden, Watch
 from fedwarden.cli import main
 from fedwarden.core.words import printable
 from fedwarden.flower import Guarded
@@ -73,8 +74,10 @@ def strange(message):
 def run(caplog):
     """A run whose clients have hostile names, errors, arrays and metrics; what Flower's log says of it."""
     crowd = {node: naming(node) for node in NODES} | {300: failing, 301: poisoned, 302: strange}
-    guarded = Guarded(flower.FedAvg(), name=f"run{HOSTILE}".encode("utf-8", "replace").decode(),
-                      client_name=lambda node: f"{node}{HOSTILE}")  # fmt: skip
+    far = Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 12.0}, start_round=1)
+    name = f"run{HOSTILE}".encode("utf-8", "replace").decode()
+    warden = Warden([far], "quarantine")
+    guarded = Guarded(flower.FedAvg(), warden, name=name, client_name=lambda node: f"{node}{HOSTILE}")
     caplog.set_level(logging.INFO, "flwr")
     guarded.start(LocalGrid(crowd), model(), 4)
     assert len(guarded.warden.excluded) == 1

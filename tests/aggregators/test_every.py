@@ -38,7 +38,6 @@ OPTIONS = {
     "nearest_neighbour_mixing": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "bucketing": {"s": 2, "then": {"name": "trimmed_mean", "b": 1}},
     "caf": {"f": 2},
-    "contained": {"memory": 2, "weighted": False},
     "smea": {"f": 2},
     "arc": {"f": 2, "then": {"name": "centered_clipping", "limit": 30.0}},
     "dnc": {"f": 1, "c": 1.5, "sample": 200, "steps": 2},

@@ -151,3 +151,13 @@ def test_a_trigger_that_does_not_fit_and_a_class_that_there_is_not():
         poisoned("backdoor", pictures(), size=9)
     with pytest.raises(ValueError, match="target is one of 4 classes, numbered from 0; got 4"):
         poisoned("backdoor", pictures(), target=4)
+
+
+def test_inverted_inputs_are_mirrored_in_their_range():
+    x = pictures()
+    turned, y = poisoned("invert", x)
+    assert torch.equal(turned, x.min() + x.max() - x)
+    torch.testing.assert_close(poisoned("invert", turned).x, x)
+    assert y.tolist() == [i % 4 for i in range(len(x))]
+    assert poisoned("invert", torch.tensor([[1, 4], [2, 3]])).x.tolist() == [[4, 1], [3, 2]]
+    assert len(poisoned("invert", x[:0]).x) == 0

@@ -114,7 +114,7 @@ def test_the_head_of_a_replay_says_what_differs_from_the_recorded_guard(call, re
 def test_replay_of_a_run_that_only_watched_says_that_there_is_nothing_to_compare(call, tiny):
     assert call("run", tiny, "--set", "guard=watch", "--set", "rounds=1", "--quiet")[0] == 0
     _, out, _ = call("replay", "1")
-    assert "Nobody is excluded either way, so there is nothing to compare." in out
+    assert "No client is excluded or in doubt either way, so there is nothing to compare." in out
     assert "--policy quarantine" in out
     _, out, _ = call("replay", "1", "--policy", "quarantine", "--set", "rule.limit=0.1")
     assert "clients are treated differently" in out

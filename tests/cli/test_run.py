@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import fedwarden.cli.demo
 from fedwarden.cli.run import Monitor
+from fedwarden.store.conclusion import conclusion
 from fedwarden.store.ledger import Ledger, LedgerError
 
 
@@ -39,7 +41,7 @@ def test_nobody_is_out_only_where_nobody_was_left_out_of_the_round(call, tiny):
     _, _, err = call("run", tiny, "--set", "guard.policy=exclude", "--set", "rounds=2")
     assert [line.partition("accuracy ")[2].partition(", ")[2] for line in err.splitlines() if "of 2" in line] == [
         "nobody is out",  # the first round is not judged
-        "left out: 0",
+        "skipped: 0",
     ]
 
 
@@ -57,7 +59,11 @@ def test_json_has_the_numbers_of_the_ledger(call_json, tiny, workspace):
         records = ledger.records(told["run"])
     assert told["accuracy"] == records[-1].metrics["accuracy"]
     assert told["attackers"] == ["0"]
-    assert sorted(told["excluded"]) == sorted(told["caught"] + told["wronged"])
+    assert set(told["caught"]) <= {"0"} <= set(told["clients"])
+    assert told["late_accuracy"] == pytest.approx(np.mean([r.metrics["accuracy"] for r in records]))
+    again = call_json("run", "--resume", str(told["run"]))
+    assert again["already_done"]
+    assert {key: again[key] for key in conclusion(records, ())} == {key: told[key] for key in conclusion(records, ())}
 
 
 def test_ctrl_c_says_how_to_resume_and_resuming_ends_with_the_same_bits(call, tiny, workspace, tmp_path, monkeypatch):
@@ -146,8 +152,8 @@ def test_demo_prints_a_scenario_that_runs(call, tmp_path):
 @pytest.mark.slow
 def test_demo_shows_what_the_guard_is_for(call_json):
     plain, guarded, backdoored, kept = call_json("demo")["runs"]
-    assert plain["accuracy"] < 0.7 < 0.93 < guarded["accuracy"]
+    assert plain["accuracy"] < 0.7 < 0.9 < guarded["accuracy"]
     assert kept["attack_success"] < 0.2 < 0.8 < backdoored["attack_success"]
     for run in (guarded, kept):
-        assert sorted(run["caught"]) == ["0", "1", "2", "3"]
-        assert run["wronged"] == []
+        assert run["honest_in_doubt"] == run["wronged"] == []
+    assert sorted(guarded["found"]) == ["0", "1", "2", "3"]

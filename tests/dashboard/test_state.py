@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from fedwarden.dashboard import state
+from fedwarden.dashboard.pages import run as runs
+from fedwarden.dashboard.routes import Page
 from fedwarden.dashboard.state import Workspace
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.series import Series
+from fedwarden.store.word import say
 
 
 @pytest.fixture
@@ -210,3 +213,18 @@ def test_a_run_whose_name_is_a_number_is_not_taken_for_that_number(home):
         ledger.start("17", "flower", {}, {})
     with pytest.raises(LedgerError, match="no run 17"):
         Workspace(home).run(17)
+
+
+def test_what_the_operator_says_is_shown_before_a_round_obeys_it(home):
+    workspace = Workspace(home)
+    with Ledger(home) as ledger:
+        ledger.finish(1, "running")
+    before, asked = workspace.view(1), Page("run", 1)
+    version = runs.version(workspace, asked)
+    with Ledger(home) as ledger:
+        say(ledger, 1, "exclude", "c", "alice", "maintenance")
+    assert runs.version(workspace, asked) != version
+    after = workspace.view(1)
+    assert (before.said, [s.client for s in after.said]) == ((), ["c"])
+    told = str(runs.told(workspace, after))
+    assert "From the next round on: client c is excluded until it is readmitted (operator alice: maintenance)." in told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -11,13 +13,16 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.signal import Signal
 
+from fedwarden import Warden
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.glance import listing
 from fedwarden.dashboard.state import Workspace
 from fedwarden.figures.glance import glances
 from fedwarden.nvflare import GuardedAggregator
+from fedwarden.sim.whatif import decide_again
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.verdict import turn
 
 from .sites import BAD, SITES, LocalFedAvg, answer, honest, model
 
@@ -62,22 +67,35 @@ def end(aggregator):
 
 @pytest.mark.parametrize("cut", [1, 3])
 def test_a_job_that_is_started_again_goes_on_with_the_guards_state(cut):
-    whole, through = job(8)
+    """The server that goes on has drawn another secret; sites in doubt take the turns of the recorded one."""
+    whole, through = job(8, warden=Warden.preset("auto", secret=7))
     through.close()
-    first, before = job(cut, resume=True)
+    first, before = job(cut, resume=True, warden=Warden.preset("auto", secret=7))
     end(before)
     second, after = job(8 - cut, first.model.params, start=cut, resume=True)
     after.close()
     assert after.record.round == 8
     np.testing.assert_array_equal(second.model.params["fc.weight"], whole.model.params["fc.weight"])
-    assert after.record.excluded == through.record.excluded == (BAD,)
+    assert after.guard.memory.doubted == through.guard.memory.doubted == {BAD}
     with Ledger() as ledger:
-        assert [(run.id, run.state) for run in ledger.runs()] == [(2, "done"), (1, "done")]
+        assert [(run.id, run.state, run.config["secret"]) for run in ledger.runs()] == [(2, "done", 7), (1, "done", 7)]
         for t in range(1, 9):
             one, two = ledger.record(1, t), ledger.record(2, t)
             np.testing.assert_array_equal(one.weights, two.weights)
             for a, b in zip(one.watches, two.watches, strict=True):
                 np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_a_replay_of_a_recorded_job_draws_the_same_turns():
+    _, aggregator = job(12, options={"alpha": 0.1})
+    aggregator.close()
+    with Ledger() as ledger:
+        records = ledger.records(1)
+        warden, replayed = decide_again(ledger.run(1), records)
+    assert warden.guard.secret == aggregator.guard.guard.secret
+    turns = [[turn(r, BAD) for r in found] for found in (records, replayed)]
+    assert turns[0] == turns[1]
+    assert "on trial" in turns[0]
 
 
 def test_without_resume_a_new_run_starts():
@@ -166,4 +184,4 @@ def test_the_dashboard_shows_a_job_and_its_sites(workspace):
     view = Workspace(workspace).view(1)
     assert "client=site-5" in str(listing(1, glances(view.series, view.series), True, "", {}))
     shown = str(sheet(view, BAD, "", dark=False))
-    assert "Taken out in round" in shown
+    assert re.search(r"Round \d+, (on trial|skipped): ", shown)

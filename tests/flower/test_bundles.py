@@ -114,7 +114,7 @@ def test_the_quickstart_runs_from_its_bundle(environment, tmp_path):
         found = ledger.run("quickstart")
         records = ledger.records(found.id)
     assert (found.state, len(records)) == ("done", 3), said[-3000:]
-    assert [(record.weights == 0).sum() for record in records][-1] == 1  # the one whose labels are shifted
+    assert not any(record.excluded for record in records)  # three rounds are too few for a doubt
     assert records[-1].metrics["accuracy"] > 0.8
 
 

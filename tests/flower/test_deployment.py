@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.verdict import turn
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = [
@@ -38,15 +39,17 @@ def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
     assert len(everybody) == 5
     (lost,) = {r.client_id for record in records for r in record.rejected}
     assert lost in everybody - set(records[-1].client_ids)
-    (poisoned,) = records[-1].excluded
-    assert poisoned != lost
-    assert set(records[-1].client_ids) >= everybody - {lost, poisoned}
+    assert not records[-1].excluded
+    doubted = {client for record in records for client in everybody if turn(record, client)}
+    assert len(doubted) <= 1, "no honest node is in doubt"
+    assert set(records[-1].client_ids) == everybody - {lost}
     assert records[-1].metrics["accuracy"] > 0.8
     log = (tmp_path / "superlink.log").read_text()
     assert "https" in log.lower() or "ssl" in log.lower() or "tls" in log.lower()
 
 
-def test_a_red_team_on_two_of_five_nodes_is_kept_out_of_the_model_and_nobody_else_is(tmp_path):
+def test_a_red_team_on_two_of_five_nodes_acts_and_puts_no_other_node_in_doubt(tmp_path):
+    """Below six nodes none is left out of the model; what each does in it is bounded."""
     attacks = {1: "sign_flip", 3: "label_flip"}
     orders = [word for number, name in attacks.items() for word in ("--red-team", f"{number}={name}")]
     deploy(tmp_path, "--rounds", "3", "--poisoned", "-1", "--killed", "-1", *orders)
@@ -67,6 +70,6 @@ def test_a_red_team_on_two_of_five_nodes_is_kept_out_of_the_model_and_nobody_els
     assert (run.state, len(records), len(attackers)) == ("done", 3, 2)
     for record in records:
         assert len(record.client_ids) == 5
-        out = {client for client, weight in zip(record.client_ids, record.weights, strict=True) if weight == 0}
-        assert out == attackers, f"round {record.round}"
-    assert records[-1].metrics["accuracy"] > 0.8
+        assert {client for client in record.client_ids if turn(record, client)} <= attackers, f"round {record.round}"
+        assert (record.weights > 0).all(), f"round {record.round}"
+    assert records[-1].metrics["accuracy"] > 0.6  # of five nodes none is skipped, and two attack

@@ -15,10 +15,13 @@ from flwr.app import Message
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedwarden import Warden
 from fedwarden.flower import Guarded
+from fedwarden.sim.whatif import decide_again
 from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.verdict import turn
 
 from .nodes import LocalGrid, content, honest, model, state
 
@@ -73,13 +76,16 @@ BASES = {
 
 @pytest.mark.parametrize("base", BASES)
 def test_a_resumed_run_ends_as_one_that_was_never_cut(base, tmp_path):
+    """The server that goes on has drawn another secret; clients in doubt take the turns of the recorded one."""
     random.seed(0)
-    whole = Guarded(BASES[base](), name="whole", home=tmp_path)
+    whole = Guarded(BASES[base](), Warden.preset("auto", secret=7), name="whole", home=tmp_path)
     expected = whole.start(LocalGrid(crowd()), model(), 6)
 
     random.seed(0)
     with pytest.raises(Killed):
-        Guarded(BASES[base](), name="cut", home=tmp_path).start(FragileGrid(crowd(), dies_in=4), model(), 6)
+        Guarded(BASES[base](), Warden.preset("auto", secret=7), name="cut", home=tmp_path).start(
+            FragileGrid(crowd(), dies_in=4), model(), 6
+        )
     again = Guarded(BASES[base](), name="cut", home=tmp_path, resume=True)
     grid = LocalGrid(crowd())
     result = again.start(grid, model(seed=9), 6)
@@ -92,26 +98,53 @@ def test_a_resumed_run_ends_as_one_that_was_never_cut(base, tmp_path):
         first, second = (ledger.records(ledger.run(name).id) for name in ("whole", "cut"))
         assert len(ledger.runs()) == 2
         assert ledger.run("cut").state == "done"
+        assert ledger.run("whole").config["secret"] == ledger.run("cut").config["secret"] == 7
+    assert again.warden.guard.secret == 7
     for a, b in zip(first, second, strict=True):
         assert a.round == b.round
         assert a.excluded == b.excluded
+        weights = [dict(zip(r.client_ids, r.weights.tolist(), strict=True)) for r in (a, b)]
+        assert weights[0] == pytest.approx(weights[1])
         scores = [dict(zip(r.client_ids, r.watches[0].scores.tolist(), strict=True)) for r in (a, b)]
         assert scores[0] == pytest.approx(scores[1], rel=1e-3, abs=1e-5)
 
 
 def test_the_history_of_a_client_outlives_the_server(tmp_path):
-    """The drifter is excluded in a later round than the cut, on evidence from both sides of it."""
+    """The drifter comes into doubt in a later round than the cut, on evidence from both sides of it."""
     random.seed(0)
     whole = Guarded(flower.FedAvg(), name="whole", home=tmp_path)
     whole.start(LocalGrid(crowd()), model(), 8)
     with Ledger(tmp_path) as ledger:
-        caught = next(r.round for r in ledger.records(1) if str(DRIFTER) in r.excluded)
-    assert caught > 1
+        caught = next(r.round for r in ledger.records(1) if turn(r, str(DRIFTER)))
+    assert caught > 2
     with pytest.raises(Killed):
         Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=caught), model(), 8)
     again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
     again.start(LocalGrid(crowd()), model(), caught)
-    assert again.warden.excluded == (str(DRIFTER),)
+    assert again.warden.memory.doubted == {str(DRIFTER)}
+
+
+def test_a_run_without_a_checkpoint_goes_on_with_the_recorded_secret(tmp_path):
+    with pytest.raises(Killed):
+        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=1), model(), 2)
+    with Ledger(tmp_path) as ledger:
+        secret = ledger.run(1).config["secret"]
+    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
+    again.start(LocalGrid(crowd()), model(), 2)
+    with Ledger(tmp_path) as ledger:
+        assert ledger.run(1).config["secret"] == again.warden.guard.secret == secret
+        assert again.journal.run == 1
+
+
+def test_a_replay_of_a_recorded_run_draws_the_same_turns(tmp_path):
+    guarded = Guarded(flower.FedAvg(), home=tmp_path)
+    guarded.start(LocalGrid(crowd()), model(), 12)
+    with Ledger(tmp_path) as ledger:
+        records = ledger.records(1)
+        _, replayed = decide_again(ledger.run(1), records)
+    turns = [[turn(r, str(DRIFTER)) for r in found] for found in (records, replayed)]
+    assert turns[0] == turns[1]
+    assert "on trial" in turns[0]
 
 
 def test_without_an_unfinished_run_a_new_one_is_started(tmp_path):

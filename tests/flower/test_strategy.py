@@ -12,6 +12,7 @@ from flwr.serverapp import strategy as flower
 import fedwarden as fw
 from fedwarden.flower import Guarded
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.verdict import turn
 
 from .nodes import (
     BAD,
@@ -143,13 +144,34 @@ def poisoned(node):
     return answer
 
 
+def test_a_node_in_doubt_takes_turns_and_is_asked_every_round():
+    """In 30 rounds it is on trial in most and skipped in some; a skipped node's reply is not in the round's model."""
+    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", secret=1))
+    grid, _ = play(guarded, crowd, rounds=30)
+    assert guarded.warden.excluded == ()
+    assert grid.asked.count(("train", BAD)) == grid.asked.count(("evaluate", BAD)) == 30
+    records = guarded.warden.recent
+    turns = [turn(r, str(BAD)) for r in records]
+    weights = [float(r.weights[r.client_ids.index(str(BAD))]) for r in records]
+    assert all((weight > 0) == (what == "on trial") for weight, what in zip(weights, turns, strict=True))
+    assert 20 <= turns.count("on trial") <= 29
+    assert turns.count("skipped") == 30 - turns.count("on trial")
+
+
+def excluding():
+    """A warden that excludes for good at once."""
+    watch = fw.Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 6.0}, start_round=1)
+    return fw.Warden([watch], "quarantine")
+
+
 def test_a_poisoned_node_is_excluded_and_no_longer_asked():
     crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
-    guarded = Guarded(flower.FedAvg())
+    guarded = Guarded(flower.FedAvg(), excluding())
     grid, result = play(guarded, crowd, rounds=5)
     assert guarded.warden.excluded == (str(BAD),)
-    assert grid.asked.count(("train", BAD)) == 3  # left out of the first, suspended in the second, then excluded
-    assert grid.asked.count(("evaluate", BAD)) == 1
+    assert grid.asked.count(("train", BAD)) == 1
+    assert grid.asked.count(("evaluate", BAD)) == 0
     assert grid.asked.count(("train", 100)) == 5
     close(result.arrays, play(flower.FedAvg(), {n: c for n, c in crowd.items() if n != BAD}, rounds=5)[1].arrays)
 
@@ -157,7 +179,7 @@ def test_a_poisoned_node_is_excluded_and_no_longer_asked():
 def test_a_node_on_parole_is_still_asked():
     crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
     auto = fw.Warden.preset("auto")
-    warden = fw.Warden(auto.watches, {"name": "quarantine", "parole": 5}, remeasure=True)
+    warden = fw.Warden(auto.watches, {"name": "quarantine", "parole": 5})
     grid, _ = play(Guarded(flower.FedAvg(), warden), crowd, rounds=3)
     assert grid.asked.count(("train", BAD)) == 3
 
@@ -165,9 +187,9 @@ def test_a_node_on_parole_is_still_asked():
 def test_a_strategy_that_wants_all_nodes_does_not_wait_for_an_excluded_one():
     crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
     base = flower.FedAvg(min_train_nodes=N, min_evaluate_nodes=N, min_available_nodes=N)
-    grid, result = play(Guarded(base), crowd, rounds=5)
+    grid, result = play(Guarded(base, excluding()), crowd, rounds=5)
     assert len(result.train_metrics_clientapp) == 5
-    assert grid.asked.count(("train", BAD)) == 3
+    assert grid.asked.count(("train", BAD)) == 1
 
 
 def test_down_weighting_acts_through_the_count():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -36,8 +35,8 @@ def with_outliers(n=12, d=30, seed=0, outliers=(3,), strength=50.0):
 ANY_SIZE = Admission(norm_ratio=None)
 
 
-def watch(rule=ROBUST, history="raw", start_round=1, name="", **options):
-    return Watch({"name": "centroid_distance", **options}, history, rule, start_round, name)
+def watch(rule=ROBUST, history="raw", start_round=1, name="", action="exclude", **options):
+    return Watch({"name": "centroid_distance", **options}, history, rule, start_round, name, action=action)
 
 
 def flagged(outcome):
@@ -120,18 +119,18 @@ def test_quarantine_asks_no_more_and_parole_lets_back_in(cohort_of):
     assert warden.asks("d")
 
 
-@pytest.mark.parametrize("policy", ["observe", "down_weight"])
-def test_who_stands_out_for_a_round_is_flagged_where_the_policy_leaves_it_in(policy, cohort_of):
-    far = Watch("centroid_distance", rule=ROBUST, start_round=1, until="round")
-    kept, out = (Warden([far], p).step(cohort_of(with_outliers())) for p in (policy, "exclude"))
-    assert flagged(kept) == ["d"]
-    assert kept.weights[3] > 0
-    assert (
-        str(verdict(Series.of([kept.record])))
-        == "No client was excluded. 1 of 12 clients stood out: d in 1 of 1 round."
-    )
-    assert flagged(out) == []  # a doubt that it is left out for
-    assert out.weights[3] == 0
+@pytest.mark.parametrize(("policy", "out"), [("observe", False), ("down_weight", False), ("exclude", True)])
+def test_a_client_in_doubt_is_recorded_as_flagged_whatever_the_policy_makes_of_it(policy, out, cohort_of):
+    far = Watch("centroid_distance", rule=ROBUST, start_round=1, action="doubt")
+    warden = Warden([far], policy)
+    outcome = warden.step(cohort_of(with_outliers()))
+    assert flagged(outcome) == ["d"]
+    assert (outcome.weights[3] == 0) == out
+    assert outcome.record.excluded == ()
+    assert warden.memory.doubted == frozenset(), "a history that remembers nothing doubts for the round alone"
+    told = str(verdict(Series.of([outcome.record])))
+    what = "was skipped" if out else "stood out"
+    assert told == f"No client was excluded. 1 of 12 clients {what}: d in 1 of 1 round."
 
 
 ALWAYS, NEVER = (lambda cohort: np.eye(len(cohort))[0] * 99.0), (lambda cohort: np.zeros(len(cohort)))
@@ -206,14 +205,14 @@ def rounds(cohort_of, first, last, n=9):
 @pytest.mark.parametrize("policy", fw.names("policy"))
 @pytest.mark.parametrize("history", fw.names("history"))
 def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_of):
-    def build():
+    def build(secret):
         return Warden(
-            [watch("gesd", history), watch(ROBUST, history, name="median", centre="median")],
+            [watch("gesd", history, action="doubt"), watch(ROBUST, history, name="median", centre="median")],
             {"name": "quarantine", "parole": 2} if policy == "quarantine" else policy,
-            remeasure=True,
+            secret=secret,
         )
 
-    whole, first, second = build(), build(), build()
+    whole, first, second = build(4), build(4), build(None)  # the secret comes with the state
     want = [whole.step(c) for c in rounds(cohort_of, 1, 8)]
     for cohort in rounds(cohort_of, 1, 4):
         first.step(cohort)
@@ -222,6 +221,36 @@ def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_o
         assert torch.equal(a.update, b.update)
         same(a.record, b.record)
     assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
+
+
+def test_auto_continues_from_its_state_bit_for_bit_and_takes_its_secret_along():
+    """Three of nine oppose the others, so that what is drawn at random matters from round 4 on."""
+
+    def came(t):
+        rows = 1.0 + np.random.default_rng(t).normal(size=(9, 60))
+        rows[:3] *= -1
+        return fw.Cohort(t, tuple("abcdefghi"), fw.Updates.of(rows), np.full(9, 10.0))
+
+    whole, first, second, other = (Warden.preset("auto", secret=secret) for secret in (7, 7, 8, 8))
+    want = [whole.step(came(t)) for t in range(1, 25)]
+    for t in range(1, 9):
+        first.step(came(t))
+        other.step(came(t))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    for t, a in zip(range(9, 25), want[8:], strict=True):
+        b = second.step(came(t))
+        assert torch.equal(a.update, b.update)
+        same(a.record, b.record)
+    assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
+    turns = [other.step(came(t)).weights[:3].tolist() for t in range(9, 25)]
+    assert turns != [a.weights[:3].tolist() for a in want[8:]], "another secret draws otherwise"
+
+
+def test_a_secret_is_drawn_where_none_is_given_and_belongs_to_the_run():
+    assert len({Warden().guard.secret for _ in range(20)}) == 20
+    warden = Warden(secret=3)
+    warden.reset()
+    assert warden.guard.secret == warden.but(quorum=2).guard.secret == 3
 
 
 @pytest.mark.parametrize("aggregator", ["mean", "centered_clipping", "flanders", {"name": "krum", "f": 2}])
@@ -251,43 +280,6 @@ def test_a_state_can_be_saved_whatever_integer_the_round_is(cohort_of):
     json.dumps(warden.state_dict())
 
 
-@pytest.mark.parametrize("policy", ["exclude", "quarantine"])
-def test_remeasure_finds_who_hides_beside_a_stronger_one(policy, cohort_of):
-    x = honest(12, d=1) * 0.1
-    x[0], x[1] = 1000.0, 5.0  # while the first pulls the mean, the second lies nearer to it than the honest
-    once = Warden([watch("gesd")], policy, admission=ANY_SIZE).step(cohort_of(x))
-    again = Warden([watch("gesd")], policy, admission=ANY_SIZE, remeasure=True).step(cohort_of(x))
-    assert flagged(once) == ["a"]
-    assert flagged(again) == ["a", "b"]
-    np.testing.assert_allclose(again.update, x[2:].mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(again.record.watches[0].signal, np.abs(x[:, 0] - x[2:].mean()))
-
-
-@pytest.mark.parametrize("rule", fw.names("rule"))
-@pytest.mark.parametrize("n", [3, 4, 5, 9])
-def test_remeasure_does_not_acquit_who_was_flagged(n, rule, cohort_of):
-    """Without the suspect fewer clients are left to judge by, but it lies as far out as before."""
-    x = honest(n) * 0.01
-    x[-1] += 9.0
-    once = Warden([watch(rule)], "exclude").step(cohort_of(x))
-    again = Warden([watch(rule)], "exclude", remeasure=True).step(cohort_of(x))
-    assert set(flagged(once)) <= set(flagged(again))
-
-
-def test_remeasure_never_takes_half_of_the_clients_out_of_the_centre(cohort_of):
-    """Each measurement flags the next farthest, until those left would be no majority."""
-    x = 10.0 ** np.arange(9)[:, None]
-    outcome = Warden([watch({"name": "k_sigma", "k": 1.0})], "exclude", remeasure=True).step(cohort_of(x))
-    assert 1 <= len(flagged(outcome)) <= 4
-
-
-def test_remeasure_counts_one_test_and_one_round(cohort_of):
-    warden = Warden([watch("gesd", "pid")], "exclude", remeasure=True)
-    warden.step(cohort_of(with_outliers()))
-    assert warden.memory.tests == (1,)
-    assert {memory[2] for memory in warden.memory.histories[0].values()} == {1}
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rule", ["gesd", "robust_z", {"name": "k_sigma", "k": 2.33}])
 def test_an_attacker_with_huge_values_leaves_no_trace_in_the_update(rule, dtype, cohort_of):
@@ -301,7 +293,7 @@ def test_an_attacker_with_huge_values_leaves_no_trace_in_the_update(rule, dtype,
 def test_several_attackers_with_huge_values(cohort_of):
     x = honest(15, d=500).astype(np.float32)
     x[:6] = 1e13 * np.random.default_rng(1).normal(size=(6, 500))
-    outcome = Warden([watch("gesd")], "exclude", admission=ANY_SIZE, remeasure=True).step(cohort_of(x))
+    outcome = Warden([watch("gesd")], "exclude", admission=ANY_SIZE).step(cohort_of(x))
     assert flagged(outcome) == list("abcdef")
     np.testing.assert_allclose(outcome.update, x[6:].mean(axis=0), atol=1e-6)
 
@@ -433,8 +425,7 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
         signals = [w.signal for w in record.watches]
         alone = np.arange(len(record.client_ids))
-        length = record.metrics["update_length"]
-        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, kept, s=signals: s, length)
+        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)
@@ -551,7 +542,7 @@ def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
     assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
     assert len(warden.memory.histories) == 2
     recorded = [np.zeros(6), PROBE.double().numpy()]
-    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted, kept: recorded)
+    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
     assert judged.flagged.tolist() == [False] * 5 + [True]
 
 
@@ -563,7 +554,7 @@ def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watc
     record = live.step(cohort_of(honest(6))).record
     memory, judged = judge(
         replayed.guard, replayed.memory, 1, record.client_ids, np.arange(6),
-        lambda trusted, kept: [w.signal for w in record.watches],
+        lambda trusted: [w.signal for w in record.watches],
     )  # fmt: skip
     assert judged.flagged.tolist() == record.flagged.tolist()
     assert tuple(memory.excluded) == record.excluded == ("f",)
@@ -651,42 +642,6 @@ class Sum:
         return {**state, **now}, np.array([now[c] for c in client_ids])
 
 
-@pytest.mark.parametrize("once", [True, False])
-def test_a_watch_that_looks_once_is_measured_once_among_all_in_good_standing(cohort_of, once):
-    """Another watch flags d, so that the round is measured again: once for each look, or once and for all."""
-    seen = Counted((1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
-    watches = [watch(), Watch(seen, Sum(once), {"name": "offset", "limit": 1e9}, name="sum")]
-    warden = Warden(watches, "quarantine", remeasure=True)
-    outcome = warden.step(cohort_of(with_outliers(6)))
-    assert flagged(outcome) == ["d"]
-    everybody, without = [True] * 6, [True] * 3 + [False] + [True] * 2
-    assert seen.asked == [everybody] if once else [everybody, without]
-    assert outcome.record.watches[1].scores.tolist() == [(6 if once else 5) * v for v in seen.values]
-    assert warden.memory.histories[1]["a"] == (6.0 if once else 5.0)
-
-
-@pytest.mark.parametrize("once", [True, False])
-def test_what_a_watch_that_looks_once_has_counted_is_not_taken_back(cohort_of, once):
-    """With a margin that nobody can meet, d is spared: of other watches nothing of the round is held against it."""
-    watches = [watch(), Watch(Counted((1.0,) * 6), Sum(once), {"name": "offset", "limit": 1e9}, name="sum")]
-    warden = Warden(watches, "quarantine", margin=99)
-    outcome = warden.step(cohort_of(with_outliers(6)))
-    assert (flagged(outcome), outcome.record.excluded, outcome.weights[3]) == (["d"], (), 0.0)
-    assert warden.memory.histories[1].get("d") == (6.0 if once else None)
-    assert warden.memory.histories[1]["a"] == 6.0
-
-
-@pytest.mark.parametrize("once", [True, False])
-def test_a_watch_that_looks_once_counts_settled_rounds_too(cohort_of, once):
-    """No round may be picked: what the history guarantees would not hold for the rest."""
-    watches = [Watch(Counted((1.0,) * 6), Sum(once), {"name": "offset", "limit": 1e9}, 1, name="sum")]
-    warden = Warden(watches, settle=0.5)
-    for t, size in enumerate((1.0, 0.1, 0.1), start=1):
-        warden.step(cohort_of(size * honest(6), round=t))
-    assert warden.memory.histories[0]["a"] == (18.0 if once else 6.0)
-    assert warden.memory.tests == ((3,) if once else (1,))
-
-
 @pytest.mark.parametrize(
     ("n", "signal", "mapped"), [(5, "twins", True), (5, "update_norm", False), (1001, "twins", False)]
 )
@@ -703,9 +658,10 @@ def test_a_map_is_recorded_where_it_costs_no_read_and_few_enough_are_on_it(cohor
     ("change", "told"),
     [
         ({"histories": None}, "the state has no histories"),
-        ({"tests": [1]}, "this warden has 11 watches; the state has 1"),
+        ({"tests": [1]}, "this warden has 4 watches; the state has 1"),
         ({"excluded": ["a"]}, r"excluded is a table by client.*; got \['a'\]"),
-        ({"longest": math.inf}, "longest the length of an update; got .* inf"),
+        ({"secret": None}, "the state has no secret"),
+        ({"doubted": None}, "the state has no doubted"),
     ],
 )
 def test_a_state_that_is_none_is_refused_as_it_is_loaded(change, told):

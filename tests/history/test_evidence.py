@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.history.evidence import Evidence, Excess, allowance, lower_spread
+from fedwarden.history.evidence import Evidence, Gathered, allowance, lower_spread
 
 values = st.lists(st.floats(-3, 5), min_size=1, max_size=15)
 
@@ -100,64 +100,6 @@ def test_only_trusted_clients_say_what_is_allowed():
     assert narrow[4] == pytest.approx(0.6 / math.log(1.7) - 1)
 
 
-@given(rounds)
-def test_excess_is_the_formula_whoever_takes_part(played):
-    """The larger of the value over twice what the cohort allows, and the leap from the client's own level."""
-    history = Excess(alpha=0.1)
-    state, past, levels, offs = history.init(), {}, {}, {}
-    for now in played:
-        state, scores = history.step(state, tuple(now), np.array(list(now.values())))
-        known = [c for c in now if len(past.get(c, [])) >= 3]
-        wobble = float(np.median([np.mean(offs[c]) for c in known])) if known else 0.0
-        usual = float(np.median([levels[c] for c in known])) if known else 0.0
-        for c, value in now.items():
-            past.setdefault(c, []).append(min(max(value, -1.0), 1.0))
-        means = np.array([faded(past[c]) for c in now])
-        allowed = max(math.log(1.7), t.isf(0.1 / len(now), max(len(now) / 2, 1)) * lower_spread(means))
-        for c, value, score in zip(now, now.values(), scores, strict=True):
-            want = value / allowed / 1.6
-            unit = max(0.8 * math.log(1.7), 4 * wobble)
-            leap = (value - max(levels[c], usual - unit / 2)) / unit if c in known else 0.0
-            want = max(want, leap) if c in known else want
-            assert score == pytest.approx(want, abs=1e-9)
-            value = max(value, -1.0)
-            if c in levels:
-                off = value - levels[c]
-                offs.setdefault(c, []).append(abs(off))
-                levels[c] += (0.5 if off < 0 else 0.01 if leap > 1 else 0.1) * off
-            else:
-                levels[c] = value
-
-
-def test_a_client_that_attacks_now_and_then_leaps_from_what_it_does():
-    """Within what a cohort of very different clients allows, and ten times its own level."""
-    rng, state = np.random.default_rng(0), {}
-    usual, seen = np.array([-0.9, -0.6, -0.3, 0.0, 0.3, 0.0]), []
-    for attack in [False] * 6 + [True, False, True]:
-        values = usual + 0.05 * rng.normal(size=6) + 0.9 * attack * (np.arange(6) == 5)
-        state, scores = Excess().step(state, tuple("abcdef"), values)
-        seen.append((scores > 1).tolist())
-    assert [row[5] for row in seen] == [False] * 6 + [True, False, True]
-    assert not np.array(seen)[:, :5].any()
-
-
-@pytest.mark.parametrize("when", [0, 3])
-def test_an_infinite_value_changes_nothing_for_the_others(when):
-    """As a signal of a plugin may give it; in the client's first round or later."""
-
-    def others(wild):
-        rng, state, seen = np.random.default_rng(0), {}, []
-        for k in range(8):
-            values = 0.3 * rng.normal(size=6)
-            values[5] = wild if k == when else values[5]
-            state, scores = Excess().step(state, tuple("abcdef"), values)
-            seen.append(scores[:5])
-        return np.array(seen)
-
-    np.testing.assert_array_equal(others(np.inf), others(1e100))
-    assert np.isfinite(others(np.inf)).all()
-
-
 def test_what_a_client_did_is_not_forgotten_in_two_rounds():
     state = Evidence().init()
     for value in (5.0, 5.0, 0.0, 0.0):
@@ -165,10 +107,46 @@ def test_what_a_client_did_is_not_forgotten_in_two_rounds():
     assert scores[4] == pytest.approx(2 - 2 * 0.5)
 
 
+@given(rounds, st.floats(0, 2))
+def test_gathered_is_the_sum_of_a_clients_values_whoever_takes_part(played, forget):
+    """A round adds at most 1 and takes off at most ``forget``; the sum is never below 0."""
+    history = Gathered(forget)
+    state, sums = history.init(), {}
+    for now in played:
+        state, scores = history.step(state, tuple(now), np.array(list(now.values())))
+        for c, value in now.items():
+            sums[c] = max(0.0, sums.get(c, 0.0) + max(min(value, 1.0), -forget))
+        np.testing.assert_allclose(scores, [sums[c] for c in now], atol=1e-9)
+    assert {c: row[0] for c, row in state.items()} == pytest.approx(sums, abs=1e-9)
+
+
+@given(rounds)
+def test_what_others_send_changes_nothing_of_what_is_gathered(played):
+    """Each client has the sum that it would have alone, whichever clients are trusted."""
+    together, alone = Gathered().init(), {c: Gathered().init() for c in "abcdef"}
+    for now in played:
+        ids, values = tuple(now), np.array(list(now.values()))
+        together, scores = Gathered().step(together, ids, values, np.arange(len(ids)) % 2 == 0)
+        for c, value, score in zip(ids, values, scores, strict=True):
+            alone[c], own = Gathered().step(alone[c], (c,), np.array([value]))
+            assert own[0] == score
+
+
+def test_clear_evidence_grows_by_one_a_round_and_good_rounds_take_off_half_of_that():
+    state, seen = Gathered().init(), []
+    for value in [9.0] * 3 + [-0.03] * 5 + [-9.0] * 6:
+        state, scores = Gathered().step(state, ("a",), np.array([value]))
+        seen.append(scores[0])
+    assert seen == pytest.approx([1, 2, 3, 2.97, 2.94, 2.91, 2.88, 2.85, 2.35, 1.85, 1.35, 0.85, 0.35, 0])
+
+
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"effect": 0.0}])
-@pytest.mark.parametrize("name", ["evidence", "excess"])
-def test_options_outside_of_their_range(name, options):
+def test_options_outside_of_their_range(options):
     with pytest.raises(ConfigError, match="needs 0 < alpha < 1"):
-        make("history", name, **options)
-    with pytest.raises(ConfigError, match="forget >= 0"):
-        make("history", "evidence", forget=-0.1)
+        make("history", "evidence", **options)
+
+
+def test_a_history_cannot_forget_less_than_nothing():
+    for name in ("evidence", "gathered"):
+        with pytest.raises(ConfigError, match="forget"):
+            make("history", name, forget=-0.1)

@@ -15,6 +15,7 @@ from fedwarden.store.ledger import Run
 from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
 from fedwarden.store.series import Series
+from fedwarden.store.word import Said
 
 RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {}, {}, 6)
 
@@ -55,6 +56,9 @@ def test_every_state(record, state, words):
     assert words in tell(replace(record, run=replace(RUN, state=state, config={"rounds": 9})))[0]
 
 
+TRUTH = "This was a simulation, so the truth is known: 0 of 2 attackers and 1 honest client were excluded or suspended."
+
+
 def test_a_simulation_knows_the_truth(record):
     config = load_scenario(
         {"data": {"clients": 8}, "attacks": [{"name": "label_flip", "clients": [0, 1]}]}
@@ -68,7 +72,7 @@ def test_a_simulation_knows_the_truth(record):
             series=replace(record.series, clients=ids, rejected=((4, "1", Note.of("no_answer")),)),
         )
     )
-    assert "This was a simulation, so the truth is known: out are 0 of 2 attackers and 1 honest client." in told
+    assert TRUTH in told
 
 
 def test_who_is_silent_and_since_when(record):
@@ -76,6 +80,13 @@ def test_who_is_silent_and_since_when(record):
     gone = replace(record.series, rejected=((5, "g", late), (6, "g", late)))
     gone.weights[4:, 6] = np.nan
     assert "Asked and without an answer: g since round 5." in tell(replace(record, series=gone))
+
+
+def test_what_the_operator_said_is_told(record):
+    entries = (Said(1, "trust", "a", "alice", "rare disease", 1.0, 2), Said(2, "observe", "", "bob", "", 2.0))
+    told = tell(replace(record, said=entries))
+    assert "From round 2 on: client a is trusted (operator alice: rare disease)." in told
+    assert "From the next round on: watches judge and do not act (operator bob: no reason given)." in told
 
 
 def test_a_failed_run_says_why(record):

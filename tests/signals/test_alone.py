@@ -95,19 +95,20 @@ def test_a_minority_lowers_the_limit_to_the_median_honest_entry_and_no_further(n
 
 
 @pytest.mark.parametrize("n", [5, 12])
-def test_nobody_honest_is_excluded_for_what_a_minority_sends(n):
+def test_no_honest_client_is_left_out_for_lone_weights_whatever_a_minority_sends(n):
     """The watch alone, as in auto, with different clients; the minority aims at one of them for six rounds."""
     f = (n - 1) // 2
     for aim in range(7):
         rng = np.random.default_rng(aim)
         watches = [w for w in fw.Warden.preset("auto").watches if "alone" in str(w.signal).lower()]
-        warden = fw.Warden(watches, "quarantine", remeasure=True, share_copies=True, quorum=4, margin=1)
+        warden = fw.Warden(watches, "quarantine", share_copies=True, quorum=4)
         usual = honest_rows(n - f, 1000, rng)
         for t in range(1, 7):
             rows = usual + 0.5 * np.abs(usual) * rng.normal(size=usual.shape)
             sent = list(minorities(rows, f, 0, rng))[aim]
             record = warden.step(cohort(np.vstack([rows, sent]), t)).record
-            assert not set(record.excluded) & {f"c{i:02}" for i in range(n - f)}
+            assert record.excluded == ()
+            assert (record.weights[: n - f] > 0).all()
 
 
 def backdoored(t, n=12, f=3):
@@ -117,14 +118,17 @@ def backdoored(t, n=12, f=3):
     return cohort(rows, t)
 
 
-def test_auto_excludes_a_quarter_that_trains_a_trigger_and_can_be_told_not_to():
-    guarded, without = (make("preset", "auto", alone=alone) for alone in (True, False))
+def test_auto_cuts_what_a_quarter_that_trains_a_trigger_does_and_leaves_it_in():
+    """The trigger's weights move by no more than the others move them, which is not at all."""
+    warden = make("preset", "auto").but(secret=0)
     for t in (1, 2, 3):
-        first = guarded.step(backdoored(t)).record
-        second = without.step(backdoored(t)).record
-        assert not first.weights[:3].any()  # left out from the first round on
-    assert first.excluded == ("c00", "c01", "c02")
-    assert second.excluded == ()
+        came = backdoored(t)
+        outcome = warden.step(came)
+        told = [note for note in outcome.record.notes if note.kind == "lone_weights"]
+        assert [note.clients for note in told] == [("c00", "c01", "c02")]
+        assert not outcome.update[1500:].any()
+        assert outcome.update[:1500].abs().mean() > 0.5  # the others' part of the model still moves
+    assert warden.excluded == ()
 
 
 def test_large_cohorts_are_sampled(monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.signals.length import UpdateNorm, length_ratio
+from fedwarden.signals.length import UpdateLength, UpdateNorm, length_ratio
 
 
 def test_longer_and_shorter_count_alike(cohort_of):
@@ -40,3 +40,29 @@ def test_scores_are_finite_whatever_is_zero(length):
     assert (among_zeros[3] > 600) == (length > 0)
     if length == 0:
         assert among_ones[3] == pytest.approx(np.log(1e6))  # the shortest told apart
+
+
+def test_update_length_is_the_log_of_how_many_times_longer_than_the_median(cohort_of):
+    x = np.eye(5) * np.array([1.0, 2.0, 2.0, 2.0, 6.0])
+    want = [np.log(0.5), 0, 0, 0, np.log(3)]
+    np.testing.assert_allclose(UpdateLength()(cohort_of(x)), want, atol=1e-9)
+    np.testing.assert_allclose(UpdateLength()(cohort_of(1e-3 * x)), want, atol=1e-6)
+
+
+def test_the_median_length_is_that_of_the_trusted(cohort_of):
+    x = np.eye(5) * np.array([1.0, 1.0, 50.0, 50.0, 50.0])
+    got = UpdateLength()(cohort_of(x, trusted=[True, True, False, False, False]))
+    np.testing.assert_allclose(got, [0, 0, *[np.log(50)] * 3], atol=1e-9)
+
+
+@pytest.mark.parametrize("zeros", [0, 2, 3, 5])
+def test_a_length_of_zero_gives_finite_scores_and_never_a_long_update(zeros, cohort_of):
+    x = np.eye(5)
+    x[:zeros] = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = UpdateLength()(cohort_of(x))
+    assert np.isfinite(got).all()
+    assert (got[:zeros] <= 0).all()
+    if zeros == 2:
+        assert got[0] == pytest.approx(-np.log(1e6))  # the shortest told apart

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score as sklearn_f1
 
 import fedwarden as fw
+from fedwarden.core.notes import Note
 from fedwarden.sim.metrics import (
     Detection,
     detection,
     f1_score,
+    first_out,
     round_detection,
     rounds_to,
     watch_quality,
 )
+from fedwarden.store.series import Series
 
 
 def test_rounds_to_a_target():
@@ -80,6 +84,19 @@ def test_f1_is_that_of_scikit_learn():
         counts = [int(((found == a) & (truth == b)).sum()) for a, b in ((1, 1), (1, 0), (0, 1))]
         assert f1_score(*counts) == pytest.approx(sklearn_f1(truth, found, zero_division=1.0))
     assert Detection(tuple("abcd"), tuple("ab"), ("x",), {}).f1 == pytest.approx(4 / 7)
+
+
+def test_a_client_in_doubt_that_is_skipped_is_not_excluded():
+    turns = [Note.of(kind, "a", watches=("far",), words="") for kind in ("on_trial", "left_out")]
+    records = [
+        replace(record(1, "abc", [0.4, 0.3, 0.3], [1, 0, 0]), notes=(turns[0],)),
+        replace(record(2, "abc", [0, 0.5, 0.5], [1, 0, 0]), notes=(turns[1],)),
+        record(3, "abc", [0.5, 0, 0.5], [0, 1, 0], excluded="b"),
+    ]
+    found = detection(records, {"a": range(1, 4)})
+    assert (found.caught, found.wronged, found.first_excluded) == ((), ("b",), {"b": 3})
+    assert Series.of(records).excluded_in == {"b": 3}
+    assert first_out(records) == {"a": 1, "b": 3}
 
 
 def test_left_out_before_it_attacks_is_wronged():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ import torch
 from fedwarden.cli import main
 from fedwarden.cli.run import Monitor
 from fedwarden.core import registry
-from fedwarden.core.errors import ConfigError, MissingExtra
+from fedwarden.core.errors import ConfigError, FedwardenError, MissingExtra
 from fedwarden.sim.change_audit import load_plan
 from fedwarden.sim.data.world import build_world, load_data, settle
 from fedwarden.sim.federation import Federation
@@ -132,7 +133,7 @@ def test_an_npz_file_names_its_clients_in_the_verdict(call, place, monkeypatch):
     monkeypatch.chdir(place / "elsewhere")  # the file is found beside the TOML file
     code, out, _ = call("run", file)
     assert code == 0
-    assert re.search(r"(excluded|suspended): west since", out)
+    assert re.search(r"1 of 8 clients was in doubt: west on trial in \d+", out)
     assert "honest" not in out  # nobody knows the truth of one's own data
     assert "west" in call("show", 1)[1]
     with Ledger(place / "home") as ledger:
@@ -218,7 +219,7 @@ def test_a_csv_file_with_columns_for_label_and_client(call, place):
     dataset = '{name = "csv", file = "mine.csv", label = "ill", client = "hospital"}'
     code, out, _ = call("run", write(place / "mine.toml", dataset))
     assert code == 0
-    assert re.search(r"(excluded|suspended): west since", out)
+    assert re.search(r"1 of 8 clients was in doubt: west on trial in \d+", out)
     data = load_data(load_scenario(place / "mine.toml"))
     assert data.shape == (4,)  # age, pressure, and two sexes
     torch.testing.assert_close(data.x_train[:, 0].mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
@@ -264,6 +265,21 @@ def test_the_classes_of_a_table_are_the_whole_numbers_found(place, written, valu
     assert int(data.y_train.sum() + data.y_test.sum()) == 20  # a third of 60 has the larger one
     if values[0] >= 0:  # where it is said how many there are, a label is its own number
         assert load_data(load_scenario(file, ["data.dataset.classes=11"])).y_train.max() == values[1]
+
+
+def test_a_packed_csv_file_is_the_same(place):
+    save_csv(place / "mine.csv")
+    (place / "mine.csv.gz").write_bytes(gzip.compress((place / "mine.csv").read_bytes()))
+    plain, packed = (
+        registry.make("dataset", "csv", file=name, label="ill", client="hospital", folder=str(place))
+        for name in ("mine.csv", "mine.csv.gz")
+    )
+    assert torch.equal(plain.x_train, packed.x_train)
+    assert plain.names == packed.names
+    for broken in (b"a,b", gzip.compress(b"a,b\n1,2\n" * 99)[:-12]):
+        (place / "mine.csv.gz").write_bytes(broken)
+        with pytest.raises(FedwardenError, match="expected a table of values between commas"):
+            registry.make("dataset", "csv", file="mine.csv.gz", folder=str(place))
 
 
 def test_a_parquet_file_is_the_same_as_a_csv_file(place):

@@ -184,7 +184,7 @@ def test_a_federation_of_texts(tmp_path):
     assert not torch.equal(clean.params, attacked.params)
     assert torch.equal(attacked.params, again.params)
     watches = {w.name: w for w in attacked.records[-1].watches}
-    for name in ("representations", "harm", "evidence"):
+    for name in ("representations", "harm", "distance"):
         assert np.isfinite(watches[name].signal).all()
 
 

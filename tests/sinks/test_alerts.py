@@ -194,7 +194,23 @@ def test_a_function_of_ones_own_is_called_in_a_real_run(tmp_path):
     with Ledger(tmp_path) as ledger:
         records = simulate(scenario, tmp_path / "run").records
         assert played(ledger, Call(told.extend), *records) == []
-    assert {a.client for a in told if a.kind in ("suspended", "excluded")} == {"0", "1"}
+    doubts = [a for a in told if a.kind == "in doubt"]
+    assert sorted(a.client for a in doubts) == ["0", "1"]  # each once, though it is in doubt in several rounds
+    assert all(a.words.startswith(f"client {a.client} is in doubt since round {a.round}: ") for a in doubts)
+    assert not [a for a in told if a.kind in ("suspended", "excluded")]
+
+
+def test_a_client_in_doubt_is_told_once(ledger):
+    """Also where it misses a round, or comes out of doubt and back."""
+    told = []
+    doubt = {kind: Note.of(kind, "a", watches=("far",), words="it lies far away") for kind in ("on_trial", "left_out")}
+    rounds = [
+        replace(record(t, flagged="a" if kind else ""), notes=(doubt[kind],) if kind else ())
+        for t, kind in enumerate(("on_trial", "left_out", "", "on_trial"), 1)
+    ]
+    assert played(ledger, Call(told.extend), *rounds) == []
+    assert [(a.kind, a.client, a.round) for a in told] == [("in doubt", "a", 1)]
+    assert told[0].words.startswith("client a is in doubt since round 1: it lies far away (far 5, limit 2, ")
 
 
 def test_a_client_that_falls_silent_and_a_promise_that_ends():
@@ -233,3 +249,11 @@ def test_a_round_that_does_not_come_is_told_once(tmp_path):
 def test_patience_is_a_time():
     with pytest.raises(ConfigError, match="patience is a number of seconds above 0"):
         Webhook(patience=0)
+
+
+def test_an_alert_tells_an_exclusion_by_the_operator_from_one_by_a_watch():
+    note = Note.of("word_excluded", "b", by="alice", reason="maintenance")
+    now = replace(record(2, flagged="a", excluded="ab"), notes=(note,))
+    told = {alert.client: alert.words for alert in alerts(now, "ward", record(1)) if alert.kind == "excluded"}
+    assert told["a"].startswith("client a is excluded for good: it lies far away")
+    assert told["b"] == "client b is excluded until it is readmitted (operator alice: maintenance)"

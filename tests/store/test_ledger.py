@@ -47,7 +47,7 @@ def record(t=1, scale=1.0):
         notes=(
             fw.Note.text("one"),
             fw.Note.text("one"),
-            fw.Note.of("spared", "a", "ü ☃"),
+            fw.Note.of("let_in", "a", "ü ☃"),
             fw.Note.of("evaluation_left_out", "a", cause=fw.Note.of("idle")),
         ),
         metrics={"loss": NAN, "accuracy": 2 / 3, "worst": INF},

@@ -20,7 +20,16 @@ def record(t, clients, excluded=(), watches=("far",), rejected=(), **metrics):
     flags = np.array([c in excluded for c in clients], bool)
     refused = tuple(Rejection(c, Note.of("idle")) for c in rejected)
     return RoundRecord(
-        t, tuple(clients), np.full(n, 10.0), np.full(n, 1 / n), seen, flags, excluded, refused, (f"note {t}",), metrics
+        t,
+        tuple(clients),
+        np.full(n, 10.0),
+        np.full(n, 1 / n),
+        seen,
+        flags,
+        excluded,
+        refused,
+        (Note.text(f"note {t}"),),
+        metrics,
     )
 
 

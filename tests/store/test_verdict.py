@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.overview import client_rows, reasons
 from fedwarden.store.series import Series
-from fedwarden.store.verdict import Standing, verdict, verdict_of, why
+from fedwarden.store.verdict import Standing, turn, verdict, verdict_of, why
 
 IDS = tuple("abcd")
 
@@ -28,6 +31,13 @@ RUN = [
     record(3, flagged="a", excluded="a", notes=(Note.of("left_out", "d", words="it is long"),)),
     record(4, flagged="a", excluded="ac", suspended="c"),
 ]
+LONG = {"watches": ("far",), "words": "it is long"}
+TURNS = [
+    record(1, flagged="a", notes=(Note.of("on_trial", "a", **LONG),)),
+    record(2, flagged="ab", out="ab", notes=(Note.of("left_out", "a", **LONG), Note.of("on_trial", "b", **LONG))),
+    record(3, flagged="abc", out="bc", notes=(Note.of("on_trial", "a", **LONG), Note.of("left_out", "b", **LONG))),
+    record(4, flagged="d"),
+]
 
 
 @pytest.fixture
@@ -45,16 +55,55 @@ def test_every_state_by_hand(both):
         "a": ("excluded", 2, 4),
         "b": ("stood out", 1, 2),
         "c": ("suspended", 4, 1),
-        "d": ("left out", 3, 1),
+        "d": ("skipped", 3, 1),
     }
     assert str(both[0]) == (
-        "1 of 4 clients is excluded: a since round 2. 1 more is suspended: c since round 4. 1 more was left out of "
-        "single rounds: d in 1 of 4 rounds. 1 more stood out: b in 2 of 4 rounds."
+        "1 of 4 clients is excluded: a since round 2. 1 more is suspended: c since round 4. 1 more was skipped: "
+        "d in 1 of 4 rounds. 1 more stood out: b in 2 of 4 rounds."
     )
 
 
 def test_the_list_of_runs_says_the_same(both):
-    assert both[1].short == both[0].short == "a excluded; c suspended; d left out; b stood out"
+    assert both[1].short == both[0].short == "a excluded; c suspended; d skipped; b stood out"
+
+
+def test_clients_in_doubt_are_on_trial_or_skipped_and_each_round_counts_once(tmp_path):
+    """Client b is on trial in round 2 without a weight of its own, as a copy is; c is flagged and absent."""
+    told = verdict(Series.of(TURNS))
+    assert {s.client: (s.state, s.tried, s.skipped, str(s)) for s in told.standings} == {
+        "a": ("on trial", 2, 1, "on trial in 2 rounds, skipped in 1"),
+        "b": ("skipped", 1, 1, "on trial in 1 round, skipped in 1"),
+        "c": ("skipped", 0, 1, "skipped in 1 round"),
+        "d": ("stood out", 0, 0, "stood out in 1 round"),
+    }
+    assert str(told) == (
+        "No client was excluded. 2 of 4 clients were in doubt: a on trial in 2 and skipped in 1 of 4 rounds; b on "
+        "trial in 1 and skipped in 1 of 4 rounds. 1 more was skipped: c in 1 of 4 rounds. 1 more stood out: d in 1 of "
+        "4 rounds."
+    )
+    assert told.gone == set("abc")
+    with Ledger(tmp_path) as ledger:
+        run = ledger.start("turns", "test", {}, {})
+        for r in TURNS:
+            ledger.append(run, r)
+        listed = verdict_of(ledger, ledger.run(run))
+    assert listed.short == told.short == "b and c skipped; a on trial; d stood out"
+    assert [(s.tried, s.skipped) for s in listed.standings] == [(s.tried, s.skipped) for s in told.standings]
+
+
+def test_weights_that_were_cut_are_told():
+    cut = [record(t, notes=(Note.of("lone_weights", *clients),)) for t, clients in enumerate(("ab", "a"), 1)]
+    assert str(verdict(Series.of(cut))) == (
+        "No client was excluded, and none stood out. Weights that a client alone moved were cut: a in 2 of 2 rounds; b "
+        "in 1 of 2 rounds."
+    )
+
+
+def test_a_client_in_doubt_has_the_reason_of_its_last_round_of_doubt():
+    series = Series.of(TURNS)
+    rows = {row.client: row for row in client_rows(series, reasons(TURNS, series.excluded_in))}
+    assert re.match(r"it lies far away \(far 5, limit 2, ", rows["a"].why)
+    assert [turn(r, "a") for r in TURNS] == ["on trial", "skipped", "on trial", None]
 
 
 def test_why(both):

@@ -10,18 +10,19 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.studies import framing
 
 
-def record(t, excluded=(), suspended=()):
-    ids = ("0", "1", "2")
+def record(t, weights=(1, 1, 1, 1), excluded=(), suspended=()):
     return RoundRecord(
-        round=t, client_ids=ids, num_examples=np.ones(3), weights=np.ones(3) / 3, excluded=tuple(excluded),
-        suspended=tuple(suspended), metrics={"accuracy": 0.5},
+        round=t, client_ids=("0", "1", "2", "3"), num_examples=np.ones(4), weights=np.array(weights) / 4,
+        excluded=tuple(excluded), suspended=tuple(suspended), metrics={"accuracy": 0.5},
     )  # fmt: skip
 
 
-def test_only_honest_clients_that_are_gone_for_good_count():
-    rounds = [record(1, ("0", "1", "2"), ("1",)), record(2, ("0", "2"))]
+def test_only_honest_clients_count():
+    """The attacker 0 is excluded, and so is 2; 1 is skipped twice in eight rounds, and 3 in the last six."""
+    rounds = [record(1, excluded=("0", "1", "2"), suspended=("1",)), record(2, (1, 0, 1, 1), ("0", "2"))]
+    rounds += [record(t, (1, t != 5, 1, 0), ("0", "2")) for t in range(3, 9)]
     told = framing.tally(rounds, {"0": frozenset()})
-    assert told == {"excluded": 1, "suspended": 1, "still_suspended": 0, "late_accuracy": 0.5}
+    assert told == {"excluded": 1, "skipped": 2, "out": 1, "late_accuracy": 0.5}
 
 
 def test_every_way_has_the_runs_without_attack_beside_it():
@@ -34,7 +35,7 @@ def test_every_way_has_the_runs_without_attack_beside_it():
 
 def found(how, excluded):
     cell = {"clients": 4, "attackers": 1, "alpha": None, "how": how, "seed": 0}
-    result = {"excluded": excluded, "suspended": 1, "still_suspended": 0, "late_accuracy": 0.9}
+    result = {"excluded": excluded, "skipped": 1, "out": 0, "late_accuracy": 0.9}
     return {"cell": cell, "result": result}
 
 

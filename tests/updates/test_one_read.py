@@ -170,7 +170,7 @@ def test_a_buffer_that_is_filled_again_is_read_again():
         if t >= 2:
             buffer[:3] *= -3
         warden.step(fw.Cohort(t, tuple(f"c{i}" for i in range(12)), updates, np.ones(12)))
-    assert set(warden.excluded) == {"c0", "c1", "c2"}
+    assert warden.memory.doubted == {"c0", "c1", "c2"}
 
 
 def cohort(x):

@@ -35,6 +35,15 @@ def rotate(x: Tensor, angle: float) -> Tensor:
     return torch.from_numpy(turned)
 
 
+def invert(x: Tensor) -> Tensor:
+    """Inputs mirrored in their range, so that bright becomes dark: x' = min + max - x.
+
+    >>> invert(torch.tensor([[0.0, 0.25, 1.0]])).tolist()
+    [[1.0, 0.75, 0.0]]
+    """
+    return x.min() + x.max() - x if x.numel() else x.clone()
+
+
 def blur(x: Tensor, sigma: float) -> Tensor:
     """Images (n, channels, height, width) smoothed by a Gaussian of deviation sigma, in pixels; edges are continued.
 
@@ -90,6 +99,15 @@ class Rotation:
 
     def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
         return Examples(rotate(own.x, self.angle), own.y)
+
+
+@register("attack", "invert", exempt={"random-samples": "every input is changed alike"})
+@dataclass(frozen=True)
+class Invert:
+    """Inverted images, or other inputs mirrored in the range that the client's own have."""
+
+    def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
+        return Examples(invert(own.x), own.y)
 
 
 @register("attack", "blur", exempt={"random-samples": "every image is changed alike"})

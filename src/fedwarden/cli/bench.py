@@ -1,4 +1,4 @@
-"""``fedwarden bench``: defences and attacks, one's own configuration, long runs, settings of others, backdoors."""
+"""``fedwarden bench``: defences and attacks, one's own configuration, long runs, honest clients that differ, ..."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, backdoors, defences, framing, groups, judges, long_runs
+from ..studies import attack_cases, attack_suite, backdoors, defences, different, framing, groups, judges, long_runs
 from ..studies.plan import Asked, Plan, no_pictures
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -32,11 +32,13 @@ PLANS: Mapping[str, Callable[[Asked], Plan]] = {
     "backdoors": backdoors.plan,
     "framing": framing.plan,
     "groups": groups.plan,
+    "different": different.plan,
 }
 GOES_WITH = {
-    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups"),
-    "defence": ("defences", "backdoors"), "attack": ("defences", "backdoors", "framing", "groups"),
-    "case": ("attacks", "long-runs", "judges"), "set": ("attacks", "long-runs"), "device": ("defences", "judges"),
+    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups", "different"),
+    "defence": ("defences", "backdoors", "different"), "attack": ("defences", "backdoors", "framing", "groups"),
+    "case": ("attacks", "long-runs", "judges", "different"), "set": ("attacks", "long-runs", "different"),
+    "device": ("defences", "judges"), "clients": ("different",),
 }  # fmt: skip
 
 GPU_PROCESSES = 4  # runs at a time where they share a device
@@ -47,10 +49,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing", "groups"],
+        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing", "groups", "different"],
         typer.Argument(
             help="The grid of defences, attacks on a configuration of your own, honest clients alone, the settings of "
-            "others, backdoors, attackers who want an honest client excluded, or groups whose sums alone are seen."
+            "others, backdoors, attackers who want an honest client excluded, groups whose sums alone are seen, or "
+            "honest clients that differ."
         ),
     ] = "defences",
     file: Annotated[
@@ -60,8 +63,8 @@ def command(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"defences, long-runs, framing, groups: {' (default) or '.join(defences.SETTINGS)}; backdoors: "
-            f"{', '.join(backdoors.SOURCES)} (default: the first)."
+            help=f"defences, long-runs, framing, groups, different: {' (default) or '.join(defences.SETTINGS)}; "
+            f"backdoors: {', '.join(backdoors.SOURCES)} (default: the first)."
         ),
     ] = None,
     seeds: Annotated[
@@ -69,7 +72,8 @@ def command(
         typer.Option(
             min=1,
             help=f"Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's; "
-            f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}; groups: {groups.SEEDS}.",
+            f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}; groups: {groups.SEEDS}; different: "
+            f"{different.SEEDS}.",
         ),
     ] = None,
     rounds: Annotated[
@@ -77,11 +81,11 @@ def command(
         typer.Option(
             min=1,
             help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}; framing: "
-            f"{framing.ROUNDS}; judges: as published.",
+            f"{framing.ROUNDS}; different: {different.ROUNDS}; judges: as published.",
         ),
     ] = None,
     defence: Annotated[
-        list[str] | None, typer.Option(help="defences, backdoors: only this one; may be repeated.")
+        list[str] | None, typer.Option(help="defences, backdoors, different: only this one; may be repeated.")
     ] = None,
     attack: Annotated[
         list[str] | None,
@@ -90,9 +94,13 @@ def command(
     case: Annotated[
         list[str] | None,
         typer.Option(
-            help="attacks, long-runs: only this case, or those with these words; judges: only this one. May be "
-            "repeated."
+            help="attacks, long-runs, different: only this case, or those with these words; judges: only this one. "
+            "May be repeated."
         ),
+    ] = None,
+    clients: Annotated[
+        list[int] | None,
+        typer.Option(min=2, help="different: so many clients in place of a case's own numbers; may be repeated."),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="defences, judges: where to train, as cuda; by default cpu.")
@@ -120,14 +128,19 @@ def command(
 
     With `groups`, show the guard sums of random groups only, as under secure aggregation, and see what it still finds.
 
+    With `different`, let honest clients differ in data, training or updates, and compare every defence with FedAvg.
+
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """
     place = workspace or home()
-    _check(what, file=file, data=data, defence=defence, attack=attack, case=case, set=settings, device=device)
+    _check(
+        what, file=file, data=data, defence=defence, attack=attack, case=case, set=settings, device=device,
+        clients=clients,
+    )  # fmt: skip
     if what == "attacks":
         chosen = [*(settings or ()), *(() if rounds is None else (f"rounds={rounds}",))]
         return _attacks(file, chosen, seeds or 3, case or (), limits.processes(processes), folder, as_json, place)
-    asked = Asked(data, seeds, rounds, defence or (), attack or (), case or (), settings or (), device)
+    asked = Asked(data, seeds, rounds, defence or (), attack or (), case or (), settings or (), device, clients or ())
     some = limits.processes(processes or (GPU_PROCESSES if device else None))
     return _play(PLANS[what](asked), some, folder, as_json, place)
 

@@ -107,13 +107,13 @@ def _show(act: Act, played: Mapping[str, Mapping[str, Any]], home: Path | None) 
         out.print(f"  {GUARDS[preset]:<18}{drawn}{besides}   [dim]run {report['run']}[/]")
     guarded = played["auto"]
     out.print("\n  The guard was not told how many attack.", *map(safe, guarded["verdict"]), soft_wrap=True)
-    out.print(f"  Honest clients among them: {len(guarded['wronged']) or 'none'}.\n")
+    out.print(f"  Honest clients among them: {len(guarded['honest_in_doubt']) or 'none'}.\n")
 
 
 def _next(runs: Sequence[int], home: Path | None, open_: bool) -> None:
     plain, guarded = runs[:2]
     hint(
-        f"fedwarden show {guarded}  # each client that was left out, and why",
+        f"fedwarden show {guarded}  # each client in doubt, and why",
         "fedwarden dashboard --open  # all runs in a browser",
         f"fedwarden report {guarded}  # one run with figures, as one file to pass on",
         folder=home,

@@ -14,6 +14,7 @@ from ..sim.scenario import ASKED, load_modules
 from ..sim.whatif import Change, compare, decide_again
 from ..store.overview import distinct_notes, rounds_by_note
 from ..store.verdict import TOLD
+from ..store.word import said_in
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, notes_as_tables, out, reader, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -40,10 +41,10 @@ def command(
     load_modules(imports or (), ASKED)
     with reader(home) as ledger:
         found = ledger.run(run)
-        records = ledger.records(found.id)
+        records, said = ledger.records(found.id), said_in(ledger, found.id)
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
     changed = [*parts, *(settings or ())]
-    warden, rounds = decide_again(found, records, changed, preset)
+    warden, rounds = decide_again(found, records, changed, preset, said)
     changes, truth = compare(records, rounds), truth_of(found)
     notes = [(r.round, note) for r in rounds for note in r.notes]
     if as_json:
@@ -61,21 +62,25 @@ def command(
     if any(c.recorded or c.replayed for c in changes):
         _table(changes, truth)
     else:
-        out.print("Nobody is excluded either way, so there is nothing to compare.")
+        out.print("No client is excluded or in doubt either way, so there is nothing to compare.")
         if describe(warden.policy)["name"] == "observe":
             out.print(
-                "The policy 'observe' excludes nobody: --policy quarantine shows whom the same flags would exclude."
+                "The policy 'observe' keeps all clients in the model: --policy quarantine shows which ones the same "
+                "flags would exclude."
             )
     _limits(changes, distinct_notes(notes))
-    if warden.guard.remeasure:
-        out.print("This guard measures again without those it flags; only its last signals are recorded.", style="dim")
     return None
 
 
 def _table(changes: list[Change], truth: set[str] | None) -> None:
     """Every client, before and after."""
     shown = table(
-        "\nclient", "excluded in round\n(recorded)", "excluded in round\n(replayed)", "\nattacker", "", left=(0, 4)
+        "\nclient",
+        "out or in doubt\nfrom (recorded)",
+        "out or in doubt\nfrom (replayed)",
+        "\nattacker",
+        "",
+        left=(0, 4),
     )
     for c in changes:
         before, after = ("-" if t is None else str(t) for t in (c.recorded, c.replayed))

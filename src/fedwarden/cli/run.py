@@ -23,13 +23,14 @@ from ..core.notes import Note
 from ..core.types import RoundRecord
 from ..core.words import number, percent
 from ..sim.federation import Federation, simulate
-from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario
+from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario, truth_of
 from ..sim.result import Fruitless, Result
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
+from ..store.conclusion import conclusion
 from ..store.ledger import Run
 from ..store.overview import rounds_by_note
 from ..store.series import Series
-from ..store.verdict import DOUBTS, verdict
+from ..store.verdict import turn, verdict
 from . import Interrupted, told
 from .common import (
     AsJson,
@@ -196,10 +197,10 @@ class Monitor:
             err.print(
                 f"train.workers = {asked}: {federation.workers} are used, at most one per core and group of clients"
             )
-        for attack in federation.scenario.attacks:
-            if attack.start > self.rounds and not self.quiet:
-                when = f"starts in round {attack.start}, after the last one, {self.rounds}"
-                err.print(f"[yellow]warning[/] attack {safe(attack.name)} {when}: it never happens")
+        for part, _, _ in federation.scenario.plans():
+            if part.start > self.rounds and not self.quiet:
+                when = f"starts in round {part.start}, after the last one, {self.rounds}"
+                err.print(f"[yellow]warning[/] {part.word} {safe(part.name)} {when}: it never happens")
         if self.done and not self.quiet:
             err.print(f"run {run} continues after round {self.done} of {self.rounds}")
 
@@ -232,16 +233,18 @@ class Monitor:
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:
     """What is told of a finished run."""
-    found = result.detection
+    found, told = result.detection, verdict(Series.of(result.records))
+    doubted = told.gone
     return {
         "run": result.run,
         "name": result.name,
         "state": "done",
-        "verdict": verdict(Series.of(result.records)).sentences,
+        "verdict": told.sentences,
         **result.summary,
-        "attackers": list(found.attackers),
-        "caught": list(found.caught),
         "wronged": list(found.wronged),
+        "found": [client for client in found.attackers if client in doubted],
+        "honest_in_doubt": sorted(doubted.difference(found.attackers)),
+        **conclusion(result.records, found.attackers),
         "watched": list(dict.fromkeys(watch.name for record in result.records for watch in record.watches)),
         "warnings": notes_as_tables(rounds_by_note((r.round, note) for r in result.records for note in r.notes)),
         "seconds": round(seconds, 2),
@@ -266,10 +269,13 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
 
 def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
-        return emit({"run": run.id, "name": run.name, "state": run.state, **run.summary, "already_done": True})
+        with reader(home) as ledger:
+            ended = conclusion(ledger.records(run.id), truth_of(run) or ())
+        told = {"run": run.id, "name": run.name, "state": run.state, **run.summary, **ended}
+        return emit({**told, "already_done": True})
     out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
     hint(
-        f"fedwarden show {run.id}  # its clients, who was excluded and why",
+        f"fedwarden show {run.id}  # its clients, their states and why",
         f"fedwarden run --resume {run.id} --set rounds={2 * run.rounds}  # go on for more rounds",
         folder=home,
     )
@@ -277,12 +283,20 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
 
 
 def _gone(record: RoundRecord) -> dict[str, list[str]]:
-    """Who is out for longer, and who of the others was left out of this round."""
-    named = [c for note in record.notes if note.kind in DOUBTS for c in note.clients]
+    """The clients that are excluded, suspended, on trial or skipped in this round."""
+    turns = {c: turn(record, c) for c in record.client_ids}
+    named = [c for c, what in turns.items() if what == "skipped"]
     named += [rejection.client_id for rejection in record.rejected]
     flags = zip(record.client_ids, record.flagged, record.weights, strict=True)
-    left = [c for c, flag, weight in flags if weight == 0 and (flag or c in named) and c not in record.excluded]
-    return {"out": list(record.excluded), "left out": left}
+    skipped = [c for c, flag, weight in flags if weight == 0 and (flag or c in named) and c not in record.excluded]
+    tried = [c for c, what in turns.items() if what == "on trial"]
+    excluded = [c for c in record.excluded if c not in record.suspended]
+    return {
+        "excluded": excluded,
+        "suspended": list(record.suspended),
+        "on trial": tried,
+        "skipped": [c for c in skipped if c not in tried],
+    }
 
 
 def _quality(metrics: Mapping[str, float]) -> str:
@@ -306,11 +320,12 @@ def _report(report: dict[str, Any], home: Path | None, all_known: bool) -> None:
         when = "not reached" if reached is None else f"reached in round {reached}"
         out.print(f"  target {percent(report['target']):<12}{when}")
     if report["attackers"]:
-        out.print(f"  attackers caught   {len(report['caught'])} of {len(report['attackers'])}")
+        out.print(f"  attackers found    {len(report['found'])} of {len(report['attackers'])}")
     if all_known:
+        out.print(f"  honest in doubt    {len(report['honest_in_doubt'])}")
         out.print(f"  honest excluded    {len(report['wronged'])}")
     commands = [
-        f"fedwarden show {report['run']}  # its clients, who was excluded and why",
+        f"fedwarden show {report['run']}  # its clients, their states and why",
         f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",
     ]
     if report["watched"]:

@@ -29,7 +29,7 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
     out.print(shown)
     if rows:
         hint(
-            f"fedwarden show {rows[0]['run']}  # its clients, who was excluded and why",
+            f"fedwarden show {rows[0]['run']}  # its clients, their states and why",
             "fedwarden dashboard  # all runs in a browser",
             folder=home,
         )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
@@ -22,7 +23,8 @@ from ..store.observed import observed
 from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
 from ..store.series import Series, client_order
-from ..store.verdict import STATES, TOLD, Standing, verdict
+from ..store.verdict import STATES, TOLD, Standing, turn, verdict
+from ..store.word import NOTES, UNSAID, Said, latest
 from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMN = 7  # characters that an accuracy takes in its row
@@ -73,6 +75,7 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
         out.print(f"  [dim]{key:<9}[/]{safe(value)}")
     if len(series) or not told.observations:  # an auditor alone guards no round
         out.print(f"  [dim]rounds   [/]{len(series)} of {run.config.get('rounds', '?')}")
+    _word(told.said)
     commands = []
     if run.state != "done" and run.engine in SIMULATORS:
         commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
@@ -82,7 +85,8 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
         _contributions(series, every)
         if every:
             _health(series)
-        notes = [(t, note) for t, note in series.notes if every or note.kind not in TOLD]
+        notes = [(t, note) for t, note in series.notes if note.kind not in NOTES.values()]  # told above
+        notes = [(t, note) for t, note in notes if every or note.kind not in TOLD]
         for note, rounds in distinct_notes(notes).items():
             out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
@@ -92,6 +96,17 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     hint(*commands, folder=home)
 
 
+def _word(said: Sequence[Said]) -> None:
+    """What the operator said, in order, and from which round on it holds."""
+    if not said:
+        return
+    shown = table("the operator", "client", "from round", "by", "reason", left=(0, 1, 3, 4))
+    for s in said:
+        when = "next" if s.round is None else str(s.round)
+        shown.add_row(*map(safe, (s.kind, s.client or "-", when, s.by, s.reason or UNSAID)))
+    out.print(shown)
+
+
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
     if run.engine not in SIMULATORS:
@@ -99,11 +114,15 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     config = recorded_scenario(run).model_dump(mode="json")  # with the defaults of keys that it lacks
     data, train, guard = config["data"], config["train"], config["guard"]
     usual = {name: field.default for name, field in AttackConfig.model_fields.items()}
-    attacks = [_part({k: v for k, v in a.items() if k == "name" or v != usual.get(k)}) for a in config["attacks"]]
+    attacks, differences = (
+        [_part({k: v for k, v in a.items() if k == "name" or v != usual.get(k)}) for a in config[which]]
+        for which in ("attacks", "differences")
+    )
     shown = {
         "data": f"{_part(data['dataset'])}, {data['clients']} clients, {_part(data['partition'])}",
         "model": _part(config["model"]),
         "training": f"{train['optimizer']} {train['lr']:g}, {train['epochs']} epochs, batches of {train['batch_size']}",
+        **({"differ": "; ".join(differences)} if differences else {}),
         "attacks": "; ".join(attacks) or "none",
         "guard": guard["preset"] + "".join(f", {k} {_part(v)}" for k, v in guard.items() if _given(k, v)),
         "seed": str(config["seed"]),
@@ -260,10 +279,10 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
             shown.add_row(safe(client), *cells, style="red" if record.weights[i] == 0 else None)
         out.print(shown)
     for client, reason in explain(record).items():
-        out.print(f"[red]flagged[/] client {safe(client)}: {safe(str(reason))}")
+        out.print(f"[red]{turn(record, client) or 'flagged'}[/] client {safe(client)}: {safe(str(reason))}")
     for rejection in record.rejected:
         out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(str(rejection.reason))}")
-    for note in record.notes:
+    for note in (note for note in record.notes if note.kind not in DOUBTS):
         out.print(f"[yellow]warning[/] {safe(str(note))}")
     out.print(f"excluded after this round: {safe(', '.join(record.excluded)) or 'nobody'}")
     return None
@@ -281,6 +300,8 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "versions": run.versions,
         "summary": run.summary,
         "verdict": verdict(series).sentences,
+        "word": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in asdict(latest(told.said)).items()},
+        "said": [asdict(said) for said in told.said],
         "auditors": observed(told.observations),
         "attackers": None if truth is None else client_order(list(truth)),
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},

@@ -70,6 +70,7 @@ def command(
 def as_toml(warden: Warden) -> str:
     """A warden's ``[guard]`` table as TOML."""
     made = guard_table(warden)
+    del made["secret"]  # a scenario draws from its seed
     if made["admission"] == AdmissionConfig().model_dump():
         del made["admission"]
     return to_toml({"guard": made})

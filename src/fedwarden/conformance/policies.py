@@ -1,10 +1,11 @@
-"""The laws of a policy: who is excluded and a decision in, who is excluded now and weights out."""
+"""The laws of a policy: the excluded clients and what was found in; the excluded clients now and weights out."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,14 +22,15 @@ def subject(component: Component) -> Policy:
 
 
 def runs() -> Iterator[list[Findings]]:
-    """Runs of up to six rounds in which clients come, go and are flagged."""
+    """Runs of up to six rounds in which clients come and go, are flagged and in doubt."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         run = []
-        for _ in range(seed % 7):
+        for t in range(1, seed % 7 + 1):
             ids = tuple(c for c in rng.permutation(list("abcdef")).tolist() if rng.random() < 0.7)
             severity = rng.choice([0.0, 0.5, 3.0, 40.0, 1e15], size=len(ids))
-            run.append(Findings(ids, rng.random(len(ids)) < 0.3, severity, rng.random(len(ids)) < 0.1))
+            flagged, doubted = rng.random(len(ids)) < 0.3, rng.random(len(ids)) < 0.3
+            run.append(Findings(ids, flagged, severity, doubted & ~flagged, t, secret=seed))
         yield run
 
 
@@ -54,7 +56,12 @@ def weights_in_range(policy: Policy) -> None:
 def permutation(policy: Policy) -> None:
     """Clients are known by id, and their order does not matter."""
     for run in runs():
-        turned = [Findings(d.client_ids[::-1], d.flagged[::-1], d.severity[::-1], d.doubted[::-1]) for d in run]
+        turned = [
+            replace(
+                d, client_ids=d.client_ids[::-1], flagged=d.flagged[::-1], far=d.severity[::-1], doubted=d.doubted[::-1]
+            )
+            for d in run
+        ]
         (state_a, a), (state_b, b) = play(policy, run), play(policy, turned)
         for x, y in zip(a, b, strict=True):
             got, want = y[::-1].tolist(), x.tolist()
@@ -86,14 +93,15 @@ def survives_json(policy: Policy) -> None:
 
 
 def never_suspicious(policy: Policy) -> None:
-    """Who was never suspicious keeps full weight and is asked."""
+    """A client that was never flagged nor in doubt keeps full weight and is asked."""
     for run in runs():
         clean = [
-            Findings(
-                (*d.client_ids, "good"),
-                np.append(d.flagged, False),
-                np.append(d.severity, 0.0),
-                np.append(d.doubted, False),
+            replace(
+                d,
+                client_ids=(*d.client_ids, "good"),
+                flagged=np.append(d.flagged, False),
+                far=np.append(d.severity, 0.0),
+                doubted=np.append(d.doubted, False),
             )
             for d in run
         ]
@@ -113,4 +121,17 @@ def asks_yes_or_no(policy: Policy) -> None:
             require(got in (True, False), f"expected True or False; got {got!r}")
 
 
-LAWS = laws(weights_in_range, permutation, state_untouched, survives_json, never_suspicious, asks_yes_or_no)
+def doubt_excludes_nobody(policy: Policy) -> None:
+    """A client that is only ever in doubt is in no state of excluded clients, and is asked."""
+    for run in runs():
+        only = [replace(d, flagged=np.zeros(len(d.flagged), bool), doubted=d.doubted | d.flagged) for d in run]
+        state, _ = play(policy, only)
+        require(not state, f"expected no excluded client; got {dict(state)!s:.60}")
+        away = [c for c in "abcdef" if not policy.asks(c, state)]
+        require(not away, f"expected that all clients are asked; got {', '.join(away)} that are not")
+
+
+LAWS = laws(
+    weights_in_range, permutation, state_untouched, survives_json, never_suspicious, doubt_excludes_nobody,
+    asks_yes_or_no,
+)  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from .words import listed
 
@@ -111,6 +111,8 @@ MASKING = (
     "mean + {k:.3g} sigma can flag at most {most} of {n} clients at once, however far out they lie: {hidden} or more "
     "equal outliers mask each other (limit 1/(1+k^2) = {percent:.1f} %)"
 )
+DOUBTS: Mapping[str, Literal["skipped", "on trial"]] = {"left_out": "skipped", "on_trial": "on trial"}
+"""What a client in doubt is in a round, by the kind of its note."""
 CARRIED = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 KEPT = "the model is kept"
 
@@ -178,14 +180,16 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "copies_share": "{clients} sent the same update: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
-    "for_good": "{clients}, suspended so far, is excluded for good: rounds in which the clients agree prove it",
+    "for_good": "{clients}, suspended so far, is excluded for good",
     "few_report": lambda metric, told, clients_asked, names: (
         f"{told} of {clients_asked} clients report '{metric}', and nobody can stand out by it unless most do; "
         f"most report {_quoted(names, len(names)) or 'nothing'}"
     ),
     "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
-    "left_out": "{clients} was left out of this round: {words}",
-    "let_in": "{clients} is let in again: the evidence against it is gone, or training has settled",
+    "left_out": "{clients} was skipped in this round: {words}",
+    "lone_weights": "in the update of {clients}, weights that the other clients hardly move are left out",
+    "on_trial": "{clients} is on trial, in the model in this round: {words}",
+    "let_in": "{clients} is let in again: it has been clean for long enough",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
     "masking_now": (
         f"{MASKING}; {{apart}} clients stand more than {{mads:.0f}} MADs above the median now; "
@@ -193,13 +197,19 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     ),
     "no_finite_output": "the new model gives no finite output; the last one is kept",
     "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
-    "spared": "{clients} would be excluded, but too few others are beyond question: left out of this round only",
-    "suspended": "{clients} is suspended: still asked and measured, and let in again once it is clean",
+    "suspended": "{clients} is suspended: still asked and measured, and let in again after a bounded number of rounds",
     "too_few": (
         "{many} different update{s} of clients in good standing: too few to decide on anybody; expected {quorum}"
     ),
     "variance_floored": "a variance of the new model was below 0; it is set to 0",
     "watch": "{watch}: {cause}",
+    # what the operator said, in the round in which it takes effect
+    "word_trusted": "{clients} is trusted (operator {by}: {reason})",
+    "word_untrusted": "{clients} is no longer trusted by the operator's word (operator {by}: {reason})",
+    "word_excluded": "{clients} is excluded until it is readmitted (operator {by}: {reason})",
+    "word_readmitted": "{clients} is readmitted, and the evidence against it is cleared (operator {by}: {reason})",
+    "word_observing": "watches judge and do not act (operator {by}: {reason})",
+    "word_enforcing": "watches act again (operator {by}: {reason})",
     # what an engine notices
     "attack_failed": "attack {attack!r} was not carried out: {error}",
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",

@@ -17,7 +17,8 @@ T = TypeVar("T")
 Signal = Callable[[Cohort], Scores | Reading]
 """Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious.
 
-One with a method ``begin(cohort)`` is told of the clients that were let in before anybody waits for a GPU.
+One with a method ``begin(cohort)`` gets the clients that were let in before a GPU has to be waited for. One with
+``once = True`` is measured once in a round, also where the guard measures others again without the flagged clients.
 """
 
 Rule = Callable[[Scores, int], Verdict]
@@ -38,24 +39,27 @@ class History(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What the watches found in a round: who is flagged, and how far out each client stands.
+    """What the watches found in a round: the clients that are flagged or in doubt, and how far out each client stands.
 
-    ``doubted`` marks who is to be left out of this round and no longer; ``weak`` those flagged on evidence that is too
-    weak for more than a suspension; ``question`` who is not clean enough to be let in again. ``far`` is how far out
-    each stands, or a function that tells it: few policies ask.
+    ``flagged`` marks clients that a watch excludes, ``doubted`` clients that stand out for now. ``far`` is how far out
+    each stands, or a function that tells it: few policies ask. What a policy draws at random hangs on the ``secret``
+    of the run and the ``round``.
     """
 
     client_ids: tuple[str, ...]
     flagged: Mask
     far: Scores | Callable[[], Scores]
     doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    weak: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    question: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    round: int = 0
+    secret: int = 0
 
     @cached_property
     def severity(self) -> Scores:
         """The largest robust z-score of each client over the watches, at least 0."""
         return self.far() if callable(self.far) else self.far
+
+
+FOR_GOOD = -1  # of an excluded client, in place of its clean rounds
 
 
 class Policy(Protocol):

@@ -36,13 +36,13 @@ class _CohortFields:
     params: Tensor | None
     trusted: Mask
     claimed: Counts
-    suspicion: Scores
     reported: Reported
+    output: int | None
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
             raise TypeError(f"a cohort needs Updates, as Updates.of(rows) makes; got {type(self.updates).__name__}")
-        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed, self.suspicion)
+        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed)
         if len({len(part) for part in per_client}) > 1:
             raise ValueError(
                 f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
@@ -56,9 +56,9 @@ class Cohort(_CohortFields):
 
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
-    counts that are believed, ``claimed`` those that were sent; the same by default. ``suspicion`` in [0, 1] says how
-    near each client is to being left out, for whoever combines the rows; 0 by default. ``reported`` are numbers that
-    clients tell of themselves, by name and client. It has no field for the truth.
+    counts that are believed, ``claimed`` those that were sent; the same by default. ``reported`` are numbers that
+    clients tell of themselves, by name and client. ``output`` is the first column of the model's output layer, where
+    that is known. It has no field for the truth.
     """
 
     def __init__(
@@ -70,12 +70,11 @@ class Cohort(_CohortFields):
         params: Tensor | None = None,
         trusted: ArrayLike = (),
         claimed: ArrayLike = (),
-        suspicion: ArrayLike = (),
         reported: Reported | None = None,
+        output: int | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
-        near = np.asarray(suspicion, np.float64)
         super().__init__(
             int(round),
             ids,
@@ -84,8 +83,8 @@ class Cohort(_CohortFields):
             params,
             standing if len(standing) else np.ones(len(ids), bool),
             sent if len(sent) else counts,
-            near if len(near) else np.zeros(len(ids)),
             reported or {},
+            output,
         )
 
     def __len__(self) -> int:
@@ -120,9 +119,19 @@ class Cohort(_CohortFields):
             self.params,
             self.trusted[keep],
             self.claimed[keep],
-            self.suspicion[keep],
             self.reported,
+            self.output,
         )
+
+
+def output_layer(shapes: Sequence[Sequence[int]]) -> int | None:
+    """The first column of a model's output layer: of the last of its arrays, in their order, with two dimensions.
+
+    >>> output_layer([(64, 30), (64,), (10, 64), (10,)]), output_layer([(5,)])
+    (1984, None)
+    """
+    wide = [i for i, shape in enumerate(shapes) if len(shape) > 1]
+    return sum(math.prod(shape) for shape in shapes[: wide[-1]]) if wide else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +190,24 @@ class Rejection:
 
     client_id: str
     reason: Note
+
+
+@dataclass(frozen=True)
+class Word:
+    """What the operator has said of clients: an input of every round.
+
+    No watch skips, suspends or excludes a ``trusted`` client. An ``excluded`` one is not asked and has weight 0, even
+    if it is trusted. The ``readmitted`` were readmitted since the last round: their exclusion and the evidence against
+    them are cleared once. While ``observing``, every watch judges and none of them acts.
+    """
+
+    trusted: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
+    readmitted: frozenset[str] = frozenset()
+    observing: bool = False
+
+
+NO_WORD = Word()
 
 
 @dataclass(frozen=True, eq=False)

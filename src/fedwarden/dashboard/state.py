@@ -17,6 +17,7 @@ from ..core.types import Observation, RoundRecord
 from ..store.ledger import Ledger, LedgerError, Run
 from ..store.overview import brief
 from ..store.series import Series
+from ..store.word import Said, said_in
 from ..studies.runner import results, results_file
 from ..studies.tables import Found
 
@@ -30,12 +31,13 @@ KEPT = 24  # values, of which a run of 1,000 clients and 500 rounds takes some 1
 
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """A run as far as it was read, with the names of all its watches."""
+    """A run as far as it was read, with the names of all its watches and what the operator said."""
 
     run: Run
     watches: tuple[str, ...]
     records: tuple[RoundRecord, ...]
     series: Series
+    said: tuple[Said, ...] = ()
 
 
 class Stamp(NamedTuple):
@@ -97,6 +99,10 @@ class Workspace:
         """What one observer of a run saw."""
         return self._read(("audit", number, observer), lambda ledger, _: ledger.observations(number, observer))
 
+    def said(self, number: int) -> tuple[Said, ...]:
+        """What the operator said of a run."""
+        return self._read(("said", number), lambda ledger, _: tuple(said_in(ledger, number)))
+
     def study(self, name: str) -> list[Found]:
         """The results of a study so far; none where it was never run."""
         return results(self.folder, name)
@@ -148,11 +154,12 @@ def _grow(ledger: Ledger, number: int, watch: str | None, old: RunView | None) -
         old = RunView(run, (), (), Series.of(()))
     last = old.records[-1].round if old.records else 0
     new = ledger.records(number, last, None if watch is None else [watch])
-    watches = old.watches or ledger.watches(number)
+    watches, said = old.watches or ledger.watches(number), tuple(said_in(ledger, number))
     if not new:  # the same object where nothing changed, as what is made of it is kept by it
-        return old if (run, watches) == (old.run, old.watches) else replace(old, run=run, watches=watches)
+        same = (run, watches, said) == (old.run, old.watches, old.said)
+        return old if same else replace(old, run=run, watches=watches, said=said)
     series = old.series.then(new) if old.records else Series.of(new)
-    return RunView(run, watches, (*old.records, *new), series)
+    return RunView(run, watches, (*old.records, *new), series, said)
 
 
 def _tail(ledger: Ledger, number: int, old: RunView | None) -> RunView:

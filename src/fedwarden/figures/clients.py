@@ -22,7 +22,7 @@ MOST = 6  # numbers of one client that are drawn
 SAME = 3  # digits in which places are the same
 IN = "in the model"
 ORDER = (*STATES, IN)
-COLOURS = {"excluded": VERMILION, "suspended": VERMILION, "left out": ORANGE, "stood out": ORANGE}
+COLOURS = {"excluded": VERMILION, "suspended": VERMILION, "skipped": ORANGE, "on trial": ORANGE, "stood out": ORANGE}
 
 
 class Spot(NamedTuple):

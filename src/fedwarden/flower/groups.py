@@ -15,11 +15,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.superlink.grid import HttpGrid
 
 from ..core.notes import Note
-from ..core.types import RoundRecord
+from ..core.types import RoundRecord, Word
 from ..core.words import short
-from ..guard.grouped import by_member, flags_of, forget
+from ..guard.grouped import by_member, flags_of, forget, of_groups
 from ..guard.groups import Evidence, Group, Groups, group_name
 from ..guard.warden import Warden
+from ..guard.word import with_trusted
 from .grid import OneByOne, Seen
 from .journal import warn
 from .secure import COUNT, SumFailed, arrays_of_content, secure_sum
@@ -42,7 +43,7 @@ class GuardedGroups(Guarded):
         self,
         strategy: Strategy,
         groups: Groups | None = None,
-        warden: str | Warden = "auto",
+        warden: str | Warden = "groups",
         workflow: SecAggPlusWorkflow | None = None,
         **options: Any,
     ) -> None:
@@ -78,7 +79,10 @@ class GuardedGroups(Guarded):
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, one to each group of the round."""
         self.hidden = hidden = cast(GroupGrid, grid)
-        hidden.excluded = frozenset(map(int, self.evidence.excluded))
+        self._hear(server_round + self.done)
+        self.evidence = self.evidence.obeying(self._clients)
+        out = {*self.evidence.excluded, *self.word.excluded}
+        hidden.excluded = frozenset(int(client) for client in out if client.isdecimal())
         core = innermost(self.strategy)
         floor = max((int(getattr(core, f"min_{kind}_nodes", 0)) for kind in ("train", "available")), default=0)
         while len(nodes := hidden.everybody()) < self.groups.size * floor:
@@ -108,14 +112,24 @@ class GuardedGroups(Guarded):
         assert self.hidden is not None
         groups: list[Group] = [tuple(map(str, members)) for members in self.hidden.groups.values()]
         self.warden.memory = forget(self.warden.guard, self.warden.memory)
-        before, self.evidence = self.evidence, self.groups.step(self.evidence, flags_of(groups, record))
+        word, before = self._clients, self.evidence
+        self.evidence = self.groups.step(before, flags_of(groups, record, word.observing), word)
         new = [Note.of("groups_prove", c) for c in self.evidence.excluded if c not in before.excluded]
         for note in (*self.hidden.failed, *new):
             warn(str(note))
         members = [client for group in groups for client in group]
         told = tuple(r for r in record.rejected if r.reason.kind != "no_answer")  # that a sum is lost is a note
         record = replace(record, rejected=told, notes=(*record.notes, *self.hidden.failed))
-        super()._commit(by_member(record, groups, members, before, self.evidence), arrays)
+        super()._commit(by_member(record, groups, members, before, self.evidence, word), arrays)
+
+    @property
+    def _clients(self) -> Word:
+        """The operator's word on single nodes."""
+        return with_trusted(self.word, self.warden.guard.trusted)
+
+    @property
+    def _judging(self) -> Word:
+        return of_groups(self.word)
 
     @property
     def _mode(self) -> tuple[str, ...]:

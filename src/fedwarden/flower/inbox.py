@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
 from ..core.stats import Counts, number
-from ..core.types import Cohort, Rejection, Reported
+from ..core.types import Cohort, Rejection, Reported, output_layer
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, cast, row
@@ -162,29 +162,32 @@ def cohort_of(
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
     counts = np.array([letter.count for letter in letters])
-    return Cohort(round, ids, updates, counts, params, reported=reported)
+    output = output_layer([slot.shape for slot in template.slots])
+    return Cohort(round, ids, updates, counts, params, reported=reported, output=output)
 
 
 def hand_over(letters: Sequence[Letter], template: Template, decision: Decision) -> None:
     """Change the replies that a strategy will combine as a warden changes the rows that it combines itself.
 
-    They get the buffers that most agree on, and those that are too long are shortened.
+    They get the buffers that most agree on, and the rows of the decision where these are not as they came.
     """
     updates, buffers = decision.cohort.updates, decision.cohort.updates.buffers
     base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
     agreed = decision.buffers.split([b - a for a, b in buffers]) if len(decision.buffers) else ()
     loose = dict(zip(buffers, agreed, strict=False))
-    for letter, factor in zip(letters, decision.factors[decision.kept].tolist(), strict=True):
-        (_, record), start = arrays_of(letter.message), 0
+    changed = np.flatnonzero(decision.kept & decision.changed).tolist()
+    made = decision.rows.select(changed) if changed else updates
+    blocks = [made.block(s, s.start, s.stop) for s in made.segments] if changed else []
+    rows = {i: torch.cat([block[k] for block in blocks]) + base for k, i in enumerate(changed)}
+    for letter, i in zip(letters, np.flatnonzero(decision.kept).tolist(), strict=True):
+        (_, record), start, row = arrays_of(letter.message), 0, rows.get(i)
         for slot, sent in zip(template.slots, letter.layers, strict=True):
             stop = start + sent.size
-            usual = base[start:stop].numpy()
+            new = None
             if (start, stop) in loose:
-                new = usual + loose[start, stop].numpy()
-            elif factor < 1 and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
-                new = usual + np.float32(factor) * (sent.reshape(-1) - usual)
-            else:
-                new = None
+                new = (base[start:stop] + loose[start, stop]).numpy()
+            elif row is not None and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
+                new = row[start:stop].numpy()
             if new is not None and sent.size:
                 record[slot.name] = Array(np.asarray(cast(new, slot.dtype)).reshape(slot.shape))
             start = stop

@@ -64,7 +64,8 @@ class Names:
         if self.key and named:
             raise ConfigError(
                 f"client_name={self.key!r} lets nodes name themselves, and {', '.join(sorted(named))} would be whoever "
-                "says so first; give client_name a function of a node's number, or leave out 'shares' and 'known'"
+                "says so first; give client_name a function of a node's number, or leave out 'shares', 'known' and "
+                "'trusted'"
             )
 
     def state_dict(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from flwr.superlink.grid import HttpGrid
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.reported import joined
-from ..core.types import Reported, RoundRecord
+from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment
@@ -84,13 +84,15 @@ class Guarded(Strategy):
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
         self.names = Names(client_name)
-        self.names.check({*self.warden.admission.shares, *(self.warden.admission.known or ())})
+        admission = self.warden.admission
+        self.names.check({*admission.shares, *(admission.known or ()), *self.warden.guard.trusted})
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.grid: Any = None
         self.sent: list[Message] = []
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
+        self.word, self.heard = NO_WORD, 0  # the operator's, and the round that it was read for
         self.done = 0
         self.accuracy, self.found_in = accuracy, 0  # the round whose accuracy was found among other metrics
 
@@ -114,7 +116,7 @@ class Guarded(Strategy):
         if self.template is None:
             warn("the model has no floating-point arrays; its rounds are not guarded")
             return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
-        self.journal = self._journal(num_rounds)
+        self.journal, self.word, self.heard = self._journal(num_rounds), NO_WORD, 0
         try:
             arrays = self._continue(initial_arrays)
             rest = max(0, num_rounds - self.done)
@@ -139,8 +141,11 @@ class Guarded(Strategy):
         self._send()
         if self.template is None:
             return self.strategy.configure_train(t, arrays, config, grid)
+        self._hear(t)
         self.arrays = arrays
-        self.sent = self._ask(self.strategy.configure_train, t, arrays, config, grid, self.warden.asks)
+        self.sent = self._ask(
+            self.strategy.configure_train, t, arrays, config, grid, lambda c: self.warden.asks(c, self._judging)
+        )
         return self.sent
 
     def aggregate_train(
@@ -155,11 +160,12 @@ class Guarded(Strategy):
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        decision = self.warden.decide(cohort_of(letters, self.template, params, t, reported), [*lost, *refused])
+        cohort = cohort_of(letters, self.template, params, t, reported)
+        decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         messages, notes = (
             [letter.message for letter in combined],
-            [*named, *conversion_notes((letter.client_id, letter.converted) for letter in letters)],
+            [*self._said(t), *named, *conversion_notes((letter.client_id, letter.converted) for letter in letters)],
         )
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
@@ -211,6 +217,19 @@ class Guarded(Strategy):
             notes.append(Note.of("evaluations_failed", error=reason(error)))
         self._amend(told, notes, reported)
         return metrics
+
+    def _hear(self, t: int) -> None:
+        """Read the operator's word for a round that begins."""
+        if self.journal is not None and self.heard != t:
+            self.word, self.heard = self.journal.word(t), t
+
+    def _said(self, t: int) -> Sequence[Note]:
+        return () if self.journal is None else self.journal.notes(t)
+
+    @property
+    def _judging(self) -> Word:
+        """The operator's word as the warden gets it."""
+        return self.word
 
     def _meet(self, arrays: ArrayRecord) -> None:
         """Learn the form of the model from the first arrays seen; none where nothing in it can be measured."""
@@ -305,10 +324,11 @@ class Guarded(Strategy):
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
         names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
         same = experiment(names, self.warden, template.slots, template.buffers)
-        recorded = {**config, **guard, "experiment": same}
+        recorded = {**config, **guard, "secret": self.warden.guard.secret, "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:
             warn(journal.passed_over)
+        self.warden.keep_secret(journal.secret)
         return journal
 
     def _continue(self, initial: ArrayRecord) -> ArrayRecord:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights, among, lower_median, number
-from ..core.types import Cohort, Rejection
+from ..core.types import Cohort, Rejection, output_layer
 from ..core.words import reason
 from ..updates.survey import LARGEST, Survey
-from ..updates.updates import Updates
+from ..updates.updates import FAR, Updates
 from .limits import Admission
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
@@ -89,7 +89,14 @@ def admit(
             kept.append((reply, read))
     updates = Updates.of([layers for _, layers in kept], flat, measured) if kept else Updates.empty(flat.numel())
     counts = np.array([number(reply.num_examples) for reply, _ in kept], dtype=np.float64)
-    cohort = Cohort(round, tuple(str(reply.client_id) for reply, _ in kept), updates, counts, flat)
+    cohort = Cohort(
+        round,
+        tuple(str(reply.client_id) for reply, _ in kept),
+        updates,
+        counts,
+        flat,
+        output=output_layer([p.shape for p in params]),
+    )
     return cohort, tuple(rejected)
 
 
@@ -191,7 +198,7 @@ def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts)
 
 
 def buffer_notes(client_ids: Collection[str], shares: Weights) -> list[Note]:
-    """A note of every client of whose buffers more than a tenth is far off: a few far values are nobody's fault.
+    """A note of every client of whose buffers more than a tenth is far off from what most agree on.
 
     >>> print(*buffer_notes(["a", "b"], np.array([0.01, 0.5])))
     client b: its buffers (values that are not trained) lie far from the others', whose median counts
@@ -199,7 +206,7 @@ def buffer_notes(client_ids: Collection[str], shares: Weights) -> list[Note]:
     return [
         Note.of("buffers_far", client, share=share)
         for client, share in zip(client_ids, shares.tolist(), strict=True)
-        if share > 0.1
+        if share > FAR
     ]
 
 

@@ -12,13 +12,13 @@ from pydantic import Field, model_validator
 from ..core.config import Component, Part, Strict, override, parse
 from ..core.errors import ConfigError, nearest
 from ..core.registry import describe, make
-from .judge import Combine, Until, Watch
+from .judge import Action, Combine, Watch
 
 if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a warden loads torch
     from .warden import Warden
 
 PER_WATCH = ("history", "rule", "start_round")
-HOW = ("combine", "remeasure", "share_copies", "quorum", "margin", "settle", "shorten")  # a guard judges
+HOW = ("combine", "share_copies", "quorum", "shorten", "joint", "newcomers", "secret")  # a guard judges
 
 
 class WatchConfig(Strict):
@@ -29,13 +29,11 @@ class WatchConfig(Strict):
     rule: Part = Component(name="gesd")
     start_round: int = Field(2, ge=1)
     name: str = ""
-    until: Until = "good"
-    agreeing: bool = False
-    suspects: bool = False
+    action: Action = "exclude"
 
     def build(self) -> Watch:
         parts = {kind: getattr(self, kind).make(kind) for kind in ("signal", "history", "rule")}
-        own = self.model_dump(include={"start_round", "name", "until", "agreeing", "suspects"})
+        own = self.model_dump(include={"start_round", "name", "action"})
         return Watch(**parts, **own)
 
 
@@ -52,7 +50,8 @@ class AdmissionConfig(Strict):
 class GuardConfig(Strict):
     """A preset with its options, or watches of one's own; what is given here replaces the preset's.
 
-    The name of a preset stands for it, as that of any component does.
+    The name of a preset stands for it, as that of any component does. ``alike`` says of ``auto`` that all clients hold
+    data of the same kind.
     """
 
     preset: str = "auto"
@@ -61,12 +60,14 @@ class GuardConfig(Strict):
     policy: Part | None = None
     aggregator: Part | None = None
     combine: Combine | None = None
-    remeasure: bool | None = None
     share_copies: bool | None = None
     quorum: int | None = Field(None, ge=1)
-    margin: float | None = None
-    settle: float | None = Field(None, ge=0, lt=1)
     shorten: float | None = Field(None, gt=0)
+    joint: float | None = Field(None, gt=0)
+    newcomers: bool | None = None
+    secret: int | None = Field(None, ge=0)
+    alike: bool | None = None
+    trusted: tuple[str, ...] | None = None
     admission: AdmissionConfig = AdmissionConfig()
 
     @model_validator(mode="before")
@@ -78,11 +79,19 @@ class GuardConfig(Strict):
             return {"preset" if key == "name" else key: value for key, value in given.items()}
         return {"preset": given} if isinstance(given, str) else given
 
-    def build(self, known: frozenset[str] | None = None) -> Warden:
-        base: Warden = make("preset", self.preset, **self.options)
+    def build(self, known: frozenset[str] | None = None, secret: int | None = None) -> Warden:
+        """The warden; ``secret`` is what its draws hang on where the configuration names none."""
+        for client in self.trusted or ():
+            if known is not None and client not in known:
+                raise ConfigError(f"guard.trusted: there is no client {client!r}; {nearest(client, known)}")
+        base: Warden = make(
+            "preset", self.preset, **self.options, **({} if self.alike is None else {"alike": self.alike})
+        )
         parts: dict[str, Any] = {key: getattr(self, key) for key in HOW if getattr(self, key) is not None}
         parts |= {kind: part.make(kind) for kind in ("policy", "aggregator") if (part := getattr(self, kind))}
         parts |= {} if self.watches is None else {"watches": [w.build() for w in self.watches]}
+        parts |= {} if self.trusted is None else {"trusted": self.trusted}
+        parts |= {} if secret is None else {"secret": parts.get("secret", secret)}
         limits = self.admission.model_dump(exclude_none=True)
         return base.but(admission=replace(base.admission, known=known, **limits), **parts)
 
@@ -124,6 +133,8 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         },
         **{key: getattr(warden.guard, key) for key in HOW},
         "shorten": warden.guard.shorten or math.inf,
+        "joint": warden.guard.joint or math.inf,
+        "trusted": sorted(warden.guard.trusted),
         "watches": [
             {
                 "name": w.name,
@@ -131,9 +142,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
                 "history": _table(w.history),
                 "rule": _table(w.rule),
                 "start_round": w.start_round,
-                "until": w.until,
-                "agreeing": w.agreeing,
-                "suspects": w.suspects,
+                "action": w.action,
             }
             for w in warden.watches
         ],
@@ -150,7 +159,7 @@ def alter(warden: Warden, settings: Sequence[str]) -> Warden:
     spread = []
     for setting in settings:
         head = setting.partition("=")[0].split(".")[0].strip()
-        known = {*PER_WATCH, *GuardConfig.model_fields} - {"preset", "options"}  # a warden is past those
+        known = {*PER_WATCH, *GuardConfig.model_fields} - {"preset", "options", "alike"}  # a warden is past those
         if head not in known:
             raise ConfigError(f"a guard has no setting {head!r}; {nearest(head, known)}")
         each = head in PER_WATCH

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.notes import Note
-from ..core.stats import Counts, Scores, Weights
+from ..core.stats import Counts, Weights
 from ..core.types import Reading
 
 Leaders = NDArray[np.int_]
@@ -44,14 +44,13 @@ def claims(claimed: Counts, leaders: Leaders) -> Counts:
     return most[leaders]
 
 
-def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scores) -> tuple[Weights, Counts]:
-    """Weights and counts in which, of some copies that are not left out, the least suspected stands for all of them.
+def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weights, Counts]:
+    """Weights and counts in which the first of some copies that are in the model stands for all of them.
 
     Its count is the largest of theirs: whoever copies a client must not take weight from it. More than half of all have
     an honest client among them, whose update may count for all of them.
 
-    >>> nobody = np.zeros(6)
-    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]), nobody)
+    >>> one_vote(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.arange(6.0), np.array([0, 0, 0, 3, 4, 5]))
     (array([0., 1., 0., 1., 1., 1.]), array([0., 2., 2., 3., 4., 5.]))
     """
     weights, counts = weights.copy(), counts.copy()
@@ -62,9 +61,8 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders, suspected: Scor
         alike = leaders == leader
         group = np.flatnonzero(alike & (weights > 0))
         if len(group) > 1 and 2 * alike.sum() <= len(leaders):
-            stands = group[suspected[group].argmin()]
-            counts[stands] = counts[group].max()
-            weights[group[group != stands]] = 0.0
+            counts[group[0]] = counts[group].max()
+            weights[group[1:]] = 0.0
     return weights, counts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,14 +13,18 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, joined
-from ..core.stats import Mask, Scores, V, Weights, median, scatter, shortening
-from ..core.types import Cohort, Reading, Rejection, Reported, RoundRecord
+from ..core.stats import Mask, Scores, V, Weights, median, scatter
+from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
+from ..updates.contained import Contained
 from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
+from ..updates.mixed import Mixed
+from ..updates.updates import Updates
 from .admission import buffer_notes, enter
+from .containment import bounded
 from .copies import Leaders, claims, one_vote
-from .judge import Guard, Judgement, Kept, Memory, judge
-from .suspicion import suspicion
+from .judge import Guard, Judgement, Memory, judge
 from .telling import judgement_notes
+from .word import obey, overrule, with_trusted
 
 MAPPED, DIGITS = 1000, 4  # clients up to which a map of them is drawn, and its digits
 
@@ -29,9 +34,9 @@ class Decision:
     """What becomes of a cohort, for whoever combines it.
 
     ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
-    are believed and the suspicion of each client; what follows is about its rows. ``weights`` in [0, 1] say who takes
-    part, ``factors`` by how much a row is to be shortened. ``buffers`` is what most agree on in the columns that are
-    not measured; it is empty where each row keeps its own.
+    are believed; what follows is about its rows. ``weights`` in [0, 1] are each client's part in the model, and
+    ``factors`` shorten its row. ``buffers`` is what most agree on in the columns that are not measured; it is empty
+    where each row keeps its own.
     """
 
     came: Cohort
@@ -48,14 +53,27 @@ class Decision:
 
     @property
     def kept(self) -> Mask:
-        """Who is combined."""
+        """The clients that are combined."""
         return np.asarray(self.weights > 0)
 
     @property
     def unsuspected(self) -> Mask:
-        """Of all that came, who was let in and is neither flagged nor doubted."""
-        fine = ~(self.judgement.flagged | self.judgement.doubted)
-        return self.wide(fine, False)
+        """Of all that came, the clients that were let in and are neither flagged nor in doubt."""
+        return self.wide(~self.judgement.suspects, False)
+
+    @property
+    def changed(self) -> Mask:
+        """The clients whose row is not combined as it came."""
+        return np.asarray((self.factors < 1) | self.judgement.alone) if len(self.factors) else self.factors < 1
+
+    @cached_property
+    def rows(self) -> Updates:
+        """The rows to combine: without lone entries where a watch asks for it, then shortened where they are long."""
+        rows, found = self.cohort.updates, self.judgement
+        if found.alone.any():
+            usual = found.trusted if found.trusted.any() else self.cohort.reference
+            rows = Contained(rows, usual, found.alone)
+        return Mixed(rows, np.diag(self.factors)) if (self.factors < 1).any() else rows
 
     @property
     def length(self) -> float:
@@ -74,7 +92,7 @@ class Decision:
             num_examples=self.came.num_examples,
             weights=self.wide(self.weights if weights is None else weights),
             watches=self.judgement.wide(self.index, len(self.came)),
-            flagged=self.wide(self.judgement.flagged, False),
+            flagged=self.wide(self.judgement.suspects, False),
             excluded=self.excluded,
             rejected=self.rejected,
             notes=(*self.notes, *notes),
@@ -96,18 +114,26 @@ class Decision:
 
 
 def decide(
-    guard: Guard, memory: Memory, cohort: Cohort, rejected: Sequence[Rejection] = (), pairs: bool = False
+    guard: Guard,
+    memory: Memory,
+    cohort: Cohort,
+    rejected: Sequence[Rejection] = (),
+    pairs: bool = False,
+    word: Word = NO_WORD,
 ) -> tuple[Memory, Decision]:
     """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made.
 
-    ``pairs``: whoever combines the rows will ask for the inner products of all of them.
+    ``pairs``: whoever combines the rows will ask for the inner products of all of them. ``word`` is the operator's.
     """
+    word = with_trusted(word, guard.trusted)
+    memory = obey(word, memory)
     pairs = pairs or guard.share_copies
     inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, pairs)
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
-        nobody = Judgement((), np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, bool))
+        empty = np.zeros(0, bool)
+        nobody = Judgement((), empty, empty, empty)
         none = np.zeros(0)
         return memory, Decision(
             cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,
@@ -122,11 +148,11 @@ def decide(
     before = memory
     memory, judgement = judge(
         guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted, kept: measure(guard, inside.trusting(trusted), kept), typical_length(inside),
+        lambda trusted: measure(guard, inside.trusting(trusted)),
     )  # fmt: skip
+    memory, judgement = overrule(word, memory, judgement, inside.client_ids)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders)
-    suspected = suspicion(guard, judgement, inside.trusted)
-    weights, counts = one_vote(judgement.weights, inside.num_examples, leaders, suspected)
+    weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
     kept = weights > 0
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
     if not kept.any():
@@ -135,10 +161,10 @@ def decide(
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
         buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
-    ratio = 1.0 if guard.settled(memory, typical_length(inside)) else guard.shorten
-    factors = shortening(inside.updates.lengths(), inside.trusted, ratio)
+    bound = judgement.suspects & ~judgement.freed
+    factors = bounded(inside.updates.lengths(), inside.trusted, bound, kept, guard.shorten, guard.joint)
     return memory, Decision(
-        cohort, index, replace(inside, num_examples=counts, suspicion=suspected), weights, factors, buffers, judgement,
+        cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
         tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
     )  # fmt: skip
 
@@ -149,17 +175,16 @@ def typical_length(cohort: Cohort) -> float:
     return median(lengths[cohort.trusted] if cohort.trusted.any() else lengths)
 
 
-def measure(guard: Guard, cohort: Cohort, kept: Kept) -> list[Scores | Reading]:
-    """Every watch's signal, but for those kept; one that several watches share is measured once."""
+def measure(guard: Guard, cohort: Cohort) -> list[Scores | Reading]:
+    """Every watch's signal; one that several watches share is measured once."""
     values: list[Scores | Reading] = []
-    for i, (watch, first, known) in enumerate(zip(guard.watches, guard.firsts, kept, strict=True)):
-        same = values[first] if first < i and kept[first] is None else None
-        values.append(known if known is not None else same if same is not None else watch.signal(cohort))
+    for i, (watch, first) in enumerate(zip(guard.watches, guard.firsts, strict=True)):
+        values.append(values[first] if first < i else watch.signal(cohort))
     return values
 
 
 def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
-    """Of whom each client sends a copy, if anybody asks; clients in good standing lead."""
+    """The index of the client that each one copies, its own if none; clients in good standing lead."""
     if not guard.share_copies:
         return np.arange(len(cohort))
     updates = cohort.updates

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..core.notes import Note
-from ..core.types import Cohort, Outcome, Rejection, RoundRecord
+from ..core.stats import among
+from ..core.types import NO_WORD, Cohort, Outcome, Rejection, RoundRecord, Word
 from .decide import Decision
 from .groups import Evidence, Group, Groups, group_means, group_name
 from .judge import Guard, Memory
 from .warden import Warden
+from .word import with_trusted
 
 
 class Grouped:
@@ -41,24 +43,34 @@ class Grouped:
         """The clients that are excluded now."""
         return self.warden.excluded if self.groups.size == 1 else self.evidence.excluded
 
-    def asks(self, client_id: str) -> bool:
+    def asks(self, client_id: str, word: Word = NO_WORD) -> bool:
         """Whether this client should be asked for an update in the next round."""
-        return self.warden.asks(client_id) if self.groups.size == 1 else str(client_id) not in self.evidence.excluded
+        if self.groups.size == 1:
+            return self.warden.asks(client_id, word)
+        return str(client_id) not in {*word.excluded, *self.evidence.obeying(self._joined(word)).excluded}
 
-    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Outcome:
+    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Outcome:
         """One round: sum within groups, let the warden judge and combine these, and learn of the members."""
         if self.groups.size == 1:
-            return self.warden.step(cohort, rejected)
-        groups = self.groups.form(cohort.client_ids, cohort.round)
-        outcome = self.warden.step(group_means(cohort, groups), rejected)
+            return self.warden.step(cohort, rejected, word)
+        word = self._joined(word)
+        groups = self._form(cohort, word)
+        outcome = self.warden.step(group_means(cohort, groups), rejected, of_groups(word))
         self.warden.memory = forget(self.warden.guard, self.warden.memory)
-        before, self.evidence = self.evidence, self.groups.step(self.evidence, flags_of(groups, outcome.record))
-        record = by_member(outcome.record, groups, cohort.client_ids, before, self.evidence)
+        before = self.evidence.obeying(word)
+        self.evidence = self.groups.step(before, flags_of(groups, outcome.record, word.observing), word)
+        record = by_member(outcome.record, groups, cohort.client_ids, before, self.evidence, word)
         return replace(outcome, record=record)
 
-    def foresee(self, cohort: Cohort) -> tuple[Decision, Outcome]:
+    def foresee(self, cohort: Cohort, word: Word = NO_WORD) -> tuple[Decision, Outcome]:
         """What :meth:`step` would make of groups, which the warden does not remember."""
-        return self.warden.foresee(group_means(cohort, self.groups.form(cohort.client_ids, cohort.round)))
+        return self.warden.foresee(group_means(cohort, self._form(cohort, word)), of_groups(word))
+
+    def _form(self, cohort: Cohort, word: Word) -> tuple[Group, ...]:
+        return self.groups.form([c for c in cohort.client_ids if c not in word.excluded], cohort.round)
+
+    def _joined(self, word: Word) -> Word:
+        return with_trusted(word, self.warden.guard.trusted)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is remembered, as plain numbers and tensors."""
@@ -71,22 +83,37 @@ class Grouped:
 
 
 def forget(guard: Guard, memory: Memory) -> Memory:
-    """What a guard keeps of a round whose groups are gone: how long updates were, and nothing by name."""
-    return replace(guard.blank(), longest=memory.longest, tests=memory.tests)
+    """What a guard keeps of a round whose groups are gone: nothing by name."""
+    return replace(guard.blank(), tests=memory.tests)
 
 
-def flags_of(groups: Sequence[Group], record: RoundRecord) -> dict[Group, bool]:
-    """Whether each group that was judged was left out; a group whose sum did not come is not in it."""
+def of_groups(word: Word) -> Word:
+    """What a word says of groups, which are no clients: whether watches act."""
+    return Word(observing=word.observing)
+
+
+def flags_of(groups: Sequence[Group], record: RoundRecord, observing: bool = False) -> dict[Group, bool]:
+    """Whether each group that was judged was left out, on trial, or would have been left out.
+
+    A group whose sum did not come is not in it.
+    """
     refused = {r.client_id for r in record.rejected if r.reason.kind != "no_answer"}
     judged = dict.fromkeys(refused, True)
     if record.client_ids:
-        above = np.any([record.flagged, *(w.flagged for w in record.watches)], axis=0) & (record.weights == 0)
+        above = np.any([record.flagged, *(w.flagged for w in record.watches)], axis=0)
+        tried = {name for note in record.notes if note.kind == "on_trial" for name in note.clients}
+        above &= observing | (record.weights == 0) | among(tried, record.client_ids)
         judged = {**dict(zip(record.client_ids, above.tolist(), strict=True)), **judged}
     return {group: judged[group_name(group)] for group in groups if group_name(group) in judged}
 
 
 def by_member(
-    record: RoundRecord, groups: Sequence[Group], client_ids: Sequence[str], before: Evidence, after: Evidence
+    record: RoundRecord,
+    groups: Sequence[Group],
+    client_ids: Sequence[str],
+    before: Evidence,
+    after: Evidence,
+    word: Word = NO_WORD,
 ) -> RoundRecord:
     """The record of a round of groups as one of clients: each has its group's scores and its part of the weight."""
     row = {name: i for i, name in enumerate(record.client_ids)}
@@ -115,7 +142,7 @@ def by_member(
             for w in record.watches
         ),
         flagged=np.isin(clients, new),
-        excluded=after.excluded,
+        excluded=(*after.excluded, *sorted(word.excluded.difference(after.excluded))),
         suspended=(),
         rejected=tuple(Rejection(c, r.reason) for r in record.rejected for c in _members(r.client_id, groups)),
         notes=(*record.notes, *(Note.of("groups_prove", client) for client in new)),

@@ -30,7 +30,7 @@ import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from ..core.seeds import numpy_rng
-from ..core.types import Cohort
+from ..core.types import NO_WORD, Cohort, Word
 from ..updates.updates import Updates
 
 Group = tuple[str, ...]
@@ -88,7 +88,7 @@ def group_means(cohort: Cohort, groups: Sequence[Group]) -> Cohort:
         totals.append(counts.sum())
         rows.append(cohort.updates.weighted_sum(counts / counts.sum()))
     updates = Updates.of(torch.stack(rows), None, cohort.updates.measured)
-    return Cohort(cohort.round, tuple(map(group_name, groups)), updates, totals, cohort.params)
+    return Cohort(cohort.round, tuple(map(group_name, groups)), updates, totals, cohort.params, output=cohort.output)
 
 
 def easy_coalition(seen: Sequence[Seen], colluders: int, known: Collection[str]) -> frozenset[str]:
@@ -160,6 +160,15 @@ class Evidence:
         found = (pair for round in self.rounds for pair in round if client in pair[0])
         return [(frozenset(group) - {client}, flagged) for group, flagged in found]
 
+    def obeying(self, word: Word) -> Evidence:
+        """The same with the exclusions that the word leaves, and without the flags of a readmitted client's groups."""
+        back = self.excluded if word.observing else word.readmitted | word.trusted
+        rounds = tuple(
+            tuple((group, flag) for group, flag in round if not (flag and word.readmitted.intersection(group)))
+            for round in self.rounds
+        )
+        return replace(self, rounds=rounds, excluded=tuple(c for c in self.excluded if c not in back))
+
     def state_dict(self) -> dict[str, Any]:
         """The same as plain lists."""
         rounds = [[[list(group), flagged] for group, flagged in round] for round in self.rounds]
@@ -207,16 +216,18 @@ class Groups:
         """
         return max(1, int(self.colluders * n + 1e-9)) if self.colluders else 0
 
-    def step(self, past: Evidence, flags: Mapping[Group, bool]) -> Evidence:
+    def step(self, past: Evidence, flags: Mapping[Group, bool], word: Word = NO_WORD) -> Evidence:
         """What is known after one more round, whose groups were flagged or not.
 
-        Where most groups were flagged, something else is wrong: those count for nothing, the others still clear.
+        Where most groups were flagged, something else is wrong: those count for nothing, the others still clear. A
+        client that the operator trusts is not excluded, and nobody is while the operator observes.
         """
         many = 2 * sum(flags.values()) > len(flags)
         held = tuple((group, bool(flag)) for group, flag in flags.items() if not (flag and many))
         now = replace(past, rounds=(*past.rounds, held), known=past.known.union(*flags))
         enough, most = math.log(max(1, len(now.known)) / self.alpha), self.most(len(now.known))
-        for client in sorted({c for group, flag in held if flag for c in group} - set(past.excluded)):
+        suspects = {c for group, flag in held if flag for c in group} - word.trusted if not word.observing else set()
+        for client in sorted(suspects - set(past.excluded)):
             seen = now.of(client)
             easy = easy_coalition(seen, most, past.excluded)
             bounds = ((len(easy), easy), (most, past.excluded))  # the first is quick, and no lower than the second

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.notes import Note
 from ..core.registry import describe
-from ..core.types import RoundRecord
+from ..core.types import RoundRecord, Word
 from ..core.words import listed, printable
 from ..sinks.feed import Feed, Live
 from ..store.checkpoint import CheckpointError
@@ -31,7 +31,8 @@ Say = Callable[[str], None]
 class Journal:
     """A server's run on disk; ``state`` is that of the last committed round, if a run is continued.
 
-    Only a run of the same experiment is continued. ``passed_over`` tells of the latest one that was not, and why.
+    Only a run of the same experiment is continued. ``passed_over`` tells of the latest one that was not, and why. The
+    guard's draws hang on ``secret``: that of the configuration, or of the run that is continued.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Journal:
         self.parts, self.say = frozenset(parts), say
         self.state: dict[str, Any] | None = None
         self.passed_over = ""
+        self.secret: int | None = config.get("secret")
         self.recorder = Recorder(home, Live(Feed.of(sink) for sink in sinks))
         try:
             self._begin(name, engine, config, resume, software)
@@ -60,6 +62,14 @@ class Journal:
     @property
     def run(self) -> int:
         return self.recorder.run
+
+    def word(self, round: int) -> Word:
+        """The operator's word in a round that begins."""
+        return self.recorder.word(round)
+
+    def notes(self, round: int) -> tuple[Note, ...]:
+        """What the operator said that takes effect in a round."""
+        return self.recorder.notes(round)
 
     def commit(self, record: RoundRecord, state: State) -> None:
         """Write a round with all that continues it."""
@@ -119,6 +129,8 @@ class Journal:
         unfinished = [r for r in mine if r.state != "done"]
         same = next((r for r in unfinished if not differences(r.config, config)), None)
         if same is not None:
+            self.secret = same.config.get("secret", self.secret)
+            config = config if self.secret is None else {**config, "secret": self.secret}
             self.state, notes = recorder.resume(same, config, self._checked)
             if self.state is not None:
                 self.tell([*notes, *self.continued(self.state)])
@@ -144,7 +156,12 @@ def experiment(
 ) -> dict[str, str]:
     """What must be the same for a run to be continued, each part in one word; the number of rounds may grow."""
     form = [(place.name, place.shape, place.dtype.str) for place in places]
-    guard = {k: v for k, v in options(warden.guard).items() if k not in ("watches", "policy", "admission")}
+    guard = {
+        k: v
+        for k, v in options(warden.guard).items()
+        if k not in ("watches", "policy", "admission", "trusted", "secret")
+    }
+    guard |= {"trusted": warden.guard.trusted} if warden.guard.trusted else {}  # runs of before it was there go on
     return {
         "strategy": " of ".join(strategies),
         "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),

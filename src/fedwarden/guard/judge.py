@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -18,16 +17,14 @@ from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered, same_tuple
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
+from .containment import newcomers_share
 from .copies import Leaders, of_leaders
 from .limits import Admission
 
 Combine = Literal["any", "all", "vote"]
-Kept = Sequence[Reading | None]
-"""What is not measured again, by watch."""
-Until = Literal["round", "clean", "good"]
-"""How long a client that a watch flags is left out: for the round, until it is clean again, or for good."""
-AGREED = 0.6  # a round in which clients agree more, beyond what chance gives so few, can prove something
-DEEP = 4.0  # times its limit: evidence that does not lapse once training has settled
+Action = Literal["contain", "doubt", "exclude"]
+"""What a watch's flag asks for: cut weights that the client alone moves, leave the client to the policy as one in
+doubt, or exclude it."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +37,7 @@ class _WatchFields:
     start_round: int
     name: str
     optional: bool
-    until: Until
-    agreeing: bool
-    suspects: bool
+    action: Action
 
 
 @dataclass(frozen=True, init=False)
@@ -50,10 +45,9 @@ class Watch(_WatchFields):
     """A signal, what is remembered of it, and the rule that judges it; names or tables are looked up.
 
     Clients are flagged from round ``start_round`` on. An ``optional`` watch needs a server; it takes part once the
-    warden is equipped with one that has what it needs. ``until`` says how long its flag counts, where the policy lets
-    it count at all. An ``agreeing`` watch decides and remembers only in rounds in which the clients agree: later
-    on, each of them is busy with what is left of its own loss, and being different says little. Who comes
-    near the threshold of a watch that ``suspects`` is under suspicion, for an aggregator that asks for it.
+    warden is equipped with one that has what it needs. ``action`` is what its flag asks for: "exclude" excludes the
+    client as the policy has it, "doubt" lets the policy decide about this round alone, and "contain" cuts the weights
+    that the client alone moves.
     """
 
     def __init__(
@@ -64,16 +58,14 @@ class Watch(_WatchFields):
         start_round: int = 2,
         name: str = "",
         optional: bool = False,
-        until: Until = "good",
-        agreeing: bool = False,
-        suspects: bool = False,
+        action: Action = "exclude",
     ) -> None:
-        if until not in ("round", "clean", "good"):
-            raise ConfigError(f"watch {name!r}: until is 'round', 'clean' or 'good'; got {until!r}")
+        if action not in ("contain", "doubt", "exclude"):
+            raise ConfigError(f"watch {name!r}: action is 'contain', 'doubt' or 'exclude'; got {action!r}")
         measure = component("signal", signal)
         super().__init__(
             measure, component("history", history), component("rule", rule), start_round,
-            name or describe(measure)["name"], optional, until, agreeing, suspects,
+            name or describe(measure)["name"], optional, action,
         )  # fmt: skip
 
 
@@ -81,26 +73,24 @@ class Watch(_WatchFields):
 class Guard:
     """How a round is judged; frozen.
 
-    ``remeasure`` measures again without the clients just flagged, so that they do not pull the centre. With
-    ``share_copies`` clients that send the same have one vote together. Nobody is flagged while fewer than ``quorum``
-    different updates of clients in good standing have come. With a finite ``margin`` nobody is excluded for good unless
-    the clients beyond question outnumber the others by more than that, nor where half of all clients that were ever
-    seen would be excluded: those flagged are left out of the round. Once the median update is shorter than ``settle``
-    times the longest median so far, training has settled: what clients still differ in is noise, so no watch acts but
-    those that look :func:`once`, and no update is longer than the median one. Before, updates longer than ``shorten``
-    times the median one are shortened to that.
+    With ``share_copies`` clients that send the same have one vote together. No client is flagged while fewer than
+    ``quorum`` different updates of clients in good standing have come. Updates longer than ``shorten`` times the median
+    one are shortened to that; clients in doubt have, all together, ``joint`` times the number of clients in median
+    lengths instead. With ``newcomers`` false, clients that are hardly known have the weight of one of them together,
+    where most of a round is known. No watch acts on a ``trusted`` client. What is drawn at random hangs on ``secret``.
     """
 
     watches: tuple[Watch, ...]
     policy: Policy
     admission: Admission = field(default_factory=Admission)
     combine: Combine = "any"
-    remeasure: bool = False
     share_copies: bool = False
     quorum: int = 1
-    margin: float = -math.inf
-    settle: float = 0.0
     shorten: float | None = None
+    joint: float | None = None
+    newcomers: bool = True
+    trusted: frozenset[str] = frozenset()
+    secret: int = 0
 
     @property
     def spread(self) -> bool:
@@ -113,10 +103,6 @@ class Guard:
         signals = [watch.signal for watch in self.watches]
         return tuple(signals.index(signal) for signal in signals)
 
-    def settled(self, memory: Memory, length: float) -> bool:
-        """Whether training has, in a round whose median update is so long."""
-        return length < self.settle * memory.longest
-
     def blank(self) -> Memory:
         """What a guard remembers before the first round."""
         histories = tuple(w.history.init() for w in self.watches)
@@ -127,15 +113,15 @@ class Guard:
 class Memory:
     """What a guard remembers between rounds: plain numbers by client id.
 
-    ``tests`` counts the rounds in which each watch has judged; ``known`` are all clients that were ever seen, where
-    that matters; ``longest`` is the longest median update.
+    ``tests`` counts the rounds in which each watch has judged; ``doubted`` are the clients in doubt, each as of the
+    last round that it took part in. ``seen`` counts each client's rounds, where the guard cares.
     """
 
     histories: tuple[State, ...]
     tests: tuple[int, ...]
     excluded: Mapping[str, int]
-    known: frozenset[str] = frozenset()
-    longest: float = 0.0
+    doubted: frozenset[str] = frozenset()
+    seen: State = field(default_factory=dict)
 
     @property
     def suspended(self) -> tuple[str, ...]:
@@ -147,19 +133,24 @@ class Memory:
 class Judgement:
     """What the watches and the policy make of one round's measurements.
 
-    Of those ``flagged``, the ``spared`` are left out of this round alone, because too few are beyond question; so are
-    the ``doubted``, who count as flagged where the policy leaves them in. ``weak`` are those flagged on weak evidence
-    alone; ``trusted`` those in good standing whom no look before had flagged. ``facts`` are of the whole round.
+    ``flagged`` marks the clients that a watch excludes, ``doubted`` the others that stand out, and ``alone`` those that
+    move weights which the others leave as they are. ``trusted`` are the clients that define what is normal, and
+    ``freed`` those that no watch may act on, by the operator's word. ``facts`` are of the whole round.
     """
 
     watches: tuple[WatchRecord, ...]
     flagged: Mask
     doubted: Mask
     trusted: Mask
+    alone: Mask = field(default_factory=lambda: np.zeros(0, bool))
     weights: Weights = field(default_factory=lambda: np.zeros(0))
-    spared: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    weak: Mask = field(default_factory=lambda: np.zeros(0, bool))
     facts: Mapping[str, float] = field(default_factory=dict)
+    freed: Mask = field(default_factory=lambda: np.zeros(0, bool))
+
+    @property
+    def suspects(self) -> Mask:
+        """The clients that are flagged or in doubt."""
+        return self.flagged | self.doubted
 
     def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
         """The watches' records over all n clients that answered; NaN for those that were not judged."""
@@ -177,24 +168,17 @@ class Judgement:
         )
 
 
-def grown(longest: float, length: float) -> float:
-    """The longest median update after one more round, at most twice the one before.
+def outnumbered(odd: Mask, good: Mask) -> bool:
+    """Whether the clients in good standing that stand out are outnumbered by those that do not, by more than one.
 
-    Where few are asked, attackers may be most of a round: one such round must not make all later ones look settled.
-    Several may.
+        |good| - 2 |good and odd| > 1
 
-    >>> grown(0.0, 3.0), grown(3.0, 1.0), grown(3.0, 1e9), grown(3.0, math.nan)
-    (3.0, 3.0, 6.0, 3.0)
+    Attackers below half and one honest client that they gather around may be a majority, but by one at most.
+
+    >>> [outnumbered(np.arange(n) < 2, np.ones(n, bool)) for n in (4, 5, 6)]
+    [False, False, True]
     """
-    return max(longest, min(length, 2 * longest if longest else length)) if length == length else longest
-
-
-def once(watch: Watch) -> bool:
-    """Whether this watch looks once at every round, among all clients in good standing, and takes nothing back later.
-
-    Its history says so: what it guarantees holds for one measurement a round, and no round may be picked.
-    """
-    return bool(getattr(watch.history, "once", False))
+    return bool(np.count_nonzero(good) - 2 * np.count_nonzero(good & odd) > 1)
 
 
 def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
@@ -211,172 +195,99 @@ def combine_flags(flags: Sequence[Mask], how: Combine) -> Mask:
 
 
 def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask, float, Note | None]:
-    """Whom a rule flags, its threshold and its warning.
+    """The clients that a rule flags, its threshold and its warning.
 
     The rule judges the clients in good standing, and its mask counts for them. The others are held against its
     threshold. A score that is not a number cannot be compared, so its client is flagged.
     """
-    finite = math.isfinite(scores.dot(scores))  # in half of the time of asking each, and so in most rounds
-    judged = trusted if finite else trusted & np.isfinite(scores)
-    some = scores[judged]
-    verdict = rule(some, test)
+    finite = np.isfinite(scores)
+    judged = trusted & finite
+    verdict = rule(scores[judged], test)
     warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
-    if len(some) == len(scores):
-        return verdict.flagged, verdict.threshold, warning
-    flagged = scores > verdict.threshold
+    flagged = (scores > verdict.threshold) | ~finite
     flagged[judged] = verdict.flagged
-    return flagged if finite else flagged | ~np.isfinite(scores), verdict.threshold, warning
+    return flagged, verdict.threshold, warning
 
 
 @np.errstate(over="ignore")  # scores from 1e154 on have infinite squares
-def look(
-    guard: Guard,
-    memory: Memory,
-    round: int,
-    client_ids: tuple[str, ...],
-    signals: Sequence[Reading],
-    trusted: Mask,
-    voters: Mask,
-    enough: bool,
-    settled: bool,
-    before: Judgement,
-) -> tuple[Memory, Judgement]:
-    """Judge one set of measurements; who was flagged or doubted ``before``, by an earlier look, stays so.
-
-    ``trusted`` are the ``voters`` whom no earlier look has flagged. A guard that does not decide, because training has
-    settled, remembers nothing of the round either, but for watches that look once: these only need ``enough`` clients.
-    """
-    facts = {name: value for signal in signals for name, value in signal.facts.items()}
-    agreed = facts.get("agreement", math.inf) > AGREED
-    histories, tests, records = [], [], []
-    for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
-        single = once(watch)
-        state, scores = _remember(watch.history, past, client_ids, signal.values, voters if single else trusted)
-        decides = enough and (single or not settled) and (agreed or not watch.agreeing)
-        active = decides and round >= watch.start_round
-        above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
-        histories.append(state if decides else past)
-        tests.append(test + active)
-        words = str(getattr(watch.signal, "words", watch.name))
-        why = signal.warning or warning
-        flagged = above & active
-        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flagged, why, signal.parts, words))
-    lasting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until != "round"]
-    fleeting = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "round"]
-    flagged = before.flagged | combine_flags(lasting, guard.combine) if lasting else before.flagged
-    doubted = (before.doubted | combine_flags(fleeting, "any") if fleeting else before.doubted) & ~flagged
-    proofs = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.until == "good"]
-    weak = flagged & ~combine_flags([flagged & ~before.weak & before.flagged, *proofs], "any")
-    records = [
-        replace(r, flagged=r.flagged & doubted) if w.until == "round" and r.flagged.any() else r
-        for r, w in zip(records, guard.watches, strict=True)
-    ]  # who is flagged for longer is in no doubt
-    after = replace(memory, histories=tuple(histories), tests=tuple(tests))
-    return after, Judgement(tuple(records), flagged, doubted, trusted, weak=weak, facts=facts)
-
-
-def conclude(
-    guard: Guard,
-    before: Memory,
-    after: Memory,
-    client_ids: tuple[str, ...],
-    found: Judgement,
-    good: Mask,
-    voters: Mask,
-    settled: bool,
-) -> tuple[Memory, Judgement]:
-    """Let the policy act on what was judged, unless the majority that it rests on is too slim.
-
-    A slim majority may be a minority that gathers around one honest client and so makes the others look odd: these are
-    left out of the round, and nothing of it is held against them later. In question are those flagged or doubted, and
-    who is half way to being flagged. Who is suspended stays so while it is half way to being flagged again, or too few
-    take part to tell; once training has settled, who is not far beyond a limit is let in again.
-    """
-    question = found.flagged | found.doubted
-    again = np.full(len(client_ids), not settled and np.count_nonzero(voters) < guard.quorum)
-    for watch, record in zip(guard.watches, found.watches, strict=True):
-        if watch.until != "round":
-            half = record.scores > max(record.threshold / 2, 0.0)
-            question = question | half
-            if watch.until == "clean":
-                again = again | (record.scores > max(DEEP * record.threshold, 0.0) if settled else half)
-    known = before.known if before.known.issuperset(client_ids) else before.known.union(client_ids)
-    gone = len(before.excluded) + np.count_nonzero(found.flagged & good)
-    lead = np.count_nonzero(voters & ~question) - np.count_nonzero(voters & question)
-    careful = guard.margin > -math.inf
-    slim = careful and (lead <= guard.margin or 2 * gone >= len(known))
-    spared = found.flagged & good & slim
-    weak = found.weak | (found.flagged & slim)
-    far = partial(severity, [record.scores for record in found.watches], found.trusted)
-    findings = Findings(client_ids, found.flagged & ~spared, far, found.doubted | spared, weak, again)
-    excluded, weights = guard.policy.step(before.excluded, findings)
-    names = {client_ids[i] for i in np.flatnonzero(spared).tolist()}
-    histories = tuple(
-        now if once(watch) else _restored(now, past, names)
-        for watch, now, past in zip(guard.watches, after.histories, before.histories, strict=True)
-    )
-    memory = replace(after, histories=histories, excluded=excluded, known=known if careful else before.known)
-    flagged = found.flagged | (found.doubted & (weights > 0))  # who is left in all the same has stood out
-    return memory, replace(found, flagged=flagged, weights=weights, spared=spared & (weights == 0), weak=weak)
-
-
 def judge(
     guard: Guard,
     memory: Memory,
     round: int,
     client_ids: tuple[str, ...],
     leaders: Leaders,
-    measure: Callable[[Mask, Kept], Sequence[Scores | Reading]],
-    length: float = math.nan,
+    measure: Callable[[Mask], Sequence[Scores | Reading]],
 ) -> tuple[Memory, Judgement]:
-    """Measure and judge a round; with ``remeasure``, again without those just flagged until nobody new is.
+    """Measure and judge a round.
 
-    ``measure`` gives every watch's signal with the centre taken from the clients of a mask, or what is kept of the
-    first look: the live guard reads the updates there, a replay what was recorded. ``length`` is the median one of the
-    round, where it is known. A copy has the measurements of its leader and no part in what is normal. What it is held
-    for is its own evidence: or whoever has gathered some could pass it on by sending what another client sends. Never
-    takes half of the clients in good standing out of the reference: who is left must be a majority.
+    ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
+    updates there, a replay what was recorded. Clients that are excluded do not define what is normal, and neither do
+    clients in doubt, unless they are half of the others. A copy has the measurements of its leader and no part in what
+    is normal. What it is held for is its own evidence: otherwise a client that has gathered some could pass it on by
+    sending what another client sends. A doubt that a slim majority raises, see :func:`outnumbered`, holds in this
+    round, and nothing of it is kept. With fewer clients than the quorum no client is flagged, and nothing is remembered
+    of the round.
     """
     n, client_ids = len(client_ids), same_tuple(client_ids)
-    good = ~among(memory.excluded, client_ids)
     leads = leaders == np.arange(n)
-    voters, copies = good & leads, not leads.all()
-    enough, settled = bool(np.count_nonzero(voters) >= guard.quorum), guard.settled(memory, length)
-    memory = replace(memory, longest=grown(memory.longest, length) if enough else memory.longest)
-    nobody = np.zeros(n, bool)
-    before, last = Judgement((), nobody, nobody, nobody, weak=nobody), None
-    kept: Kept = [None] * len(guard.watches)
-    while True:
-        trusted = voters & ~before.flagged
-        readings = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted, kept)]
-        signals = [
-            of_leaders(r, leaders, getattr(w.signal, "weights_only", False)) if copies else r
-            for r, w in zip(readings, guard.watches, strict=True)
+    good = leads & ~among(memory.excluded, client_ids)
+    trusted = good & ~among(memory.doubted, client_ids)
+    trusted = trusted if outnumbered(~trusted, good) else good
+    enough = bool(np.count_nonzero(good) >= guard.quorum)
+    signals = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted)]
+    if not leads.all():
+        alike = [bool(getattr(w.signal, "weights_only", False)) for w in guard.watches]
+        signals = [of_leaders(r, leaders, weights) for r, weights in zip(signals, alike, strict=True)]
+    histories, tests, records = [], [], []
+    for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
+        state, scores = _remember(watch.history, past, client_ids, signal.values, trusted)
+        active = enough and round >= watch.start_round
+        above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
+        histories.append(state if enough else past)
+        tests.append(test + active)
+        words, why = str(getattr(watch.signal, "words", watch.name)), signal.warning or warning
+        flags = above & active
+        records.append(WatchRecord(watch.name, signal.values, scores, threshold, flags, why, signal.parts, words))
+
+    def asked(action: Action, how: Combine) -> Mask:
+        flags = [r.flagged for r, w in zip(records, guard.watches, strict=True) if w.action == action]
+        return combine_flags(flags, how) if flags else np.zeros(n, bool)
+
+    flagged = asked("exclude", guard.combine)
+    doubted, alone = asked("doubt", "any") & ~flagged, asked("contain", "any")
+    far = partial(severity, [record.scores for record in records], trusted)
+    findings = Findings(client_ids, flagged, far, doubted, round, guard.secret)
+    excluded, weights = guard.policy.step(memory.excluded, findings)
+    lasting, seen = memory.doubted, memory.seen
+    over = _lasting(guard, histories, records) & doubted
+    if not outnumbered(flagged | doubted, good):
+        names = {client_ids[i] for i in np.flatnonzero(doubted & good).tolist()}
+        histories = [
+            _restored(now, past, names) if watch.action == "doubt" else now
+            for watch, now, past in zip(guard.watches, histories, memory.histories, strict=True)
         ]
-        kept = [signal if once(watch) else None for watch, signal in zip(guard.watches, signals, strict=True)]
-        new = look(guard, memory, round, client_ids, signals, trusted, voters, enough, settled, before)
-        found = new[1].flagged & voters
-        if last is not None and 2 * np.count_nonzero(found) >= np.count_nonzero(voters):
-            break
-        last = new
-        if not guard.remeasure or (found == voters & ~trusted).all():
-            break
-        before = replace(new[1], flagged=new[1].flagged & good, doubted=new[1].doubted & good)
-    return conclude(guard, memory, last[0], client_ids, last[1], good, voters, settled)
+        over = np.zeros(n, bool)
+    if enough and (lasting or over.any()):
+        lasting = (lasting - set(client_ids)) | {client_ids[i] for i in np.flatnonzero(over).tolist()}
+    if not guard.newcomers:
+        known = Remembered.of(seen, 1)
+        rounds = known.columns(client_ids, (0.0,))[0]
+        weights, seen = weights * newcomers_share(rounds), known.updated(client_ids, [rounds + 1])
+    facts = {name: value for signal in signals for name, value in signal.facts.items()}
+    return (
+        Memory(tuple(histories), tuple(tests), excluded, lasting, seen),
+        Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts),
+    )
 
 
-def _remember(
-    history: History, past: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask
-) -> tuple[State, Scores]:
-    """What a history makes of a round; a value that is no number is remembered as the largest one, with a score of NaN.
-
-    Its client is flagged for it in this round. Remembered as it is, it would stay so for ever.
-    """
-    odd = ~np.isfinite(values)
-    if not odd.any():
-        return history.step(past, client_ids, values, trusted)
-    state, scores = history.step(past, client_ids, np.where(odd, values[~odd].max(initial=0.0), values), trusted)
-    return state, np.where(odd, np.nan, scores)
+def _lasting(guard: Guard, histories: Sequence[State], records: Sequence[WatchRecord]) -> Mask:
+    """The clients that a watch with a history doubts; without one, a doubt is about the round alone."""
+    flags = [
+        record.flagged
+        for watch, state, record in zip(guard.watches, histories, records, strict=True)
+        if watch.action == "doubt" and state
+    ]
+    return combine_flags(flags, "any") if flags else np.zeros(1, bool)
 
 
 def _restored(now: State, past: State, client_ids: set[str]) -> State:
@@ -386,3 +297,17 @@ def _restored(now: State, past: State, client_ids: set[str]) -> State:
     if isinstance(now, Remembered):
         return now.restored(past, client_ids)
     return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}
+
+
+def _remember(
+    history: History, past: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask
+) -> tuple[State, Scores]:
+    """What a history makes of a round; a value that is no number is remembered as the largest one, with a score of NaN.
+
+    Its client is flagged in this round alone: storing NaN would flag it in every later round as well.
+    """
+    odd = ~np.isfinite(values)
+    if not odd.any():
+        return history.step(past, client_ids, values, trusted)
+    state, scores = history.step(past, client_ids, np.where(odd, values[~odd].max(initial=0.0), values), trusted)
+    return state, np.where(odd, np.nan, scores)

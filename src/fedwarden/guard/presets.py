@@ -28,61 +28,68 @@ def pid_made(
     return Warden([watch], "quarantine", {"name": "mean", "weighted": weighted}, admission=BELIEVED)
 
 
-@register("preset", "auto")
-def auto(alpha: float = 0.05, weighted: bool = True, shorten: float | None = 1.5, alone: bool = True) -> Warden:
-    """The default: no number of attackers and no tuning, from 4 clients on.
+USUAL, JOINT = 3.0, 0.4  # lengths, see auto
+EVIDENCE = 2.5  # rounds of clear evidence that put a client in doubt
+LONE = 0.01  # of an update's squared length in lone weights; owners of a class and other honest clients stay below
 
-    Eleven watches, eight of them from one matrix of inner products. Four gather evidence over rounds, beyond an effect
-    size and beyond the cohort's own heterogeneity: of the distance to the core of the cohort, of the disagreement in
-    direction, of opposition to what the cohort agrees on, and of weights that a client moves and the others do not, as
-    a backdoor's are (``alone`` turns this off). Who they flag is suspended: out of the model, still asked, and let in
-    again once the evidence is gone, or training has settled before there was much of it. Two gather the same evidence
-    of distance and lone weights in those rounds alone in which the clients agree; these exclude for good. Five keep a
-    client out of the round alone: one that lies ten times farther out than the median, or 1.6 times as far as is
-    allowed, leaps from its habits, is opposed, or has more than .15 of its update in lone weights. No single round
-    suspends anybody, and no round does once updates are a seventh as long as they were. Where the server holds a probe,
-    evidence of moved representations is gathered too; where that has labels, evidence of harm, in all rounds, for good
-    and with a guarantee for the whole run. Updates longer than ``shorten`` times the median one are shortened to that,
-    clients that send the same have one vote, and who comes near the thresholds of direction and opposition loses weight
-    before it is flagged.
+
+@register("preset", "auto")
+def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: float = LONE) -> Warden:
+    """The default: no number of attackers and no tuning; clients that differ stay in the model.
+
+    *Contain.* No client moves the model by more than three median lengths in a round; of the update of a client that
+    moves weights which the others leave as they are, as a backdoor does, what is unusual is left out. *Doubt.* Evidence
+    gathered over rounds, of a long distance to the core of the cohort or of updates that point away from the others',
+    puts a client in doubt, and so does, for the round, an update of more than three median lengths. Clients in doubt
+    take turns: each is in the model in nine of ten rounds, but no more than two or a tenth of the clients at once, and
+    those that are in it move it together by 0.4 n median lengths at most: as much as the only owner of a class needs to
+    be heard. *Exclude.* Only harm on the server's labelled samples excludes for good, with a guarantee for the whole
+    run; without such samples, the operator's word alone does.
+
+    ``alike`` is the operator's statement that all clients hold data of the same kind: clients in doubt are then left
+    out for as long as the doubt lasts, and no update is longer than 1.5 median lengths. ``lone`` is the share of an
+    update's squared length in lone weights from which on it is so; 1 turns this off.
     """
-    once, gathered = {"name": "offset", "limit": math.log(10)}, {"name": "offset", "limit": 2.5}
-    distance, direction = {"name": "evidence", "alpha": alpha}, {"name": "evidence", "alpha": alpha, "effect": 0.25}
-    far, against = {"name": "excess", "alpha": alpha}, {"name": "excess", "alpha": alpha, "effect": 0.25}
-    let_in, opposite = {"name": "offset", "limit": 1.0}, {"name": "offset", "limit": 1.2}
-    opposed, opposing = {"name": "evidence", "alpha": alpha, "effect": 1.0}, {"name": "offset", "limit": 1.5}
-    lone, much = {"name": "evidence", "alpha": alpha, "effect": 0.08}, {"name": "offset", "limit": 0.15}
+    gathered = {"name": "offset", "limit": EVIDENCE}
+    usual = 1.5 if alike else USUAL
+    far = {"name": "evidence", "alpha": alpha}
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
-    backdoors = [
-        Watch("alone", lone, gathered, 1, "alone", until="clean"),
-        Watch("alone", lone, gathered, 1, "proof alone", agreeing=True),
-        Watch("alone", "raw", much, 1, "apart", until="round"),
-    ]
     watches = [
-        Watch("relative_distance", distance, gathered, 1, "evidence", until="clean"),
-        Watch("direction", direction, gathered, 1, "direction", until="clean", suspects=True),
-        Watch({"name": "relative_distance", "bounded": True}, distance, gathered, 1, "proof", agreeing=True),
-        Watch("opposition", opposed, opposing, 1, "opposition", until="clean", agreeing=True, suspects=True),
-        Watch("relative_distance", "raw", once, 1, "gross", until="round"),
-        Watch("relative_distance", far, let_in, 1, "far", until="round"),
-        Watch("direction", against, let_in, 1, "against", until="round", suspects=True),
-        Watch("opposition", "raw", opposite, 1, "opposite", until="round", suspects=True),
-        *(backdoors if alone else []),
-        Watch({"name": "divergence", "relative": True}, moved, gathered, 1, "representations", True, until="clean"),
-        Watch({"name": "harm", "shorten": shorten}, "capital", {"name": "ville", "alpha": alpha}, 1, "harm", True),
+        Watch(
+            {"name": "relative_distance", "bounded": True, "excuse": 1.0}, far, gathered, 1, "distance", action="doubt"
+        ),
+        Watch("opposition", "gathered", gathered, 1, "opposition", action="doubt"),
+        Watch("update_length", "raw", {"name": "offset", "limit": math.log(USUAL)}, 1, "length", action="doubt"),
+        Watch("alone", "raw", {"name": "offset", "limit": lone}, 1, "lone weights", action="contain"),
+        Watch({"name": "divergence", "relative": True}, moved, gathered, 1, "representations", True, "doubt"),
+        Watch({"name": "harm", "shorten": usual}, "capital", {"name": "ville", "alpha": alpha}, 1, "harm", True),
     ]
-    contained = {"name": "contained", "weighted": weighted}
     return Warden(
         watches,
-        "quarantine",
-        contained,
-        remeasure=True,
+        {"name": "turns", "most": 0.0} if alike else "turns",
+        {"name": "mean", "weighted": weighted},
         share_copies=True,
         quorum=4,
-        margin=1,
-        settle=0.15,
-        shorten=shorten,
+        shorten=usual,
+        joint=JOINT,
+        newcomers=False,
     )
+
+
+@register("preset", "groups")
+def groups(weighted: bool = True) -> Warden:
+    """For groups of clients that are drawn anew in every round: one round decides, and about that round alone.
+
+    A group is left out that lies 2.7 times as far from the core as the median one, agrees in direction with the others
+    by .4 less than it, or points away from what they agree on.
+    """
+    watches = [
+        Watch({"name": "relative_distance", "bounded": True}, "raw", {"name": "offset", "limit": 1.0}, 1, "distance"),
+        Watch("direction", "raw", {"name": "offset", "limit": 0.4}, 1, "direction"),
+        Watch("opposition", "raw", {"name": "offset", "limit": 1.2}, 1, "opposition"),
+    ]
+    mean = {"name": "mean", "weighted": weighted}
+    return Warden(watches, "exclude", mean, quorum=4, shorten=1.5)
 
 
 @register("preset", "watch")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,29 +11,36 @@ import numpy as np
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.stats import Mask, Scores, scatter
-from ..core.types import Reading, RoundRecord
+from ..core.types import NO_WORD, Reading, RoundRecord, Word
 from .config import spell
 from .copies import told_leaders
-from .judge import Kept, Watch, judge
+from .judge import Watch, judge
 from .telling import judgement_notes
 from .warden import Warden
+from .word import obey, overrule, with_trusted
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
 OF_SIGNALS = ("few_report",)  # warnings of signals; those of rules are theirs to give again
 
 
-def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str] | None = None) -> list[RoundRecord]:
+def replay(
+    records: Sequence[RoundRecord],
+    warden: Warden,
+    sources: Sequence[str] | None = None,
+    word_in: Callable[[int], Word] = lambda round: NO_WORD,
+) -> list[RoundRecord]:
     """The rounds as a fresh warden judges them, from recorded signals and by the function of the live guard.
 
-    The same configuration gives the same decisions; where it remeasures, nearly always, because only the last
-    measurement of a round is recorded and it is not measured again. Who sent the same is known where the recorded guard
+    The same configuration gives the same decisions. Which clients sent the same is known where the recorded guard
     let copies share a vote. ``sources`` names the recorded watch that each watch reads, its own name by default. A
-    client rejected in a round has no signal and stays out of that round. Weights are the policy's, in [0, 1]; there are
-    no metrics, because nothing is trained.
+    client rejected in a round has no signal and stays out of that round. ``word_in`` gives the operator's word in each
+    round. Weights are the policy's, in [0, 1]; there are no metrics, because nothing is trained.
     """
     names = [w.name for w in warden.watches] if sources is None else list(sources)
     memory, out = warden.memory, []
     for record in records:
+        word = with_trusted(word_in(record.round), warden.guard.trusted)
+        memory = obey(word, memory)
         keep = np.flatnonzero(_measured(record))
         if not len(keep):
             out.append(replace(record, excluded=tuple(memory.excluded), suspended=memory.suspended, metrics={}))
@@ -46,16 +52,16 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
         recorded = partial(_recorded, signals, facts, [told.get(name) for name in names])
-        length = record.metrics.get("update_length", math.nan)
         before = memory
-        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded, length)
+        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded)
+        memory, judgement = overrule(word, memory, judgement, clients)
         n = len(record.client_ids)
         out.append(
             replace(
                 record,
                 weights=scatter(judgement.weights, keep, n, 0.0),
                 watches=judgement.wide(keep, n),
-                flagged=scatter(judgement.flagged, keep, n, False),
+                flagged=scatter(judgement.suspects, keep, n, False),
                 excluded=tuple(memory.excluded),
                 suspended=memory.suspended,
                 notes=tuple(judgement_notes(warden.guard, before, memory, judgement, clients, leaders)),
@@ -66,7 +72,7 @@ def replay(records: Sequence[RoundRecord], warden: Warden, sources: Sequence[str
 
 
 def _recorded(
-    signals: Sequence[Scores], facts: Mapping[str, float], told: Sequence[Note | None], trusted: Mask, kept: Kept
+    signals: Sequence[Scores], facts: Mapping[str, float], told: Sequence[Note | None], trusted: Mask
 ) -> Sequence[Reading]:
     """What was measured in the live round, whoever is trusted now."""
     return [Reading(signal, facts=facts, warning=warning) for signal, warning in zip(signals, told, strict=True)]

@@ -17,8 +17,10 @@ def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
     """Who is left out and why; ``known`` were out before this round."""
     for rejection in record.rejected:
         yield f"reply of client {rejection.client_id} rejected: {rejection.reason}"
-    for client in sorted(set(record.excluded) - set(known)):
-        names = [w.name for w in record.watches if w.flagged[record.client_ids.index(client)]]
+    by_word = {client for note in record.notes if note.kind == "word_excluded" for client in note.clients}
+    for client in sorted(set(record.excluded) - set(known) - by_word):
+        here = client in record.client_ids
+        names = [w.name for w in record.watches if here and w.flagged[record.client_ids.index(client)]]
         what = "suspended" if client in record.suspended else "excluded"
         yield f"client {client} is {what}, flagged by {', '.join(names) or 'no watch'}"
     for note in record.notes:
@@ -49,13 +51,15 @@ def judgement_notes(
     }
     for kind, clients in changes.items():
         notes += [Note.of(kind, client) for client in client_ids if client in clients] if clients else []
-    for i in np.flatnonzero(judgement.doubted & (judgement.weights == 0)).tolist():
-        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.until == "round" and r.flagged[i]]
-        by = by or [r for r in judgement.watches if r.flagged[i]]
-        words = " and ".join(dict.fromkeys(r.words for r in by)) or "it stood out in the first look at it"
-        notes.append(Note.of("left_out", client_ids[i], watches=tuple(r.name for r in by), words=words))
-    if judgement.spared.any():
-        notes.append(Note.of("spared", *(client_ids[i] for i in np.flatnonzero(judgement.spared).tolist())))
+    tries = getattr(guard.policy, "tries", False)
+    for i in np.flatnonzero(judgement.doubted & ~among(memory.excluded, client_ids)).tolist():
+        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.action == "doubt" and r.flagged[i]]
+        words = " and ".join(dict.fromkeys(r.words for r in by))
+        kind = "left_out" if judgement.weights[i] == 0 else "on_trial" if tries else ""
+        if kind:
+            notes.append(Note.of(kind, client_ids[i], watches=tuple(r.name for r in by), words=words))
+    if judgement.alone.any():
+        notes.append(Note.of("lone_weights", *(client_ids[i] for i in np.flatnonzero(judgement.alone).tolist())))
     copies = leaders != np.arange(len(leaders))
     for i in np.unique(leaders[copies]).tolist() if copies.any() else ():
         alike = np.flatnonzero(leaders == i).tolist()

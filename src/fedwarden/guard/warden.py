@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
+from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,15 @@ from ..core.html import facts
 from ..core.notes import Note
 from ..core.protocols import Aggregator, Policy, equip
 from ..core.registry import Spec, component, describe, lookup, make, parameters
-from ..core.types import Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State
+from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State, Word
 from ..core.words import listed
 from ..models.trial import Trial
 from ..store.series import Series
-from ..updates.mixed import Mixed
 from .admission import Reply, admit
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
 from .limits import Admission
+from .word import exclusions, obey, with_trusted
 
 RECENT = 100  # rounds that a warden can show
 GUARD = tuple(part.name for part in fields(Guard))  # what a guard is made of
@@ -49,14 +49,17 @@ class Warden:
         aggregator: Spec | Aggregator = "mean",
         combine: Combine = "any",
         admission: Admission | None = None,
-        remeasure: bool = False,
         share_copies: bool = False,
         quorum: int = 1,
         shorten: float | None = None,
-        margin: float = -math.inf,
-        settle: float = 0.0,
+        joint: float | None = None,
+        newcomers: bool = True,
+        trusted: Collection[str] = (),
+        secret: int | None = None,
     ) -> None:
-        """For ``combine``, ``remeasure`` and what follows see :class:`Guard`."""
+        """For ``combine`` and what follows see :class:`Guard`; without a ``secret`` one is drawn."""
+        if isinstance(trusted, str):
+            raise ConfigError(f"trusted is a list of clients, as [{trusted!r}]; got {trusted!r}")
         if isinstance(watches, str):
             raise ConfigError(f"watches are a list; a preset is made by Warden.preset({watches!r})")
         odd = [watches] if isinstance(watches, Watch) else [w for w in watches if not isinstance(w, Watch)]
@@ -70,7 +73,8 @@ class Warden:
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
-            remeasure, share_copies, quorum, margin, settle, shorten,
+            share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)),
+            randbits(62) if secret is None else int(secret),
         )  # fmt: skip
         self.aggregator: Aggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
@@ -125,6 +129,11 @@ class Warden:
         """The clients that are excluded now."""
         return tuple(self.memory.excluded)
 
+    @property
+    def suspended(self) -> tuple[str, ...]:
+        """The clients that are out of the model for a bounded number of rounds."""
+        return self.memory.suspended
+
     def equip(self, server: Server) -> Warden:
         """Give signals and aggregator what they need of the server, before the first round; returns this warden.
 
@@ -150,9 +159,23 @@ class Warden:
         self.reset()
         return self
 
-    def asks(self, client_id: str) -> bool:
-        """Whether this client should be asked for an update in the next round."""
-        return self.policy.asks(str(client_id), self.memory.excluded)
+    def asks(self, client_id: str, word: Word = NO_WORD) -> bool:
+        """Whether this client should be asked for an update in the next round, at the start of which this is the word.
+
+        >>> Warden().asks("a"), Warden().asks("a", Word(excluded=frozenset("a")))
+        (True, False)
+        """
+        client, word = str(client_id), with_trusted(word, self.guard.trusted)
+        return client not in word.excluded and self.policy.asks(client, exclusions(word, self.memory.excluded))
+
+    def keep_secret(self, secret: int | None) -> None:
+        """Go on with the secret of a recorded run, if it has one."""
+        if secret is not None:
+            self.guard = replace(self.guard, secret=int(secret))
+
+    def heed(self, word: Word) -> None:
+        """Obey the operator in a round in which nothing is decided."""
+        self.memory = obey(with_trusted(word, self.guard.trusted), self.memory)
 
     def receive(
         self,
@@ -165,13 +188,13 @@ class Warden:
         cohort, rejected = admit(replies, params, round, measured)
         return self.step(cohort, rejected)
 
-    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Outcome:
-        """One round: decide, then combine what is left."""
-        return self.combine(self.decide(cohort, rejected))
+    def step(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Outcome:
+        """One round: decide, then combine what is left; ``word`` is what the operator has said by its start."""
+        return self.combine(self.decide(cohort, rejected, word))
 
-    def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> Decision:
+    def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Decision:
         """What becomes of a cohort; the warden remembers it, and combines nothing."""
-        self.memory, decision = self._decided(cohort, rejected)
+        self.memory, decision = self._decided(cohort, rejected, word)
         return decision
 
     def combine(self, decision: Decision) -> Outcome:
@@ -180,9 +203,9 @@ class Warden:
         self.remember(outcome.record)
         return outcome
 
-    def foresee(self, cohort: Cohort) -> tuple[Decision, Outcome]:
+    def foresee(self, cohort: Cohort, word: Word = NO_WORD) -> tuple[Decision, Outcome]:
         """What :meth:`step` would make of a cohort, which the warden does not remember."""
-        _, decision = self._decided(cohort)
+        _, decision = self._decided(cohort, (), word)
         return decision, self._combined(decision)[1]
 
     def remember(self, record: RoundRecord) -> RoundRecord:
@@ -199,22 +222,28 @@ class Warden:
             "tests": list(m.tests),
             "excluded": dict(m.excluded),
             "aggregator": dict(self.carried),
-            "known": sorted(m.known),
-            "longest": m.longest,
+            "doubted": sorted(m.doubted),
+            "seen": dict(m.seen),
+            "secret": self.guard.secret,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another warden of the same configuration stood."""
         if missing := [key for key in self.state_dict() if key not in state]:
             raise ConfigError(f"expected what a warden's state_dict() gives; the state has no {listed(missing)}")
-        many, longest = [len(state[key]) for key in ("histories", "tests")], float(state["longest"])
+        many = [len(state[key]) for key in ("histories", "tests")]
         if many != [len(self.watches)] * 2:
             raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {min(many)}")
-        if not isinstance(state["excluded"], Mapping) or not 0 <= longest < math.inf:
-            found = f"{state['excluded']!r:.60} and {longest}"
-            raise ConfigError(f"excluded is a table by client, and longest the length of an update; got {found}")
-        known = frozenset(state["known"])
-        self.memory = Memory(tuple(state["histories"]), tuple(state["tests"]), state["excluded"], known, longest)
+        if not isinstance(state["excluded"], Mapping):
+            raise ConfigError(f"excluded is a table by client; got {state['excluded']!r:.60}")
+        self.memory = Memory(
+            tuple(state["histories"]),
+            tuple(state["tests"]),
+            state["excluded"],
+            frozenset(state["doubted"]),
+            state["seen"],
+        )
+        self.keep_secret(state["secret"])
         self.carried = state["aggregator"]
 
     def __repr__(self) -> str:
@@ -244,11 +273,11 @@ class Warden:
         }
         return facts(told, "Warden")
 
-    def _decided(self, cohort: Cohort, rejected: Sequence[Rejection] = ()) -> tuple[Memory, Decision]:
+    def _decided(self, cohort: Cohort, rejected: Sequence[Rejection], word: Word) -> tuple[Memory, Decision]:
         if not isinstance(cohort, Cohort):
             what = "Cohort(round, client_ids, Updates.of(rows), num_examples)"
             raise TypeError(f"a warden judges a {what}; got {type(cohort).__name__}")
-        return decide(self.guard, self.memory, cohort, rejected, getattr(self.aggregator, "pairs", False))
+        return decide(self.guard, self.memory, cohort, rejected, getattr(self.aggregator, "pairs", False), word)
 
     def _combined(self, decision: Decision) -> tuple[State, Outcome]:
         """What the aggregator will carry on, and the round."""
@@ -262,8 +291,7 @@ class Warden:
         cohort, kept = decision.cohort, decision.kept
         if not kept.any():
             return self.carried, _nothing(decision)
-        if (decision.factors < 1).any():
-            cohort = replace(cohort, updates=Mixed(cohort.updates, np.diag(decision.factors)))
+        cohort = replace(cohort, updates=decision.rows)
         try:
             carried, made = self.aggregator.step(self.carried, cohort, decision.weights)
         except ValueError as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -98,7 +98,6 @@ class Capital:
     clip: float = 0.4
     effect: float = 0.1
     stake: float = 0.8
-    once: ClassVar[bool] = True  # a second look at the same round would be a second bet
 
     def __post_init__(self) -> None:
         if not (0 <= self.effect < self.clip and 0 < self.stake < 1):

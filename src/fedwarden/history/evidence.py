@@ -12,11 +12,11 @@ from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.remembered import Remembered
-from ..core.stats import FARTHEST, Mask, Scores, cut, median
+from ..core.stats import Mask, Scores, cut, median
 from ..core.types import State
 
 
-class Gathered(NamedTuple):
+class Clues(NamedTuple):
     """What is remembered of clients: the evidence, the mean of recent values, and of how many rounds."""
 
     evidence: Scores
@@ -24,14 +24,14 @@ class Gathered(NamedTuple):
     rounds: Scores
 
 
+class Total(NamedTuple):
+    """What is remembered of clients: the sum of their values so far."""
+
+    sums: Scores
+
+
 BLANK = (0.0, 0.0, 0.0)
 RECENT = 10  # rounds that a client's mean is about
-LEAP = 4.0  # times the usual wobble that a leap is
-SMALL = 0.8  # of the effect size: a round's leap may be smaller than what counts as evidence
-BEYOND = 1.6  # times what is allowed: more is not let into a round
-LEAP_FROM = 3  # rounds after which a client has a habit
-RISE, FALL = 0.1, 0.5  # how much of a new value a client's level takes on, above it and below
-ACCEPT = 0.01  # and of one that is a leap: who drifts away must not make a habit of it
 
 
 def lower_spread(means: Scores) -> float:
@@ -123,52 +123,19 @@ class Evidence:
         reference = means if trusted is None else means[trusted]
         allowed = allowance(reference if len(reference) else means, self.alpha, self.effect)
         scores = gather(evidence, values / allowed, self.forget)
-        return known.updated(client_ids, Gathered(scores, means, rounds + 1)), scores
+        return known.updated(client_ids, Clues(scores, means, rounds + 1)), scores
 
 
-class Habit(NamedTuple):
-    """What clients usually do: the mean of their values, a level that falls fast and rises slowly, and how far their
-    values lie from that level on average; over how many rounds."""
-
-    means: Scores
-    levels: Scores
-    wobbles: Scores
-    rounds: Scores
-
-
-UNKNOWN = (0.0, 0.0, 0.0, 0.0)
-
-
-def leap(values: Scores, levels: Scores, usual: float, wobble: float, effect: float) -> Scores:
-    """How far a client departs from its own level, in units of what is usual among the clients, or of an effect size.
-
-        (l_i - max(b_i, m - u / 2)) / u,   u = max(0.8 effect, 4 w)
-
-    m is the median of the clients' levels b, w that of their mean |l - b|. A client that attacks in some rounds only
-    may stay within what a cohort of different clients allows, and leaves what it did itself. A level far below the
-    usual one does not count in full: others can make a client look close for some rounds.
-
-    >>> leap(np.array([1.0, 4.0, 1.0]), np.array([0.0, 0.0, -9.0]), usual=0.0, wobble=0.5, effect=0.5).tolist()
-    [0.5, 2.0, 1.0]
-    """
-    unit = max(SMALL * effect, LEAP * wobble)
-    return np.asarray((values - np.maximum(levels, usual - unit / 2)) / unit, dtype=np.float64)
-
-
-@register("history", "excess")
+@register("history", "gathered")
 @dataclass(frozen=True)
-class Excess:
-    """This round's value in units of the most that is let into a round: beyond 1, the client is no usual one.
+class Gathered:
+    """The sum of a client's values: one round adds at most 1, takes off at most ``forget``, and never goes below 0."""
 
-    That is 1.6 times the allowance of ``evidence``, and a leap from what the client did in the rounds before.
-    """
-
-    alpha: float = 0.05
-    effect: float = math.log(1.7)
+    forget: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (0 < self.alpha < 1 and self.effect > 0):
-            raise ValueError(f"needs 0 < alpha < 1 and effect > 0; got {self}")
+        if not self.forget >= 0:
+            raise ValueError(f"forget is at least 0; got {self.forget}")
 
     def init(self) -> State:
         return {}
@@ -178,19 +145,6 @@ class Excess:
     ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        kept = Remembered.of(state, len(UNKNOWN))
-        means, levels, wobbles, rounds = kept.columns(client_ids, UNKNOWN)
-        normal = np.ones(len(values), bool) if trusted is None or not trusted.any() else trusted
-        means = update_means(means, rounds, values)
-        scores = values / (BEYOND * allowance(means[normal], self.alpha, self.effect))
-        known, leaps = rounds >= LEAP_FROM, np.zeros(len(values))
-        if (habitual := known & normal).any():
-            usual, wobble = median(levels[habitual]), median(wobbles[habitual])
-            leaps = leap(values, levels, usual, wobble, self.effect) * known
-            scores = np.where(known, np.maximum(scores, leaps), scores)
-        first = rounds == 0
-        seen = cut(values, -1.0, FARTHEST)  # others can make a client look close, not far
-        off = np.where(first, 0.0, seen - levels)
-        wobbles = wobbles + (np.abs(off) - wobbles) / np.maximum(rounds, 1)
-        levels = np.where(first, seen, levels + np.where(off < 0, FALL, np.where(leaps > 1, ACCEPT, RISE)) * off)
-        return kept.updated(client_ids, Habit(means, levels, wobbles, rounds + 1)), np.asarray(scores, dtype=np.float64)
+        known = Remembered.of(state, 1)
+        scores = gather(known.columns(client_ids, (0.0,))[0], values + 1.0, self.forget)
+        return known.updated(client_ids, Total(scores)), scores

@@ -29,7 +29,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
-from ..core.types import Rejection, RoundRecord
+from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason
 from ..guard.arrays import BUFFERS, Unfit, attempt
 from ..guard.journal import Journal, experiment
@@ -104,6 +104,8 @@ class GuardedAggregator(ModelAggregator):
         self.asked = math.nan  # when the sites of this round were, on this machine's clock
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
+        self.word: Word | None = None  # the operator's, once it was read for this round
+        self.heard = NO_WORD  # and what of that holds in the next one, if it cannot be read then
         self.done = 0
         self.begun = self.broken = False
 
@@ -221,9 +223,22 @@ class GuardedAggregator(ModelAggregator):
         form = form_of(came, None if sent is None else sent.params, self.buffers)
         self._begin(form)
         known = self.guard.excluded
-        made = play(self.guard, came, refused, form, kind, sent, self.done + 1)
+        made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear())
         self._keep(made.record, known)
         return made
+
+    def _hear(self) -> Word:
+        """The operator's word, read once a round, as the sites' models are about to be judged.
+
+        Not earlier: events come in threads of NVIDIA FLARE's own, and the ledger is used by one thread alone.
+        """
+        if self.word is None and self.journal is not None:
+            try:
+                self.word = self.journal.word(self.done + 1)
+            except Exception as error:
+                self.word = self.heard
+                self._warn(f"the operator's word cannot be read for round {self.done + 1}: {reason(error)}")
+        return self.word or NO_WORD
 
     def _failed(self, came: Sequence[Contribution], refused: Sequence[Rejection], error: Exception) -> None:
         """Note an error of the guard's own; nothing that goes wrong here matters more than the job."""
@@ -242,6 +257,7 @@ class GuardedAggregator(ModelAggregator):
                 self.journal = journal = self._journal(form, resume)
                 if journal.passed_over:
                     self._warn(journal.passed_over)
+                self.guard.keep_secret(journal.secret)
                 if journal.state is not None:
                     self.guard.load_state_dict(journal.state["warden"])
                     self.done = int(journal.state["round"])
@@ -256,8 +272,9 @@ class GuardedAggregator(ModelAggregator):
         config = {"strategy": type(self).__name__, "warden": repr(self.guard), "weigh_by": self.weigh_by}
         same = experiment([type(self).__name__], self.guard, form.slots, form.buffers)
         more = {"rounds": self.planned} if self.planned and not resume else {}  # a job knows its own rounds alone
-        guard = {"guard": {"preset": self.warden}} if self.warden else {}
-        recorded = {**config, **more, **guard, "experiment": same}
+        options = {"options": self.options} if self.options else {}
+        guard = {"guard": {"preset": self.warden, **options}} if self.warden else {}
+        recorded = {**config, **more, **guard, "secret": self.guard.guard.secret, "experiment": same}
         home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
         name = self.run_name or self._job_name()
         return Journal(home, name, ENGINE, recorded, PARTS, self._warn, resume, self.sinks, software)
@@ -269,9 +286,13 @@ class GuardedAggregator(ModelAggregator):
 
     def _keep(self, record: RoundRecord, known: Sequence[str] = ()) -> RoundRecord:
         """Log a round, remember it, and write it to the ledger; a ledger that cannot be written ends nothing."""
-        if not record.watches:  # nobody was judged: who was out stays out
+        word = self._hear()
+        if not record.watches:  # nobody was judged: who was out stays out, but for what the operator says
+            self.guard.heed(word)
             record = replace(record, excluded=self.guard.excluded, suspended=self.guard.memory.suspended)
             known = self.guard.excluded
+        record = replace(record, notes=(*self._said(record.round), *record.notes))
+        self.word, self.heard = None, replace(word, readmitted=frozenset())
         for line in lines(record, known):
             self._warn(line)
         self.done = record.round
@@ -284,6 +305,11 @@ class GuardedAggregator(ModelAggregator):
             except Exception as error:
                 self._warn(f"round {record.round} is not recorded: {reason(error)}")
         return self.record
+
+    def _said(self, round: int) -> Sequence[Note]:
+        with suppress(Exception):
+            return () if self.journal is None else self.journal.notes(round)
+        return ()
 
     def _warn(self, text: str) -> None:
         """One line in the server's log; names and words of sites cannot steer the terminal that shows it."""

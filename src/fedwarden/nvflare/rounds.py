@@ -10,7 +10,7 @@ import numpy as np
 from nvflare.app_common.abstract.fl_model import ParamsType
 
 from ..core.notes import Note
-from ..core.types import Cohort, Outcome, Rejection, RoundRecord
+from ..core.types import NO_WORD, Cohort, Outcome, Rejection, RoundRecord, Word
 from ..core.words import printable
 from ..guard.arrays import conversion_notes
 from ..guard.warden import Warden
@@ -47,15 +47,16 @@ def play(
     kind: ParamsType,
     sent: Sent | None,
     round: int,
+    word: Word = NO_WORD,
 ) -> Made:
-    """Judge the sites' models and combine what remains; the warden remembers it."""
+    """Judge the sites' models and combine what remains; the warden remembers it. ``word`` is the operator's."""
     if not form.measured:
         return Made(idle_round(round, came, refused, Note.of("nothing_to_measure")))
     base = None if sent is None else sent.arrays
     letters, unfit = open_letters(came, form, kind, base)
     params = None if base is None else form.flatten(base)
     cohort = cohort_of(letters, form, kind, params, round, reported_by(came))
-    outcome, notes = judged(warden, cohort, [*refused, *unfit], kind)
+    outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
     notes += conversion_notes((letter.site, letter.converted) for letter in letters)
     metrics, bounded = average_metrics(letters, outcome.weights)
     record = replace(outcome.record, notes=(*outcome.record.notes, *notes, *bounded))
@@ -74,13 +75,13 @@ def play(
 
 
 def judged(
-    warden: Warden, cohort: Cohort, refused: Sequence[Rejection], kind: ParamsType
+    warden: Warden, cohort: Cohort, refused: Sequence[Rejection], kind: ParamsType, word: Word = NO_WORD
 ) -> tuple[Outcome, list[Note]]:
     """The warden's outcome; the median of whole models where nobody knows the model that they began with."""
     if kind is ParamsType.FULL and cohort.params is None:
         plain = Warden(aggregator="median", admission=warden.admission)
-        return plain.step(cohort, refused), [Note.of("base_unknown")]
-    return warden.step(cohort, refused), []
+        return plain.step(cohort, refused, word), [Note.of("base_unknown")]
+    return warden.step(cohort, refused, word), []
 
 
 def idle_round(

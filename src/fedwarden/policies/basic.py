@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.protocols import Findings
+from ..core.protocols import FOR_GOOD, Findings
 from ..core.registry import register
 from ..core.stats import Scores, Weights, among
 
@@ -26,7 +26,7 @@ def huber_weight(severity: Scores, limit: float) -> Weights:
 
 
 def kept(findings: Findings) -> Weights:
-    """Weight 0 for who is doubted in this round, 1 for the others.
+    """Weight 0 for clients in doubt, 1 for the others.
 
     >>> kept(Findings(("a", "b"), np.zeros(2, bool), np.zeros(2), np.array([True, False]))).tolist()
     [0.0, 1.0]
@@ -65,16 +65,12 @@ class Exclude:
         return True
 
 
-FOR_GOOD = -1  # in place of a number of clean rounds
-
-
 @register("policy", "quarantine")
 @dataclass(frozen=True)
 class Quarantine:
     """Exclude flagged clients for good, or until they have been clean for ``parole`` rounds in a row.
 
-    Who is flagged on weak evidence is suspended: still asked and measured, and let in again after a round in which it
-    is clean and not in question. Who is only doubted is left out of the round.
+    Clients in doubt are left out of the round.
     """
 
     parole: int | None = None
@@ -87,18 +83,16 @@ class Quarantine:
         return {}
 
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
-        clean, weights, nobody = dict(excluded), kept(findings), np.zeros(len(findings.client_ids), bool)
-        weak = findings.weak if len(findings.weak) else nobody
-        question = findings.question if len(findings.question) else nobody
+        clean, weights = dict(excluded), kept(findings)
         held = {client for client, rounds in clean.items() if rounds != FOR_GOOD}
         for i in np.flatnonzero(among(held, findings.client_ids) | findings.flagged).tolist():
             client = findings.client_ids[i]
             if clean.get(client, 0) == FOR_GOOD:
                 continue
             if findings.flagged[i]:
-                clean[client] = 0 if weak[i] or self.parole is not None else FOR_GOOD
-            elif client in clean:
-                clean[client] = clean[client] + 1 if weights[i] and not question[i] else 0
+                clean[client] = FOR_GOOD if self.parole is None else 0
+            else:
+                clean[client] = clean[client] + 1 if weights[i] else 0
                 if clean[client] >= (self.parole or 1):
                     del clean[client]
         return clean, np.where(among(clean, findings.client_ids), 0.0, weights)

@@ -14,14 +14,19 @@ from ..store.health import healths
 from ..store.observed import observed
 from ..store.overview import distinct_notes
 from ..store.record import RunRecord
-from ..store.verdict import TOLD, verdict
+from ..store.verdict import TOLD, State, verdict
 
 NAMED = 5  # reasons and warnings that are told one by one
+KNOWN: dict[str, tuple[State, ...]] = {
+    "excluded or suspended": ("excluded", "suspended"),
+    "in doubt": ("skipped", "on trial"),
+    "flagged but kept in the model": ("stood out",),
+}
 
 
 def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, who was kept out and why, and what else one should know."""
-    parts = (_state, _model, _exclusions, _truth, _contributions, _silent, _rejections, _warnings, _audit)
+    parts = (_state, _model, _exclusions, _said, _truth, _contributions, _silent, _rejections, _warnings, _audit)
     return [sentence for part in parts for sentence in part(record)]
 
 
@@ -70,16 +75,19 @@ def _model(record: RunRecord) -> list[str]:
     ]
 
 
+def _said(record: RunRecord) -> list[str]:
+    return [str(said) for said in record.said]
+
+
 def _exclusions(record: RunRecord) -> list[str]:
-    series, gone = record.series, record.series.excluded_in
-    if not len(series):
+    if not len(record.series):
         return []
-    found = verdict(series)
+    found = verdict(record.series)
     if not found.judged:
         return [str(found)]
     grouped: dict[str, list[str]] = {}
-    for c in gone:
-        if c in record.reasons and c in found.gone:
+    for c in [s.client for s in found.standings if s.client in found.gone]:
+        if c in record.reasons:
             grouped.setdefault(record.reasons[c].short, []).append(c)
     told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in grouped.items()]
     stood: dict[str, list[str]] = {}
@@ -98,15 +106,14 @@ def _truth(record: RunRecord) -> list[str]:
     found = verdict(record.series)
     if not found.judged and not found.standings:
         return []
-    told, ways = [], (("out", ("excluded", "suspended")), ("left out of single rounds", ("left out",)),
-                      ("noted, and left in", ("stood out",)))  # fmt: skip
-    for words, states in ways:
-        who = {s.client for s in found.standings if s.state in states}
-        if who or words == "out":
-            wronged = len(who - attackers)
+    told: list[str] = []
+    for words, states in KNOWN.items():
+        clients = {s.client for s in found.standings if s.state in states}
+        if clients or not told:
+            wronged = len(clients - attackers)
             honest = count(wronged, "honest client") if wronged else "no honest client"
-            caught = f"{len(who & attackers)} of {count(len(attackers), 'attacker')} and " if attackers else ""
-            told.append(f"{words} {'are' if caught or wronged != 1 else 'is'} {caught}{honest}")
+            caught = f"{len(clients & attackers)} of {count(len(attackers), 'attacker')} and " if attackers else ""
+            told.append(f"{caught}{honest} {'were' if caught or wronged > 1 else 'was'} {words}")
     return [f"This was a simulation, so the truth is known: {'; '.join(told)}."]
 
 

@@ -28,7 +28,7 @@ from ..core.stats import Norms, Weights, number
 from ..core.types import Cohort, Rejection
 from ..updates.segments import BackEnd, Rows, Segment
 from ..updates.updates import Updates
-from .worker import Index, Worker, read_row
+from .worker import Fold, Index, Worker, read_row
 
 LOST = (RayActorError, ObjectLostError)
 TRIES = 3  # how often a call is made before the shard is given up
@@ -66,11 +66,11 @@ class OnWorkers(Tensor):
     """An update that lies on the workers: which fold of which rows it is. It has a size and a type, and no numbers."""
 
     rows: ShardedUpdates
-    fold: str
+    fold: Fold
     arguments: tuple[Any, ...]
 
     @classmethod
-    def of(cls, rows: ShardedUpdates, fold: str, *arguments: Any) -> OnWorkers:
+    def of(cls, rows: ShardedUpdates, fold: Fold, *arguments: Any) -> OnWorkers:
         made = torch.empty(rows.d, dtype=rows.dtype, device="meta").as_subclass(cls)
         made.rows, made.fold, made.arguments = rows, fold, arguments
         return made
@@ -105,6 +105,9 @@ class ShardedUpdates(Updates):
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The entries in some columns, asked for once: signals look at the same ones several times."""
         return self.once(("sample", columns.tobytes()), lambda: self.shards.sample(self, columns))
+
+    def folded(self, fold: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        return OnWorkers.of(self, fold, *arguments)
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:
         raise NeedsRows("a block of rows")
@@ -273,7 +276,7 @@ class Shards:
             raise LostShard("these updates are of an earlier round, or of other shards; the workers hold them no more")
         return rows
 
-    def _recipe(self, update: Tensor) -> tuple[Index, str, tuple[Any, ...]]:
+    def _recipe(self, update: Tensor) -> tuple[Index, Fold, tuple[Any, ...]]:
         """What the workers are to make: of no rows where the warden left everybody out."""
         if isinstance(update, OnWorkers):
             return self._mine(update.rows).index, update.fold, update.arguments

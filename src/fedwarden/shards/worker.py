@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from ..updates.updates import Updates
 Numbers = NDArray[np.floating[Any]]
 Index = tuple[int, ...]
 """The rows that a call is about, by the numbers under which they were taken."""
+Fold = str | Callable[..., torch.Tensor]
+"""What makes an update of rows: a method of theirs, by name, or a function of them."""
 
 
 def row_fault(row: NDArray[Any], d: int, dtype: str) -> Note | None:
@@ -113,10 +115,13 @@ class Worker:
         """(n, k): the entries in some of its columns, which are counted from its first."""
         return np.asarray(self._only(index).sample(columns).numpy())
 
-    def write(self, index: Index, fold: str, arguments: tuple[Any, ...], path: str, offset: int, add: bool) -> None:
+    def write(self, index: Index, fold: Fold, arguments: tuple[Any, ...], path: str, offset: int, add: bool) -> None:
         """Write its part of what a fold makes of the rows, with the base added or not, to its place in a file."""
         size = self.stop - self.start
-        made = getattr(self._only(index), fold)(*arguments) if index else torch.zeros(size, dtype=self.view.dtype)
+        made = torch.zeros(size, dtype=self.view.dtype)
+        if index:
+            rows = self._only(index)
+            made = getattr(rows, fold)(*arguments) if isinstance(fold, str) else fold(rows, *arguments)
         if add and self.base is not None:
             made = made + self.base
         part = np.ascontiguousarray(made.numpy(), dtype=self.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,6 +64,17 @@ def coarse_lengths(lengths: Norms) -> str:
     return " ".join(f"{round(50 * math.log(max(length, 1e-308)))}" for length in lengths)
 
 
+def before_output(measured: Sequence[tuple[int, int]], output: int | None) -> list[tuple[int, int]]:
+    """The column ranges without those of the output layer.
+
+    The only client with a class moves the row of that class alone. A trigger needs weights of layers before it.
+
+    >>> before_output([(0, 5), (6, 20)], 10), before_output([(0, 5)], None)
+    ([(0, 5), (6, 10)], [(0, 5)])
+    """
+    return [(a, min(b, output)) for a, b in measured if a < output] if output else list(measured)
+
+
 @register("signal", "alone")
 @dataclass(frozen=True)
 class Alone:
@@ -96,7 +108,8 @@ class Alone:
 
         def make() -> Tensor:
             rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(cohort.updates.lengths()))
-            columns = spread_columns(cohort.updates.measured, max(ENTRIES // len(cohort), COLUMNS), rng)
+            inner = before_output(cohort.updates.measured, cohort.output)
+            columns = spread_columns(inner, max(ENTRIES // len(cohort), COLUMNS), rng)
             return relative_sizes(cohort.updates.sample(columns))
 
         return cohort.updates.once(("alone", cohort.round), make)

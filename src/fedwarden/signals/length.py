@@ -33,3 +33,18 @@ class UpdateNorm:
     def __call__(self, cohort: Cohort) -> Scores:
         lengths = cohort.updates.lengths()
         return length_ratio(lengths, median(lengths[cohort.reference]))
+
+
+@register("signal", "update_length")
+@dataclass(frozen=True)
+class UpdateLength:
+    """How many times longer than the median update, in logs; below 0 for shorter ones."""
+
+    words: ClassVar[str] = "its update is far longer than the others'"
+    weights_only: ClassVar[bool] = True
+
+    def __call__(self, cohort: Cohort) -> Scores:
+        lengths = cohort.updates.lengths()
+        floor = max(median(lengths[cohort.reference]), np.finfo(np.float64).tiny) * 1e-6
+        logs = np.log(np.maximum(lengths, floor))
+        return np.asarray(logs - median(logs[cohort.reference]), dtype=np.float64)

@@ -14,7 +14,9 @@ from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort, Reading
 from ..updates.gram import largest, off_diagonal
 
-AGREED = 0.7  # of the most that n clients can agree; honest clients of one task do so in their first rounds
+AGREED = 0.55  # of the most that clients can agree: honest ones that differ stay below, see docs/guard.md
+ORTHOGONAL = 0.25  # of a turn to the other side that is no evidence: updates at right angles to the others
+FADING = 0.03  # evidence that a round takes back in which the clients agree on nothing
 FEW = 3  # trusted clients, fewer have no sides
 
 
@@ -46,18 +48,32 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     return np.asarray(math.sqrt(n) * to_inside @ v / top, dtype=np.float64), top / (n - 1)
 
 
+def informative(agreement: float, n: int) -> bool:
+    """Whether n clients agree on enough for a side to mean something.
+
+        lambda / (n - 1) > max(0.55, 2 sqrt(n) / (n - 1))
+
+    2 sqrt(n) is the edge of Wigner's semicircle: what the largest eigenvalue of random signs reaches by chance.
+
+    >>> informative(0.6, 20), informative(0.6, 10)
+    (True, False)
+    """
+    return n >= FEW and agreement > max(AGREED, 2 * math.sqrt(n) / (n - 1))
+
+
 @register("signal", "opposition")
 @dataclass(frozen=True)
 class Opposition:
-    """How far an update stands on the other side of what the cohort agrees on; 0 for all where it agrees on little.
+    """Evidence of one round that an update points away from what the cohort agrees on.
 
-    1 is a client that has nothing to do with the others, 2 one that sends the opposite. A cohort agrees if the largest
-    eigenvalue of its signs is 0.7 of the most that it can be, and above what chance gives: 2 sqrt(n), the edge of
-    Wigner's semicircle. Below eight clients that cannot be, so nobody is measured. The fact ``agreement`` of a round is
-    the share of it less 1/n: few clients agree more by chance.
+    1 is a client that sends the opposite of the others, -1 one that agrees with them; a quarter is taken off, so that
+    a client at right angles to the others gathers no evidence. Where the cohort agrees on too little to tell, each
+    client has a little less than 0. The fact ``agreement`` of a round is the share of it less 1/n: few clients agree
+    more by chance. A minority on the other side does not move the sides, and without it the rest may be too few to
+    have any: so a round is measured once.
     """
 
-    words: ClassVar[str] = "it sends the opposite of what the others send"
+    words: ClassVar[str] = "its updates point away from the others'"
     weights_only: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Reading:
@@ -65,6 +81,5 @@ class Opposition:
         side, agreement = sides(cohort.updates.cosines(), trusted)
         n = int(trusted.sum())
         facts = {"agreement": agreement - 1 / max(n, 1)}
-        if not agreement * (n - 1) > max(AGREED * (n - 1), 2 * math.sqrt(n)):
-            return Reading(np.zeros(len(side)), facts=facts)
-        return Reading(np.asarray(median(side[trusted]) - side, dtype=np.float64), facts=facts)
+        found = -side - ORTHOGONAL if informative(agreement, n) else np.full(len(side), -FADING)
+        return Reading(np.asarray(found, dtype=np.float64), facts=facts)

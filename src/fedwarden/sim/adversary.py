@@ -23,9 +23,12 @@ Foresee = Callable[[Tensor], tuple[Tensor, Weights, Mask]]
 
 @dataclass(frozen=True, eq=False)
 class Forger:
-    """One attack on the model and the clients that carry it out together."""
+    """One attack on the model, or a difference in how updates are sent, and the clients that carry it out together.
 
-    number: int
+    ``key`` gives it random numbers of its own.
+    """
+
+    key: str
     config: AttackConfig
     attack: ModelAttack
     members: frozenset[str]
@@ -53,26 +56,27 @@ class Adversary:
     columns: Tensor
     seed: int
     plans: tuple[tuple[AttackConfig, tuple[str, ...]], ...]
-    """Every attack, on data or model, with the clients that carry it out."""
+    """Every difference and attack, on data or model, with the clients that carry it out."""
 
     @classmethod
     def of(cls, scenario: Scenario, measured: Sequence[tuple[int, int]], device: torch.device) -> Adversary:
         forgers = []
         ids = scenario.client_ids
-        plans = tuple(
-            (config, tuple(ids[i] for i in members))
-            for config, members in zip(scenario.attacks, scenario.members(), strict=True)
-        )
-        for number, (config, members) in enumerate(plans):
-            attack = config.make("attack")
+        plans = []
+        for config, number, members in scenario.plans():
+            attack, names = config.make("attack"), tuple(ids[i] for i in members)
+            plans.append((config, names))
             if isinstance(attack, ModelAttack):
-                forgers.append(Forger(number, config, attack, frozenset(members)))
+                key = str(number) if config.word == "attack" else f"{config.word} {number}"
+                forgers.append(Forger(key, config, attack, frozenset(names)))
             elif not isinstance(attack, DataAttack):
-                raise ConfigError(f"attack {config.name!r} has neither 'poison', for data, nor 'forge', for updates")
+                raise ConfigError(
+                    f"{config.word} {config.name!r} has neither 'poison', for data, nor 'forge', for updates"
+                )
         forgers.sort(key=lambda forger: forger.attack.knowledge == "all")  # who knows all knows what the others send
         columns = torch.cat([torch.arange(a, b, device=device) for a, b in measured])
         attackers = frozenset(ids[i] for i in scenario.attackers())
-        return cls(tuple(forgers), attackers, columns, scenario.seed, plans)
+        return cls(tuple(forgers), attackers, columns, scenario.seed, tuple(plans))
 
     def claims(self, t: int) -> dict[str, float]:
         """How many times its examples each attacker claims in round t."""
@@ -125,5 +129,5 @@ class Adversary:
             clients=tuple(round.clients[i] for i in honest) if informed else (),
             outcome=outcome if informed and round.foresee else None,
         )
-        rng = numpy_rng(self.seed, "forge", round.number, str(forger.number))
+        rng = numpy_rng(self.seed, "forge", round.number, forger.key)
         send(torch.lerp(own, forger.attack.forge(view, rng).to(own), strength))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..attacks import Examples
+from ..core.errors import ConfigError
 from ..core.generators import torch_rng
 from ..core.types import Reported
+from .data.sources import Dataset
 from .data.world import Rows, World
 from .tasks import Task
 
@@ -102,12 +105,26 @@ def _samples(asked: Sequence[Question]) -> int:
     return sum(len(right) for _, right in asked)
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked of a model besides its accuracy on the test set.
+
+    ``goals`` are the test samples as each attack with a target presents them, with the labels it wants; ``kinds`` are
+    the test samples as the inputs of honest clients are that differ in them; ``recalls`` are classes.
+    """
+
+    goals: Sequence[Examples] = ()
+    kinds: Sequence[Examples] = ()
+    recalls: Sequence[int] = ()
+
+
 class Evaluation:
     """Evaluates the models of a run on the samples of its world; a GPU keeps them from round to round."""
 
-    def __init__(self, task: Task, world: World, goals: Sequence[Examples], seed: int, device: torch.device) -> None:
-        """``goals`` are the test samples as each attack with a target presents them, with the labels it wants."""
-        self.task, self.world, self.goals, self.seed, self.device = task, world, goals, seed, device
+    def __init__(self, task: Task, world: World, asked: Asked, seed: int, device: torch.device) -> None:
+        self.task, self.world, self.goals, self.seed, self.device = task, world, asked.goals, seed, device
+        self.kinds = asked.kinds
+        self.rare = [_of_class(world.data, label) for label in dict.fromkeys(asked.recalls)]
         self._kept: dict[str, tuple[Rows, list[Question]]] = {}
 
     def __call__(self, model: nn.Module, held: Mapping[str, Rows]) -> tuple[dict[str, float], Reported]:
@@ -115,14 +132,20 @@ class Evaluation:
         attackers reach of their goals, and the clients' own accuracy on the rows that they hold back, which follows
         client by client.
 
-        ``attack_success`` is the share of the targeted test samples that are classified as the attackers want.
+        ``attack_success`` is the share of the targeted test samples that are classified as the attackers want,
+        ``own_kind_accuracy`` the mean accuracy over the kinds of inputs of clients that differ, and ``class_recall``
+        the mean recall of the classes that are asked for.
         """
         metrics = measure(self.task, model, self._test)
         if "accuracy" not in metrics:
             return metrics, {}
         if self.goals:
-            reached = [found["accuracy"] for found in measure_each(self.task, model, self._wanted())]
+            reached = [found["accuracy"] for found in measure_each(self.task, model, self._asked(self.goals))]
             metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
+        for name, sets in {"own_kind_accuracy": self.kinds, "class_recall": self.rare}.items():
+            if sets:
+                found = measure_each(self.task, model, self._asked(sets))
+                metrics[name] = float(np.mean([each["accuracy"] for each in found]))
         if not held:
             return metrics, {}
         found = measure_each(self.task, model, (self._of_client(client, rows) for client, rows in held.items()))
@@ -133,8 +156,8 @@ class Evaluation:
     def _test(self) -> list[Question]:
         return self._ask(self.world.data.x_test, self.world.data.y_test)
 
-    def _wanted(self) -> Iterable[list[Question]]:
-        return (self._ask(goal.x, torch.from_numpy(goal.y)) for goal in self.goals)
+    def _asked(self, sets: Sequence[Examples]) -> Iterable[list[Question]]:
+        return (self._ask(samples.x, torch.from_numpy(samples.y)) for samples in sets)
 
     def _of_client(self, client: str, rows: Rows) -> list[Question]:
         """Those on a client's rows; kept on a GPU for as long as the rows are the same array."""
@@ -148,3 +171,11 @@ class Evaluation:
     def _ask(self, x: Tensor, y: Tensor, client: str = "") -> list[Question]:
         """The task's questions on samples, the same in every round."""
         return questions(self.task, x, y, torch_rng(self.seed, "evaluation", 0, client), self.device)
+
+
+def _of_class(data: Dataset, label: int) -> Examples:
+    """The test samples of one class."""
+    mine = data.y_test == label
+    if not mine.any():
+        raise ConfigError(f"recalls: expected classes that the test set has; it has no sample of class {label}")
+    return Examples(data.x_test[mine], data.y_test[mine].numpy())

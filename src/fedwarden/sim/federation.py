@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..attacks import Examples, Targeted
+from ..attacks import DataAttack, Examples, Targeted
 from ..core.config import parse
 from ..core.errors import ConfigError
 from ..core.generators import torch_rng
@@ -21,7 +21,7 @@ from ..core.notes import Note
 from ..core.reported import joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
-from ..core.types import Cohort, Reported, RoundRecord, Server
+from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, output_layer
 from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
@@ -32,7 +32,7 @@ from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
-from .evaluation import Evaluation
+from .evaluation import Asked, Evaluation
 from .first_batch import fit, try_model
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
@@ -100,15 +100,22 @@ class Federation:
         self.model = model.to(self.device)
         try_model(self.model, scenario, self.task, self.world)
         self.clients = tuple(self.world.rows)
-        self.warden = scenario.guard.build(frozenset(self.clients))
+        self.warden = scenario.guard.build(frozenset(self.clients), scenario.seed)
         local = LocalTraining(**train.model_dump(include={f.name for f in fields(LocalTraining)}))
+        recipes = {
+            scenario.client_named(key, "train.own"): replace(local, **own.model_dump(exclude_none=True))
+            for key, own in train.own.items()
+        }
+        self.joins = {scenario.client_named(key, "data.joins"): t for key, t in scenario.data.joins.items()}
         x, y, rows = self.world.x, self.world.y, self.world.rows
-        engine = Engine(self.model, local, scenario.seed, x, y, rows, device=self.device, task=self.task)
+        engine = Engine(self.model, local, scenario.seed, x, y, rows, device=self.device, task=self.task, own=recipes)
         self.engine = replace(engine, group=choose_group(engine, train.trainer, train.group))
         self.params = self.engine.layout.flatten(self.model.state_dict())
+        self.output = output_layer([tuple(value.shape) for value in self.model.state_dict().values()])
         self.warden.equip(self._server())
         self.truth = scenario.truth()
-        self.evaluation = Evaluation(self.task, self.world, _goals(scenario, self.world), scenario.seed, self.device)
+        asked = Asked(_goals(scenario, self.world), _kinds(scenario, self.world), scenario.recalls)
+        self.evaluation = Evaluation(self.task, self.world, asked, scenario.seed, self.device)
         self.adversary = Adversary.of(scenario, self.engine.layout.measured, self.device)
         self.observers: dict[str, Observer] = {}
         self.senders: dict[str, Rewrite] = {}
@@ -149,12 +156,17 @@ class Federation:
         self.previous = state["previous"].to(self.device) if "previous" in state else None
         self.warden.load_state_dict(state["warden"])
 
-    def play(self, trainer: Trainer | None = None) -> Iterator[RoundRecord]:
-        """The rounds that are left; another ``trainer`` may carry out the clients' part of them."""
+    def play(
+        self, trainer: Trainer | None = None, word_in: Callable[[int], Word] = lambda round: NO_WORD
+    ) -> Iterator[RoundRecord]:
+        """The rounds that are left; another ``trainer`` may carry out the clients' part of them.
+
+        ``word_in`` gives the operator's word in a round that begins.
+        """
         with nullcontext(trainer) if trainer else self._pool() as pool:
             while self.round < self.scenario.rounds:
                 with one_thread():
-                    record = self._step(pool)
+                    record = self._step(pool, word_in(self.round + 1))
                 yield record
 
     @property
@@ -167,23 +179,24 @@ class Federation:
         most = max(1, round(train.participation * len(self.clients)))
         return Pool(self.engine, self.recipe, self.workers, self.scenario.imports, most, train.patience)
 
-    def _step(self, pool: Trainer) -> RoundRecord:
+    def _step(self, pool: Trainer, word: Word) -> RoundRecord:
         t = self.round + 1
-        chosen = self._choose(t)
+        chosen = self._choose(t, word)
         models = pool.train(self.params, t, chosen, self.world.changed(t)).to(self.device)
 
         def accepted(models: Tensor) -> Mask:
-            return decide(self.warden.guard, self.warden.memory, self._cohort(t, chosen, models))[1].unsuspected
+            cohort = self._cohort(t, chosen, models)
+            return decide(self.warden.guard, self.warden.memory, cohort, word=word)[1].unsuspected
 
         def foreseen(models: Tensor) -> tuple[Tensor, Weights, Mask]:
-            decision, outcome = self.warden.foresee(self._cohort(t, chosen, models))
+            decision, outcome = self.warden.foresee(self._cohort(t, chosen, models), word)
             return outcome.update, outcome.weights, decision.unsuspected
 
         notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted, foreseen))
         for i, client in enumerate(chosen):
             if client in self.senders:
                 models[i] = self.params + self.senders[client](t, models[i] - self.params)
-        outcome = self.warden.step(self._cohort(t, chosen, models))
+        outcome = self.warden.step(self._cohort(t, chosen, models), word=word)
         update = outcome.update.to(torch.float32)
         if self.publisher is not None:
             update = self.publisher(t, update)
@@ -192,7 +205,7 @@ class Federation:
         self.round = t
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
-        record, (metrics, own) = outcome.record, self._evaluate()
+        record, (metrics, own) = outcome.record, self._evaluate(word)
         told = {**record.metrics, **metrics, **self._detect(record)}
         return replace(record, notes=(*record.notes, *notes), metrics=told, reported=joined(record.reported, own))
 
@@ -209,10 +222,10 @@ class Federation:
         updates = (
             Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
         )
-        return Cohort(t, tuple(chosen), updates, counts, self.params)
+        return Cohort(t, tuple(chosen), updates, counts, self.params, output=self.output)
 
-    def _choose(self, t: int) -> list[str]:
-        asked = [c for c in self.clients if self.warden.asks(c)]
+    def _choose(self, t: int, word: Word) -> list[str]:
+        asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]
         share = self.scenario.train.participation
         if share == 1.0 or not asked:
             return asked
@@ -220,11 +233,11 @@ class Federation:
         picks = numpy_rng(self.scenario.seed, "participation", t).permutation(len(asked))[:take]
         return [asked[i] for i in sorted(picks)]
 
-    def _evaluate(self) -> tuple[dict[str, float], Reported]:
+    def _evaluate(self, word: Word) -> tuple[dict[str, float], Reported]:
         """How good the global model is; clients that are no longer asked hold back nothing."""
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
         held = self.world.held_in(self.round).items()
-        return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c)})
+        return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c, word)})
 
     def _detect(self, record: RoundRecord) -> dict[str, float]:
         return round_detection(record, self.truth) if self.scenario.attacks else {}
@@ -258,8 +271,9 @@ def simulate(
             _, notes = recorder.resume(found, _same(found, scenario), partial(_restore, federation))
         if on_start:
             on_start(recorder.run, federation)
-        for record in federation.play(trainer):
-            record, notes = replace(record, notes=(*notes, *record.notes)), ()
+        for record in federation.play(trainer, recorder.word):
+            noted = (*notes, *recorder.notes(record.round), *record.notes)
+            record, notes = replace(record, notes=noted), ()
             recorder.commit(record, federation.state_dict)
             if said := recorder.send():
                 record = recorder.amend(record, said)
@@ -318,11 +332,25 @@ def summarise(
 def _goals(scenario: Scenario, world: World) -> list[Examples]:
     """The test samples as each attack with a target presents them, with the label it wants."""
     test = Examples(world.data.x_test, world.data.y_test.numpy())
-    attacks = [
-        config.make("attack") for config, members in zip(scenario.attacks, scenario.members(), strict=True) if members
-    ]
+    attacks = [config.make("attack") for config, _, members in scenario.plans() if members and config.word == "attack"]
     goals = [attack.goal(test, world.data.classes) for attack in attacks if isinstance(attack, Targeted)]
     return [goal for goal in goals if goal is not None and len(goal.y)]
+
+
+def _kinds(scenario: Scenario, world: World) -> list[Examples]:
+    """The test samples as the inputs of the clients are that differ in them, one set for each such difference.
+
+    One that changes labels, or that needs samples of its own, is no kind of inputs and has none.
+    """
+    test, found = Examples(world.data.x_test, world.data.y_test.numpy()), []
+    nothing = Examples(test.x[:0], test.y[:0])
+    for config, number, members in scenario.plans():
+        difference = config.make("attack") if config.word == "difference" and members else None
+        if isinstance(difference, DataAttack):
+            with suppress(ValueError):
+                rng = numpy_rng(scenario.seed, "own kind", number)
+                found.append(difference.poison(test, nothing, world.data.classes, rng))
+    return [kind for kind in found if np.array_equal(kind.y, test.y)]
 
 
 def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..core.notes import DOUBTS
 from ..core.separation import auroc, tpr_at
 from ..core.stats import Scores
 from ..core.types import RoundRecord
@@ -65,10 +66,10 @@ class Detection:
 
 
 def detection(records: Sequence[RoundRecord], truth: Truth) -> Detection:
-    """Whom the verdicts of a run left out, compared with the truth.
+    """The clients that the verdicts of a run excluded, compared with the truth.
 
-    A rejected reply is not a verdict, nor is the weight 0 of an aggregator that picks a few of many, nor a suspension
-    that was lifted before the run ended.
+    A rejected reply is not a verdict, nor is the weight 0 of an aggregator that picks a few of many, nor a round in
+    which a client in doubt is skipped, nor a suspension that was lifted before the run ended.
     """
     first: dict[str, int] = {}
     caught: dict[str, int] = {}
@@ -139,14 +140,28 @@ def _verdicts(records: Sequence[RoundRecord]) -> Iterator[tuple[str, int]]:
     for i, record in enumerate(records):
         back = {c for c in record.suspended if inside.get(c, -1) > i}
         new = [c for c in record.excluded if c not in gone]
+        doubted = _in_doubt(record)
         for client in dict.fromkeys([*_flagged_out(record), *new]):
-            if client not in back:
+            if client not in back and (client not in doubted or client in record.excluded):
                 yield client, record.round
         gone = set(record.excluded) - back
 
 
 def _flagged_out(record: RoundRecord) -> list[str]:
     return [record.client_ids[i] for i in np.flatnonzero(record.flagged & (record.weights == 0)).tolist()]
+
+
+def _in_doubt(record: RoundRecord) -> set[str]:
+    return {client for note in record.notes if note.kind in DOUBTS for client in note.clients}
+
+
+def first_out(records: Sequence[RoundRecord]) -> dict[str, int]:
+    """The first round in which each client was excluded, suspended, in doubt, or left out of the round by a verdict."""
+    first: dict[str, int] = {}
+    for record in records:
+        for client in [*record.excluded, *_flagged_out(record), *sorted(_in_doubt(record))]:
+            first.setdefault(client, record.round)
+    return first
 
 
 def _guilty(client: str, t: int, truth: Truth) -> bool:

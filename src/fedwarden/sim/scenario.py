@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ..core.config import Component, Part, Strict, as_table, override, parse, read_toml
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, nearest
 from ..core.registry import adopt
 from ..core.schedule import strength
 from ..core.seeds import numpy_rng
@@ -34,6 +34,7 @@ class DataConfig(Strict):
     on others: ``probe_from`` names a public data set of the same shape, or is "noise" or "optimised" for samples made
     from the global model. ``validation`` is the part each client keeps back to evaluate on. ``names`` are the clients'
     own names, in the order of the partition; those of the data set where it has names, else numbers from 0 on.
+    ``joins`` gives, for a client by its name or number, the first round in which it takes part.
     """
 
     dataset: Part = Component(name="digits")
@@ -46,6 +47,7 @@ class DataConfig(Strict):
     reserve: int = Field(0, ge=0)
     probe: int = Field(128, ge=0)
     probe_from: Part = Component(name="reserve")
+    joins: Mapping[str, Annotated[int, Field(ge=1)]] = {}
 
     @property
     def own(self) -> bool:
@@ -60,10 +62,24 @@ class DataConfig(Strict):
         return self
 
 
+class RecipeConfig(Strict):
+    """How one client trains where it trains in another way than the rest; what is left out is as for the rest."""
+
+    optimizer: Literal["sgd", "adam"] | None = None
+    lr: float | None = Field(None, gt=0)
+    momentum: float | None = Field(None, ge=0, lt=1)
+    weight_decay: float | None = Field(None, ge=0)
+    epochs: int | None = Field(None, ge=1, le=10_000)
+    batch_size: int | None = Field(None, ge=1, le=1_000_000)
+    proximal: float | None = Field(None, ge=0)
+    steps: int | None = Field(None, ge=1)
+
+
 class TrainConfig(Strict):
     """Local training, and how it is carried out here; ``steps`` ends a round's after so many batches.
 
-    A batch of fewer samples than ``smallest_batch`` is left out.
+    A batch of fewer samples than ``smallest_batch`` is left out. ``own`` gives single clients, by name or number, a
+    training of their own.
     ``workers`` are processes, at most one per core. One that is silent for ``patience`` seconds, besides ten times as
     long as the slowest group of clients took so far, is killed and replaced.
     """
@@ -83,14 +99,15 @@ class TrainConfig(Strict):
     workers: int | None = Field(None, ge=1)
     patience: float = Field(60.0, gt=0)
     device: str = "cpu"
+    own: Mapping[str, RecipeConfig] = {}
 
     @model_validator(mode="after")
     def _some_batches(self) -> TrainConfig:
-        if self.smallest_batch > self.batch_size:
-            raise ValueError(
-                f"smallest_batch is at most batch_size, or no batch is left; got {self.smallest_batch} and "
-                f"{self.batch_size}"
-            )
+        for size in (self.batch_size, *(own.batch_size for own in self.own.values())):
+            if size is not None and self.smallest_batch > size:
+                raise ValueError(
+                    f"smallest_batch is at most batch_size, or no batch is left; got {self.smallest_batch} and {size}"
+                )
         return self
 
 
@@ -101,6 +118,9 @@ class AttackConfig(Component):
     While they attack they claim ``claims`` times the examples that they have.
     """
 
+    article: ClassVar[str] = "an"
+    word: ClassVar[str] = "attack"
+    drawn_as: ClassVar[str] = "attackers"
     clients: tuple[int, ...] | None = None
     count: int | None = Field(None, ge=0, le=MANY)
     share: float | None = Field(None, ge=0, le=1)
@@ -114,9 +134,10 @@ class AttackConfig(Component):
     @model_validator(mode="after")
     def _one_way(self) -> AttackConfig:
         if sum(x is not None for x in (self.clients, self.count, self.share)) != 1:
-            raise ValueError("an attack needs exactly one of 'clients', 'count' or 'share'")
+            raise ValueError(f"{self.article} {self.word} needs exactly one of 'clients', 'count' or 'share'")
         if self.end is not None and self.end < self.start:
-            raise ValueError(f"an attack cannot end in round {self.end} when it starts in round {self.start}")
+            when = f"cannot end in round {self.end} when it starts in round {self.start}"
+            raise ValueError(f"{self.article} {self.word} {when}")
         if (self.on is None) != (self.off == 0):
             raise ValueError(f"a period needs both 'on' and 'off', at least 1 round each; got {self.on} and {self.off}")
         return self
@@ -126,19 +147,36 @@ class AttackConfig(Component):
         return strength(t, self.start, self.end, self.ramp, self.on, self.off)
 
     def members(self, n: int, rng: np.random.Generator) -> list[int]:
-        """The positions of the clients that attack."""
+        """The positions of the clients that do it."""
         if self.clients is not None:
             chosen = sorted(set(self.clients))
         elif self.count is not None:
             if self.count > n:
-                raise ConfigError(f"attack {self.name!r} has count = {self.count}; there are {n}, numbered from 0")
+                raise ConfigError(f"{self.word} {self.name!r} has count = {self.count}; there are {n}, numbered from 0")
             chosen = list(range(self.count))
         else:
             assert self.share is not None
             chosen = sorted(rng.permutation(n)[: round(self.share * n)].tolist())
         if chosen and not 0 <= chosen[0] <= chosen[-1] < n:
-            raise ConfigError(f"attack {self.name!r} names clients {chosen}; there are {n}, numbered from 0")
+            raise ConfigError(f"{self.word} {self.name!r} names clients {chosen}; there are {n}, numbered from 0")
         return chosen
+
+
+class DifferenceConfig(AttackConfig):
+    """How some honest clients differ from the others: the same components and keys as for an attack.
+
+    The clients stay honest: they are no attackers, and whoever leaves them out wrongs them.
+    """
+
+    article: ClassVar[str] = "a"
+    word: ClassVar[str] = "difference"
+    drawn_as: ClassVar[str] = "different clients"
+
+    @model_validator(mode="after")
+    def _true_counts(self) -> DifferenceConfig:
+        if self.claims != 1:
+            raise ValueError(f"an honest client claims the examples that it has; got claims = {self.claims:g}")
+        return self
 
 
 class SinkConfig(Component):
@@ -152,7 +190,11 @@ class SinkConfig(Component):
 
 
 class Scenario(Strict):
-    """Everything that decides a run's numbers, but for the machine; and the sinks that they are sent to."""
+    """Everything that decides a run's numbers, but for the machine; and the sinks that they are sent to.
+
+    ``differences`` say how some honest clients differ from the others, ``attacks`` what attackers do. Of the classes in
+    ``recalls`` every round records the mean recall on the test set.
+    """
 
     name: str = "run"
     seed: int = Field(0, ge=0)
@@ -166,6 +208,8 @@ class Scenario(Strict):
     model: Part = Component(name="mlp")
     train: TrainConfig = TrainConfig()
     attacks: tuple[AttackConfig, ...] = ()
+    differences: tuple[DifferenceConfig, ...] = ()
+    recalls: tuple[Annotated[int, Field(ge=0)], ...] = ()
     guard: GuardConfig = GuardConfig()
     sinks: tuple[Annotated[SinkConfig, BeforeValidator(as_table)], ...] = ()
 
@@ -174,10 +218,27 @@ class Scenario(Strict):
         """The clients' names, or their numbers where they have none."""
         return self.data.names or tuple(map(str, range(self.data.clients)))
 
+    def client_named(self, key: str, where: str) -> str:
+        """The id of the client that a key of ``where`` names, by its name or by its number."""
+        ids = self.client_ids
+        if key in ids:
+            return key
+        if key.isdecimal() and int(key) < len(ids):
+            return ids[int(key)]
+        raise ConfigError(f"{where}: there is no client {key!r}; {nearest(key, ids)}")
+
     def members(self) -> list[list[int]]:
         """The clients of each attack, by position."""
-        rngs = (numpy_rng(self.seed, "attackers", number) for number in range(len(self.attacks)))
-        return [attack.members(self.data.clients, rng) for attack, rng in zip(self.attacks, rngs, strict=True)]
+        return self._drawn(self.attacks)
+
+    def plans(self) -> list[tuple[AttackConfig, int, list[int]]]:
+        """All differences and then all attacks: each with its number in its own list, and its clients by position."""
+        lists: tuple[Sequence[AttackConfig], ...] = (self.differences, self.attacks)
+        return [plan for some in lists for plan in zip(some, range(len(some)), self._drawn(some), strict=True)]
+
+    def _drawn(self, some: Sequence[AttackConfig]) -> list[list[int]]:
+        rngs = (numpy_rng(self.seed, one.drawn_as, number) for number, one in enumerate(some))
+        return [one.members(self.data.clients, rng) for one, rng in zip(some, rngs, strict=True)]
 
     def attackers(self) -> dict[int, list[AttackConfig]]:
         """The attacks of each attacking client, by position: the truth that only the simulator knows."""

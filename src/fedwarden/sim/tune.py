@@ -78,7 +78,7 @@ class Tuned:
 def observe(scenario: Scenario, seed: int, on_round: Callable[[RoundRecord], None] | None = None) -> Observed:
     """Train with the scenario's attackers and watch, exclude nobody: the signals then owe nothing to a threshold."""
     policy = Component(name="observe")
-    guard = scenario.guard.model_copy(update={"policy": policy, "remeasure": False})
+    guard = scenario.guard.model_copy(update={"policy": policy})
     seeded = scenario.model_copy(update={"seed": seed, "guard": guard})
     records, federation = [], Federation(seeded)
     for record in federation.play():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 
 from ..core.config import override, parse
@@ -13,7 +14,8 @@ from ..guard.config import GuardConfig, alter
 from ..guard.replay import find_sources, replay
 from ..guard.warden import Warden
 from ..store.ledger import Run
-from .metrics import detection
+from ..store.word import Said, word_of
+from .metrics import first_out
 from .recorded import SIMULATORS, naming_plugins, recorded_scenario
 
 
@@ -21,18 +23,26 @@ def recorded_guard(run: Run) -> Warden:
     """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
     with naming_plugins(run):
         if run.engine in SIMULATORS:
-            return recorded_scenario(run).guard.build()
+            scenario = recorded_scenario(run)
+            return scenario.guard.build(secret=scenario.seed)
         if "guard" not in run.config:
             raise ConfigError(
                 f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed"
             )
-        return parse(GuardConfig, run.config["guard"]).build()
+        return parse(GuardConfig, run.config["guard"]).build(secret=run.config.get("secret"))
 
 
 def decide_again(
-    run: Run, records: Sequence[RoundRecord], settings: Sequence[str] = (), preset: str | None = None
+    run: Run,
+    records: Sequence[RoundRecord],
+    settings: Sequence[str] = (),
+    preset: str | None = None,
+    said: Sequence[Said] = (),
 ) -> tuple[Warden, list[RoundRecord]]:
-    """Another guard, the recorded one or a preset with other settings ``a.b=c``, and the rounds as it judges them."""
+    """Another guard, the recorded one or a preset with other settings ``a.b=c``, and the rounds as it judges them.
+
+    ``said`` is the operator's word in the run, which the other guard obeys in the same rounds.
+    """
     if not records:
         raise ConfigError(f"run {run.id} has no recorded rounds to replay")
     seen = {w.name for record in records for w in record.watches}
@@ -45,14 +55,15 @@ def decide_again(
     of_preset = [s for s in settings if s.partition("=")[0].split(".")[0].strip() == "options"]
     if of_preset and not preset:
         raise ConfigError(f"{of_preset[0]!r} is for a preset; name it as well, as in --preset auto")
-    other = parse(GuardConfig, override({"preset": preset}, of_preset)).build() if preset else recorded
+    table = override({"preset": preset}, of_preset)
+    other = parse(GuardConfig, table).build(secret=recorded.guard.secret) if preset else recorded
     warden = alter(other.include(seen), [s for s in settings if s not in of_preset])
-    return warden, replay(records, warden, find_sources(recorded.watches, warden.watches))
+    return warden, replay(records, warden, find_sources(recorded.watches, warden.watches), partial(word_of, said))
 
 
 @dataclass(frozen=True)
 class Change:
-    """When a client was excluded in the recorded run, and when in the replay; None = never."""
+    """The first round in which a client was out or in doubt in the recorded run, and in the replay; None = never."""
 
     client: str
     recorded: int | None
@@ -63,7 +74,7 @@ class Change:
 
 def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) -> list[Change]:
     """Every client of the run, in order of appearance, before and after."""
-    before, after = (detection(records, {}).first_excluded for records in (recorded, replayed))
+    before, after = first_out(recorded), first_out(replayed)
     seen = dict[str, int]()
     for record, later in zip_longest(recorded, recorded[1:]):
         if later is None or later.client_ids != record.client_ids:

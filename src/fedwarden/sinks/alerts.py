@@ -1,4 +1,4 @@
-"""Alerts: somebody is told when a client is excluded or a run stands still, by a webhook, a command or a function.
+"""Alerts when a client is in doubt or excluded, or a run stands still: by a webhook, a command or a function.
 
 Where they go is read from the environment alone: a scenario is kept in the ledger, which may be passed on, and whoever
 continues a run from it must not run a command or post to an address that it names.
@@ -21,24 +21,27 @@ from threading import Thread
 from typing import Any, Literal, get_args
 
 from ..core.errors import ConfigError
+from ..core.notes import DOUBTS
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..core.words import count, printable, reason
 from ..store.explain import explain
 from ..store.ledger import Run
+from ..store.word import NOTES
 from .data_points import DataPoint
 
-Kind = Literal["flagged", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
+Kind = Literal["flagged", "in doubt", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-USUAL: tuple[Kind, ...] = ("suspended", "excluded", "let in", "promise", "stalled", "ended")
-UNSURE = frozenset({"spared", "too_few"})  # notes that the guard cannot exclude as it promises to
+USUAL: tuple[Kind, ...] = ("in doubt", "suspended", "excluded", "let in", "promise", "stalled", "ended")
+UNSURE = "too_few"  # the note that the guard judges no client
 LONG, SLOWER = 600.0, 10.0  # a round is late after so many seconds, and so many times the longest one
 ADDRESS, KEY, COMMAND = "FEDWARDEN_WEBHOOK", "FEDWARDEN_PAGER_KEY", "FEDWARDEN_ALERT_COMMAND"
 LINES = 20  # alerts that one message tells one by one
 TRIES = 3
 WORDS: Mapping[Kind, str] = {
     "flagged": "client {client} stands out",
-    "suspended": "client {client} is suspended until it is clean",
+    "in doubt": "client {client} is in doubt since round {round}",
+    "suspended": "client {client} is suspended",
     "excluded": "client {client} is excluded for good",
     "let in": "client {client} is let in again",
     "silent": "client {client} does not answer any more",
@@ -59,13 +62,18 @@ class Alert:
         return printable(f"{self.run}, round {self.round}: {self.words}")
 
 
-def alerts(record: RoundRecord, run: str, before: RoundRecord | None, kinds: Collection[str] = USUAL) -> list[Alert]:
-    """What is new in a round beside the one before it.
+def alerts(
+    record: RoundRecord,
+    run: str,
+    before: RoundRecord | None,
+    kinds: Collection[str] = USUAL,
+    known: Collection[str] = (),
+) -> list[Alert]:
+    """What is new in a round compared with the one before it; ``known`` are clients whose doubt was told earlier.
 
-    Where that is not known (None), whoever is out and flagged in this very round is told, again perhaps: better twice
-    than never.
-    A round is stalled if nobody is in its model. What the guard promises of false exclusions ends with the honest
-    majority: it is told once half of the clients are out, or too few others are beyond question.
+    Where the round before is not known (None), clients that are out and flagged in this round are told, perhaps again.
+    A round is stalled if its model has no client's update. What the guard promises of false exclusions ends with the
+    honest majority: an alert says so once half of the clients are out, or too few clients are in good standing.
     """
     now, was = _standing(record), None if before is None else _standing(before)
     why = explain(record)
@@ -76,8 +84,14 @@ def alerts(record: RoundRecord, run: str, before: RoundRecord | None, kinds: Col
         found += [("let in", c) for c in sorted(was["excluded"] | was["suspended"]) if c not in record.excluded]
     found += [("silent", c) for c in sorted(_silent(record) - (set() if before is None else _silent(before)))]
     told = {client for _, client in found}
+    found += [("in doubt", c) for c in sorted(in_doubt(record) - told - set(known)) if c not in record.excluded]
+    told |= in_doubt(record)
     found += [("flagged", c) for c in why if c not in told and c not in record.excluded]
-    made = [Alert(k, run, record.round, c, WORDS[k].format(client=c) + _reason(why, k, c)) for k, c in found]
+    said = {c: str(note) for note in record.notes if note.kind == NOTES["exclude"] for c in note.clients}
+    made = [
+        Alert(k, run, record.round, c, said[c] if k == "excluded" and c in said else _words(why, k, c, record.round))
+        for k, c in found
+    ]
     if len(record.client_ids) and not (record.weights > 0).any():
         made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
     if (spent := _spent(record)) and (before is None or not _spent(before)):
@@ -195,6 +209,7 @@ class Channel:
         self.moved, self.longest, self.late = time.monotonic(), 0.0, False  # since when, and how long rounds took
         self.fresh = run.rounds <= 1  # nothing came before that was not told
         self.before: RoundRecord | None = None
+        self.doubted: set[str] = set()  # clients whose doubt was told
         self.deliver, self.waiting, self.failed = deliver, Queue[Alert](), ""
         self.ending = Signal()
         self.thread = Thread(target=self._work, daemon=True)
@@ -204,8 +219,9 @@ class Channel:
         before = self.before
         if before is None and self.fresh:
             before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
-        for alert in alerts(record, self.name, before, self.kinds):
+        for alert in alerts(record, self.name, before, self.kinds, self.doubted):
             self.waiting.put(alert)
+        self.doubted |= in_doubt(record)
         now = time.monotonic()
         self.longest, self.moved, self.late = max(self.longest, now - self.moved), now, False
         self.before, self.last = record, record.round
@@ -266,11 +282,17 @@ def _spent(record: RoundRecord) -> str:
     everybody, out = {*record.client_ids, *record.excluded}, len(record.excluded)
     if out and 2 * out >= len(everybody):
         return f"{out} of {len(everybody)} clients are out: nothing bounds false exclusions without an honest majority"
-    return next((str(note) for note in record.notes if note.kind in UNSURE), "")
+    return next((str(note) for note in record.notes if note.kind == UNSURE), "")
 
 
-def _reason(why: Mapping[str, Any], kind: Kind, client: str) -> str:
-    return f": {why[client]}" if kind != "let in" and client in why else ""
+def in_doubt(record: RoundRecord) -> set[str]:
+    """The clients in doubt in a round, whether they were in its model or not."""
+    return {client for note in record.notes if note.kind in DOUBTS for client in note.clients}
+
+
+def _words(why: Mapping[str, Any], kind: Kind, client: str, round: int) -> str:
+    reason = f": {why[client]}" if kind != "let in" and client in why else ""
+    return WORDS[kind].format(client=client, round=round) + reason
 
 
 def _body(found: Sequence[Alert], form: str, key: str) -> dict[str, Any]:

@@ -38,17 +38,21 @@ class Flag:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a client is left out; ``usual`` are the watches to which it is not unusual. ``str(reason)`` is a sentence."""
+    """Why a client is left out; ``usual`` are the watches to which it is not unusual. ``str(reason)`` is a sentence.
+
+    ``words`` are the operator's, where no watch but the operator leaves it out.
+    """
 
     flags: tuple[Flag, ...] = ()
     usual: tuple[str, ...] = ()
     flagged: bool = True
+    words: str = ""
 
     @property
     def short(self) -> str:
         """The sentence without numbers and without what is not unusual."""
         if not self.flagged:
-            return "weight 0 without a flag"
+            return self.words or "weight 0 without a flag"
         return self._carried(numbers=False)
 
     def __str__(self) -> str:

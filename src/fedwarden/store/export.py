@@ -61,6 +61,7 @@ def as_table(record: RunRecord) -> dict[str, Any]:
         "reasons": {c: str(reason) for c, reason in record.reasons.items()},
         "rejected": [{"round": t, "client": c, "reason": str(r), **_sound(r.table())} for t, c, r in series.rejected],
         "notes": [{"round": t, "note": str(note), **_sound(note.table())} for t, note in series.notes],
+        "said": [_sound(asdict(said)) for said in record.said],
         "observations": [
             {"observer": who, **_sound(asdict(o))} for who, seen in record.observations.items() for o in seen
         ],

@@ -1,8 +1,9 @@
 """The ledger: one SQLite file per workspace that holds every run, round and verdict.
 
 It is written in WAL mode, one transaction per round, so it can be read while a run writes and loses no committed round
-to a crash. Nothing in a round reads it back. What a round has by client is one JSON array a column, which is quicker to
-write and to read than a row per client; the views ``client`` and ``score`` show them as rows to any SQL program.
+to a crash. A round reads back one thing, the operator's word, as it begins. What a round has by client is one JSON
+array a column, which is quicker to write and to read than a row per client; the views ``client`` and ``score`` show
+them as rows to any SQL program.
 
 A ledger may be damaged or made by a stranger: whatever cannot be read as what was written is a :class:`LedgerError`
 that names the run, the round and the column, and no query runs for ever.

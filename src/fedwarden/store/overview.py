@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.notes import Note
+from ..core.notes import DOUBTS, Note
 from ..core.types import RoundRecord
 from .explain import Reason, explain
 from .ledger import Ledger, Run
 from .series import Series
 from .verdict import Standing, verdict, verdict_of, why
+from .word import NOTES, UNSAID
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,27 @@ def client_rows(series: Series, reasons: Mapping[str, Reason] | None = None) -> 
 
 
 def reasons(records: Sequence[RoundRecord], excluded_in: Mapping[str, int]) -> dict[str, Reason]:
-    """Why each client was excluded in its round."""
-    rounds = set(excluded_in.values())
-    told = {r.round: explain(r) for r in records if r.round in rounds}
-    return {c: told[t].get(c, Reason(flagged=False)) for c, t in excluded_in.items()}
+    """Why each client was excluded in its round, and why each other one was in doubt in the last round of doubt."""
+    last = {c: r.round for r in records for note in r.notes if note.kind in DOUBTS for c in note.clients}
+    rounds = {*excluded_in.values(), *last.values()}
+    told = {r.round: {**explain(r), **_by_word(r)} for r in records if r.round in rounds}
+    in_doubt = {c: told[t][c] for c, t in last.items() if c in told[t]}
+    return in_doubt | {c: told[t].get(c, Reason(flagged=False)) for c, t in excluded_in.items() if t >= last.get(c, 0)}
+
+
+def _by_word(record: RoundRecord) -> dict[str, Reason]:
+    """The clients that the operator excludes in a round, and what was said of them."""
+    notes = [note for note in record.notes if note.kind == NOTES["exclude"]]
+    return {client: Reason(flagged=False, words=_words(note)) for note in notes for client in note.clients}
+
+
+def _words(note: Note) -> str:
+    """Which operator said so and why; a ledger may come from anywhere.
+
+    >>> _words(Note.of("word_excluded", "a", by="alice", reason="maintenance"))
+    'operator alice: maintenance'
+    """
+    return f"operator {note.values.get('by', 'unknown')}: {note.values.get('reason', UNSAID)}"
 
 
 def distinct_notes(notes: Iterable[tuple[int, Note]]) -> dict[Note, list[int]]:

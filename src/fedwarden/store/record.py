@@ -18,6 +18,7 @@ from .ledger import Ledger, Run
 from .overview import reasons
 from .series import Series, columns
 from .verdict import verdict, why
+from .word import Said, said_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +26,14 @@ class RunRecord:
     """One run as it stood in the ledger when it was read.
 
     ``observations`` are what each auditor saw, by its name, which may be empty; ``reasons`` say of each excluded client
-    why it was.
+    why it was; ``said`` is the operator's word, in the order in which it was said.
     """
 
     run: Run
     series: Series
     observations: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
+    said: tuple[Said, ...] = ()
 
     @classmethod
     def open(cls, which: str | int | None = None, folder: Path | None = None) -> RunRecord:
@@ -47,7 +49,8 @@ class RunRecord:
             records = ledger.records(run.id)
             series = Series.of(records)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
-            return cls(run, series, seen, reasons(records, series.excluded_in))
+            told = reasons(records, series.excluded_in)
+            return cls(run, series, seen, told, tuple(said_in(ledger, run.id)))
 
     def metric(self, name: str) -> float | None:
         """The last value of a metric; None where there is none."""

@@ -4,7 +4,8 @@ It owns the run's row in the ledger, the lock that makes this process its only w
 
     with Recorder(folder, sinks) as recorder:
         recorder.start(name, engine, config)          # or: recorder.resume(run, config, use)
-        for record in rounds:
+        for t in rounds:
+            record = ...                              # what a round makes of recorder.word(t), with recorder.notes(t)
             recorder.commit(record, state)
             if notes := recorder.send():
                 recorder.amend(record, notes)
@@ -28,12 +29,13 @@ import scipy
 import torch
 
 from ..core.notes import Note
-from ..core.types import RoundRecord
+from ..core.types import RoundRecord, Word
 from ..core.words import reason
 from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
 from .parse import ERROR
+from .word import notes_of, said_in, take_up, word_of
 
 T = TypeVar("T")
 
@@ -94,6 +96,14 @@ class Recorder:
         self.ledger.reopen(run.id, config)
         self.run = run.id
         return made, notes
+
+    def word(self, round: int) -> Word:
+        """The operator's word in a round that begins: what was said since the last one takes effect in it."""
+        return word_of(take_up(self.ledger, self.run, round), round)
+
+    def notes(self, round: int) -> tuple[Note, ...]:
+        """What the operator said that takes effect in a round, to be noted in its record."""
+        return notes_of(said_in(self.ledger, self.run), round)
 
     def commit(self, record: RoundRecord, state: Callable[[], Mapping[str, Any]]) -> None:
         """Write a round, after its checkpoint where one is due; ``state`` is asked only then."""

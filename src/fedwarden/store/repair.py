@@ -25,10 +25,11 @@ from .record import RunRecord
 from .rows import round_rows
 from .schema import ROUND_TABLES, SCHEMA, STATEMENTS
 from .series import Series
+from .word import Said, said_in
 
 MOST = 20  # faults that SQLite lists
 PATIENCE = 600.0  # seconds that one look at a damaged ledger may take
-TABLES = ("run", *ROUND_TABLES, "audit")
+TABLES = ("run", *ROUND_TABLES, "audit", "word")
 HEADER = 24  # bytes with which every ledger begins: magic, size of pages, versions of the format
 LOST = "repaired"  # the engine of a run whose own row was lost
 
@@ -46,18 +47,20 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """What can be read of one run: its own row, if that is among it, its rounds and what auditors saw."""
+    """What can be read of one run: its own row, if that is among it, its rounds, what auditors saw, what was said."""
 
     id: int
     head: Run | None
     records: tuple[RoundRecord, ...]
     observations: dict[str, tuple[Observation, ...]]
+    said: tuple[Said, ...] = ()
 
     @property
     def record(self) -> RunRecord:
         series = Series.of(self.records)
         told = reasons(self.records, series.excluded_in)
-        return RunRecord(self.head or _stand_in(self.id, len(series)), series, self.observations, told)
+        head = self.head or _stand_in(self.id, len(series))
+        return RunRecord(head, series, self.observations, told, self.said)
 
 
 class Patient(Ledger):
@@ -215,7 +218,11 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
             for who in ledger.observers(run):
                 with noting("audit"):
                     seen[who] = tuple(ledger.observations(run, who))
-    return findings, Saved(run, head and replace(head, rounds=len(records)), tuple(records), seen)
+    said: tuple[Said, ...] = ()
+    if "word" in tables:
+        with noting("word"):
+            said = tuple(said_in(ledger, run))
+    return findings, Saved(run, head and replace(head, rounds=len(records)), tuple(records), seen, said)
 
 
 def _one(ledger: Patient, run: int, t: int, known: bool) -> list[RoundRecord]:
@@ -291,6 +298,8 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
             continue
         with new.transaction():
             put("audit", rows[0])
+    with new.transaction():
+        put("word", [(found.id, s.number, s.kind, s.client, s.by, s.reason, s.said_at, s.round) for s in found.said])
 
 
 def _again(damaged: Patient, table: str, run: int, tail: str, value: object) -> list[sqlite3.Row]:

@@ -67,6 +67,13 @@ MIGRATIONS = (  # what leads from each schema to the next
             PRIMARY KEY (run, name, round)
         ) WITHOUT ROWID""",
     ),
+    (  # what the operator says of clients; the round from which it holds is NULL until a federation takes it up
+        """CREATE TABLE word (
+            run INTEGER NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL, client TEXT NOT NULL,
+            operator TEXT NOT NULL, reason TEXT NOT NULL, said_at REAL NOT NULL, round INTEGER,
+            PRIMARY KEY (run, number)
+        ) WITHOUT ROWID""",
+    ),
 )
 SCHEMA = BEFORE + len(MIGRATIONS)
 STATEMENTS = tuple(statement for migration in MIGRATIONS for statement in migration)

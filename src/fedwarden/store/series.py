@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.notes import Note
+from ..core.notes import DOUBTS, Note
 from ..core.types import RoundRecord
 
 TOLD = 64  # names of what is known of single clients that a run has at most
@@ -177,11 +177,15 @@ class Series:
     def excluded_in(self) -> dict[str, int]:
         """The round since which a client stands excluded, or the first in which it was flagged and had no weight.
 
-        No weight without a flag is no exclusion: an aggregator that picks a few, copies of which one counts, a doubt.
-        A suspension that is over is none either.
+        No weight without a flag is no exclusion: an aggregator picks a few clients, and of copies one counts. A client
+        in doubt that is skipped in a round is not excluded, and a suspension that is over does not count either.
         """
         refused = {(t, c) for t, c, _ in self.rejected}
         for_the_round = (self.flagged & (self.weights == 0) & ~self.excluded).astype(bool)
+        place, row = ({x: i for i, x in enumerate(xs)} for xs in (self.clients, self.rounds.tolist()))
+        for t, note in self.notes:
+            if note.kind in DOUBTS and t in row:
+                for_the_round[row[t], [place[c] for c in note.clients if c in place]] = False
         found = {}
         for j, client in enumerate(self.clients):
             inside = np.flatnonzero(~self.excluded[:, j])

@@ -1,25 +1,35 @@
-"""What is said of a run's clients, the same everywhere: who is out of the model, who stood out, since when, and why."""
+"""What is said of a run's clients, the same everywhere: their states, since when, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
 
-from ..core.notes import Note
+from ..core.notes import DOUBTS, Note
+from ..core.types import RoundRecord
 from ..core.words import count, listed
 from .explain import EARLIER, Reason
 from .ledger import Ledger, Run
 from .series import Series
+from .word import NOTES
 
-State = Literal["excluded", "suspended", "left out", "stood out"]
-"""Out for good; out until clean; flagged and not in the model of some rounds; flagged, and in the model even so."""
+State = Literal["excluded", "suspended", "skipped", "on trial", "stood out"]
+"""Excluded for good; suspended for a bounded number of rounds; in doubt, and not in the model of the last round of
+doubt; in doubt, and in it; flagged, and no more than that."""
 
 STATES: tuple[State, ...] = get_args(State)
-DOUBTS = ("left_out", "spared")  # notes that a client was left out of one round
-TOLD = (*DOUBTS, "suspended", "for_good")  # notes that say no more than the verdict does
+TOLD = (
+    *DOUBTS,
+    "lone_weights",
+    "suspended",
+    "for_good",
+    *NOTES.values(),
+)  # notes that say no more than is shown without them
+MOST = 6  # groups of clients in doubt that a sentence names
 NOT_JUDGED = "No watch was set, so no client was judged."
 
 
@@ -27,7 +37,8 @@ NOT_JUDGED = "No watch was set, so no client was judged."
 class Standing:
     """A client that is worth a word: what it is, since which round, and in how many rounds it was flagged.
 
-    ``watches`` are those that flagged it, the most frequent first, with how often they did.
+    ``watches`` are those that flagged it, the most frequent first, with how often they did. ``tried`` counts the rounds
+    in which it was on trial, and ``skipped`` those in which it was flagged or in doubt and not in the model.
     """
 
     client: str
@@ -36,6 +47,8 @@ class Standing:
     flagged: int
     watches: Mapping[str, int] = field(default_factory=dict)
     words: str = ""
+    tried: int = 0
+    skipped: int = 0
 
     @property
     def out(self) -> bool:
@@ -43,18 +56,32 @@ class Standing:
         return self.state in ("excluded", "suspended")
 
     def __str__(self) -> str:
-        return (
-            f"{self.state} since round {self.since}" if self.out else f"{self.state} in {count(self.flagged, 'round')}"
-        )
+        """Its state in words.
+
+        >>> print(Standing("7", "skipped", 3, 9, tried=7, skipped=2), Standing("7", "stood out", 3, 1), sep="; ")
+        on trial in 7 rounds, skipped in 2; stood out in 1 round
+        """
+        if self.out:
+            return f"{self.state} since round {self.since}"
+        if self.tried:
+            also = f", skipped in {self.skipped}" if self.skipped else ""
+            return f"on trial in {count(self.tried, 'round')}{also}"
+        return f"{self.state} in {count(self.skipped or self.flagged, 'round')}"
 
 
 @dataclass(frozen=True)
 class Verdict:
     """All standings of a run of so many rounds and clients, the gravest first; ``str(verdict)`` is one paragraph.
 
+    ``cut`` counts, by client, the rounds in which weights that it alone moved were cut.
+
     >>> out = Standing("7", "excluded", 3, 1)
     >>> print(Verdict((out, Standing("5", "stood out", 2, 4)), 20, 15))
     1 of 20 clients is excluded: 7 since round 3. 1 more stood out: 5 in 4 of 15 rounds.
+    >>> tried, skipped = Standing("3", "on trial", 2, 9, tried=7, skipped=2), Standing("4", "skipped", 2, 1, skipped=1)
+    >>> print(Verdict((tried, skipped), 8, 12))
+    No client was excluded. 1 of 8 clients was in doubt: 3 on trial in 7 and skipped in 2 of 12 rounds. 1 more was
+    skipped: 4 in 1 of 12 rounds.
     >>> print(Verdict((), 20, 15), Verdict((), 20, 15, judged=False), sep="; ")
     No client was excluded, and none stood out.; No watch was set, so no client was judged.
     """
@@ -63,14 +90,15 @@ class Verdict:
     clients: int
     rounds: int
     judged: bool = True
+    cut: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, *states: State) -> list[Standing]:
         return [s for s in self.standings if s.state in states]
 
     @property
     def gone(self) -> set[str]:
-        """Who is excluded, suspended, or was left out of some rounds."""
-        return {s.client for s in self.of("excluded", "suspended", "left out")}
+        """The clients that are excluded, suspended or were in doubt."""
+        return {s.client for s in self.standings if s.state != "stood out"}
 
     @property
     def short(self) -> str:
@@ -96,51 +124,73 @@ class Verdict:
         told: list[str] = []
         for state in ("excluded", "suspended"):
             if found := [s for s in self.standings if s.state == state]:
-                told.append(f"{self._of_all(len(found), told)} {_is(found)} {state}: {_by_round(found)}.")
+                told.append(f"{self._of_all(len(found), bool(told))} {_is(found)} {state}: {_by_round(found)}.")
+        more = bool(told)
         if not told:
             told = ["No client was excluded" + (", and none stood out." if not self.standings else ".")]
-        left, stood = self.of("left out"), self.of("stood out")
-        more = self._of_all(len(left), told if self.gone - {s.client for s in left} else [])
-        if left:
-            told.append(f"{more} {_was(left)} left out of single rounds: {self._by_count(left)}.")
-        if stood:
-            told.append(f"{self._of_all(len(stood), told if self.gone else [])} stood out: {self._by_count(stood)}.")
+        in_doubt = self.of("on trial", "skipped")
+        tried, skipped = [s for s in in_doubt if s.tried], [s for s in in_doubt if not s.tried]
+        for found, what in ((tried, "in doubt"), (skipped, "skipped")):
+            if found:
+                told.append(f"{self._of_all(len(found), more)} {_was(found)} {what}: {self._by_turns(found)}.")
+                more = True
+        if stood := self.of("stood out"):
+            told.append(f"{self._of_all(len(stood), more)} stood out: {self._by_count(stood)}.")
+        if self.cut:
+            told.append(f"Weights that a client alone moved were cut: {self._by_rounds(self.cut)}.")
         return told
 
-    def _of_all(self, n: int, before: Sequence[str]) -> str:
-        return f"{n} more" if before else f"{n} of {count(self.clients, 'client')}"
+    def _of_all(self, n: int, more: bool) -> str:
+        return f"{n} more" if more else f"{n} of {count(self.clients, 'client')}"
 
     def _by_count(self, found: Sequence[Standing]) -> str:
+        return self._by_rounds({s.client: s.flagged for s in found})
+
+    def _by_rounds(self, rounds: Mapping[str, int]) -> str:
         groups: dict[int, list[str]] = {}
-        for s in sorted(found, key=lambda s: -s.flagged):
-            groups.setdefault(s.flagged, []).append(s.client)
+        for client in sorted(rounds, key=lambda client: -rounds[client]):
+            groups.setdefault(rounds[client], []).append(client)
         return "; ".join(f"{listed(who)} in {k} of {count(self.rounds, 'round')}" for k, who in groups.items())
+
+    def _by_turns(self, found: Sequence[Standing]) -> str:
+        """In how many rounds clients were on trial, and in how many they were skipped."""
+        groups: dict[str, list[str]] = {}
+        for s in sorted(found, key=lambda s: (-s.tried, -s.skipped)):
+            on = [f"on trial in {s.tried}"] if s.tried else []
+            off = [f"{'skipped ' if s.tried else ''}in {s.skipped}"] if s.skipped else []
+            groups.setdefault(" and ".join([*on, *off]), []).append(s.client)
+        of = f"of {count(self.rounds, 'round')}"
+        told = [f"{listed(clients)} {turns} {of}" for turns, clients in groups.items()]
+        rest = sum(len(clients) for clients in list(groups.values())[MOST:])
+        return "; ".join([*told[:MOST], *([f"{count(rest, 'client')} in fewer rounds"] if rest else [])])
 
 
 def verdict(series: Series) -> Verdict:
-    """Who is out and who stood out in a run."""
+    """The clients that are excluded or suspended, were in doubt, or stood out in a run."""
     refused = {(t, c) for t, c, _ in series.rejected}
     by_watch = {w.name: w.flagged.sum(axis=0) for w in series.watches.values()}
-    doubted = _doubted(series.notes)
+    doubts = _doubts(series.notes)
     found = []
     for j, client in enumerate(series.clients):
-        flagged = np.flatnonzero(series.flagged[:, j])
-        noted = {int(series.rounds[i]) for i in flagged} | set(doubted.get(client, ()))
+        flagged = [(int(series.rounds[i]), i) for i in np.flatnonzero(series.flagged[:, j]).tolist()]
+        turns = _turns({t for t, i in flagged if series.weights[i, j] == 0 and (t, client) not in refused},
+                       {t: kind for t, (kind, _) in doubts.get(client, {}).items()})  # fmt: skip
+        noted = {t for t, _ in flagged} | set(turns)
         out = len(series) > 0 and bool(series.excluded[-1, j])
         if not out and not noted:
             continue
-        absent = any(series.weights[i, j] == 0 and (int(series.rounds[i]), client) not in refused for i in flagged)
-        state: State = "left out" if absent or client in doubted else "stood out"
         since = min(noted, default=0)
         if out:
-            state = "suspended" if client in series.suspended else "excluded"
             inside = np.flatnonzero(~series.excluded[:, j])
             since = int(series.rounds[inside[-1] + 1 if len(inside) else 0])
         often = {name: int(k[j]) for name, k in by_watch.items() if k[j]}
         often = dict(sorted(often.items(), key=lambda pair: -pair[1]))
-        words = [series.watches[name].words for name in often] + [*doubted.get(client, {}).values()]
-        found.append(Standing(client, state, since, len(noted), often, words[0] if words else ""))
-    return Verdict(_graver_first(found), len(series.clients), len(series), bool(series.watches))
+        words = [series.watches[name].words for name in often]
+        words += [words for _, words in doubts.get(client, {}).values() if words]
+        state = _state(out, client in series.suspended, turns)
+        found.append(Standing(client, state, since, len(noted), often, words[0] if words else "", *_counts(turns)))
+    cut = Counter(client for _, note in series.notes if note.kind == "lone_weights" for client in note.clients)
+    return Verdict(_graver_first(found), len(series.clients), len(series), bool(series.watches), dict(cut))
 
 
 def verdict_of(ledger: Ledger, run: Run) -> Verdict:
@@ -156,33 +206,66 @@ def verdict_of(ledger: Ledger, run: Run) -> Verdict:
         run.id,
     )
     doubts = ledger.query(
-        """SELECT round, each.value AS client, 0 AS weight FROM remark, json_each(note, '$.clients') AS each
-        WHERE run = ? AND about = 'note' AND json_extract(note, '$.kind') IN (?, ?)""",
+        """SELECT round, each.value AS client, json_extract(note, '$.kind') AS kind
+        FROM remark JOIN round USING (run, round), json_each(note, '$.clients') AS each
+        WHERE run = ? AND about = 'note' AND json_extract(note, '$.kind') IN (?, ?)
+            AND each.value IN (SELECT value FROM json_each(round.clients))""",  # and not the name of a group
         run.id,
         *DOUBTS,
     )
-    rounds: dict[str, set[int]] = {}
-    left = set()
-    for row in (*flags, *doubts):
-        rounds.setdefault(row["client"], set()).add(row["round"])
-        left |= {row["client"]} if row["weight"] == 0 else set()
+    flagged: dict[str, dict[int, float]] = {}
+    kinds: dict[str, dict[int, str]] = {}
+    for row in flags:
+        flagged.setdefault(row["client"], {})[row["round"]] = row["weight"]
+    for row in doubts:
+        kinds.setdefault(row["client"], {})[row["round"]] = row["kind"]
     found = []
-    for client in dict.fromkeys([*record.excluded, *rounds]):
-        state: State = "left out" if client in left else "stood out"
-        if client in record.excluded:
-            state = "suspended" if client in record.suspended else "excluded"
-        noted = rounds.get(client, set())
-        found.append(Standing(client, state, min(noted, default=0), len(noted)))
+    for client in dict.fromkeys([*record.excluded, *flagged, *kinds]):
+        rounds = flagged.get(client, {})
+        turns = _turns({t for t, weight in rounds.items() if weight == 0}, kinds.get(client, {}))
+        noted = {*rounds, *turns}
+        state = _state(client in record.excluded, client in record.suspended, turns)
+        counts = _counts(turns)
+        found.append(Standing(client, state, min(noted, default=0), len(noted), {}, "", *counts))
     return Verdict(_graver_first(found), len(record.client_ids), run.rounds, bool(record.watches))
 
 
-def _doubted(notes: Sequence[tuple[int, Note]]) -> dict[str, dict[int, str]]:
-    """Who was left out of single rounds, by round, with the words for it."""
-    found: dict[str, dict[int, str]] = {}
+def _doubts(notes: Sequence[tuple[int, Note]]) -> dict[str, dict[int, tuple[str, str]]]:
+    """The clients in doubt, by round, with the kind of the note that says so and its words."""
+    found: dict[str, dict[int, tuple[str, str]]] = {}
     for t, note in notes:
         for client in note.clients if note.kind in DOUBTS else ():
-            found.setdefault(client, {})[t] = str(note.values.get("words", ""))
+            found.setdefault(client, {})[t] = note.kind, str(note.values.get("words", ""))
     return found
+
+
+def _turns(absent: Collection[int], kinds: Mapping[int, str]) -> dict[int, bool]:
+    """For each round in which a client was in doubt, or flagged and absent, whether it was in the model.
+
+    A client on trial whose update is a copy has no weight of its own.
+
+    >>> _turns({1, 3}, {2: "left_out", 3: "on_trial"})
+    {1: False, 2: False, 3: True}
+    """
+    return {t: kinds.get(t) == "on_trial" for t in sorted({*absent, *kinds})}
+
+
+def _state(out: bool, suspended: bool, turns: Mapping[int, bool]) -> State:
+    if out:
+        return "suspended" if suspended else "excluded"
+    if not turns:
+        return "stood out"
+    return "on trial" if turns[max(turns)] else "skipped"
+
+
+def _counts(turns: Mapping[int, bool]) -> tuple[int, int]:
+    tried = sum(turns.values())
+    return tried, len(turns) - tried
+
+
+def turn(record: RoundRecord, client: str) -> State | None:
+    """What a client in doubt was in a round: skipped or on trial; None where it was not in doubt."""
+    return next((DOUBTS[n.kind] for n in record.notes if n.kind in DOUBTS and client in n.clients), None)
 
 
 def why(standing: Standing, reason: Reason | None = None) -> str:

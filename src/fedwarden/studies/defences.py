@@ -27,8 +27,8 @@ ALPHAS = (100.0, 0.5)
 POINT = 0.01
 NEAR, BOUND = 0.9, 0.1  # the bars: the share of cells in which auto is best, and how much a probe may leave to lose
 RESERVE = 100  # samples of the server
-PROBED, PLAIN = "auto with probe", "auto with mean"
-OWN = ("auto", PROBED, PLAIN)
+PROBED, ALIKE = "auto with probe", "auto, alike"
+OWN = ("auto", PROBED, ALIKE)
 
 Guard = Mapping[str, Any]
 
@@ -60,7 +60,7 @@ DEFENCES: Mapping[str, Callable[[int], Guard]] = {
     "FLAME": lambda f: _rule("flame"),
     "PID-MADE": lambda f: {"preset": "pid_made"},
     "auto": lambda f: {"preset": "auto"},
-    PLAIN: lambda f: {"preset": "auto", "aggregator": "mean"},
+    ALIKE: lambda f: {"preset": "auto", "alike": True},
     PROBED: lambda f: {"preset": "auto"},
 }
 USUAL: Mapping[str, Mapping[str, Any]] = {
@@ -114,7 +114,7 @@ def check_data(data: str) -> None:
 
 def plan(asked: Asked) -> Plan:
     """The grid, or the part of it with these defences and attacks."""
-    data, rounds = asked.data or "digits", asked.rounds or 30
+    data, rounds = asked.data or "digits", asked.rounds or 60
     check_data(data)
     check("defence", asked.defence, list(DEFENCES))
     check("attack", asked.attack, ["none", *ATTACKS, *GROUPS])
@@ -136,7 +136,7 @@ def plan(asked: Asked) -> Plan:
 
 
 def cells(
-    seeds: Sequence[int], data: str = "digits", rounds: int = 30, device: str = "cpu"
+    seeds: Sequence[int], data: str = "digits", rounds: int = 60, device: str = "cpu"
 ) -> list[tuple[Cell, Table]]:
     """All cells of the grid on one data set; without attackers there is one cell per defence, whatever the attack."""
     found: list[tuple[Cell, Table]] = []

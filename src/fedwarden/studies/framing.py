@@ -16,6 +16,7 @@ from ..core.types import RoundRecord
 from ..core.words import count
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
+from ..store.conclusion import mostly_out, presence
 from .defences import SETTINGS, check_data
 from .plan import Asked, Plan, check
 from .runner import LATE, Cell, Table
@@ -27,6 +28,7 @@ SIZES = ((4, 1), (5, 1), (5, 2), (8, 3), (10, 4), (20, 8), (40, 16))
 """Clients, and how many of them attack."""
 ALPHAS = (None, 1.0, 0.5)
 ROUNDS, SEEDS = 20, 5
+SKIPPED = 0.1  # of its rounds: a client that is skipped in more of them is counted
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -78,13 +80,16 @@ def measure(table: Table) -> dict[str, Any]:
 
 
 def tally(records: Sequence[RoundRecord], attackers: Collection[str]) -> dict[str, Any]:
-    """How many honest clients were excluded for good by the end, suspended then or ever, and the late accuracy."""
+    """How many honest clients were excluded for good, skipped in a tenth of the rounds, or mostly out at the end.
+
+    Also the late accuracy.
+    """
     gone = {c for r in records for c in set(r.excluded) - set(r.suspended)} - set(attackers)
-    held = [set(r.suspended) - set(attackers) for r in records]
+    here = {c: np.mean(rounds) for c, rounds in presence(records).items() if c not in attackers}
     return {
         "excluded": len(gone),
-        "suspended": len(set().union(*held)),
-        "still_suspended": len(held[-1]),
+        "skipped": sum(bool(share < 1 - SKIPPED) for share in here.values()),
+        "out": len(mostly_out(records) - set(attackers)),
         "late_accuracy": float(np.mean([r.metrics["accuracy"] for r in records[-LATE:]])),
     }
 
@@ -100,10 +105,10 @@ def headline(results: Results) -> str:
 
 
 def by_way(results: Results) -> str:
-    """Per way to frame: runs with an honest client excluded or suspended, with 95 % intervals, and accuracy."""
+    """Per way to frame: runs with an honest client excluded or skipped, with 95 % intervals, and accuracy."""
     header = (
-        "attackers", "runs", "with an honest client excluded for good", "with one suspended",
-        "with one suspended at the end", "accuracy",
+        "attackers", "runs", "with an honest client excluded for good",
+        "with one skipped in a tenth of the rounds", "with one mostly out at the end", "accuracy",
     )  # fmt: skip
     return markdown(header, [[how, *_row(select(results, {"how": how}))] for how in (NONE, *HOWS)])
 
@@ -111,8 +116,8 @@ def by_way(results: Results) -> str:
 def by_size(results: Results) -> str:
     """The same per number of clients and division of the data, over all ways to frame."""
     header = (
-        "attackers of clients", "division", "runs", "with an honest client excluded for good", "with one suspended",
-        "with one suspended at the end", "accuracy",
+        "attackers of clients", "division", "runs", "with an honest client excluded for good",
+        "with one skipped in a tenth of the rounds", "with one mostly out at the end", "accuracy",
     )  # fmt: skip
     rows = []
     for (n, f), alpha in product(SIZES, ALPHAS):
@@ -123,7 +128,7 @@ def by_size(results: Results) -> str:
 
 
 def _row(found: Sequence[Mapping[str, Any]]) -> list[object]:
-    rates = [share(sum(r[k] > 0 for r in found), len(found)) for k in ("excluded", "suspended", "still_suspended")]
+    rates = [share(sum(r[k] > 0 for r in found), len(found)) for k in ("excluded", "skipped", "out")]
     return [len(found), *rates, confidence([r["late_accuracy"] for r in found])]
 
 

@@ -67,7 +67,7 @@ def cells(seeds: Sequence[int], data: str, rounds: int, attacks: Sequence[str]) 
                 "model": setting["model"],
                 "train": {**setting["train"], "group": 10, "workers": 1},
                 "attacks": [{"name": attack, "count": f}] if f else [],
-                "guard": {"preset": "auto"},
+                "guard": {"preset": "groups"},
             }
             cell = {"alpha": alpha, "attack": attack, "attackers": f, "size": size, "seed": seed}
             found.append((cell, {"scenario": scenario, "size": size}))

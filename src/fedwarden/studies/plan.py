@@ -25,6 +25,7 @@ class Asked:
     case: Sequence[str] = ()
     settings: Sequence[str] = ()
     device: str | None = None
+    clients: Sequence[int] = ()
 
     def command(self, what: str, **numbers: object) -> str:
         """The command that asks for the same, with these options and all that was chosen.
@@ -32,7 +33,10 @@ class Asked:
         >>> Asked(case=["IID, 5 clients"]).command("long-runs", seeds=3)
         "fedwarden bench long-runs --seeds 3 --case 'IID, 5 clients'"
         """
-        chosen = {"defence": self.defence, "attack": self.attack, "case": self.case, "set": self.settings}
+        chosen = {
+            "defence": self.defence, "attack": self.attack, "case": self.case, "clients": self.clients,
+            "set": self.settings,
+        }  # fmt: skip
         pairs = [(name, value) for name, value in numbers.items() if value is not None]
         pairs += [(name, value) for name, values in chosen.items() for value in values]
         words = [word for name, value in pairs for word in (f"--{name}", str(value))]

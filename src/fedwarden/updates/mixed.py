@@ -14,7 +14,28 @@ from .segments import FLOAT32, Plan, Segment
 from .updates import Updates
 
 
-class Mixed(Updates):
+class Formed(Updates):
+    """Rows that are formed from those of ``source`` as they are read, so that no kernel finds them in place."""
+
+    source: Updates
+
+    def sent(self, i: int) -> list[Tensor]:
+        """Row i with the base put back, one piece per segment."""
+        row = self._only([i])
+        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
+        if self.base is None:
+            return parts
+        return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]
+
+    @cached_property
+    def array(self) -> Tensor | None:
+        return None
+
+    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
+        return None
+
+
+class Mixed(Formed):
     """Combinations of the rows of ``source``, one per row of the matrix, formed block by block as they are read.
 
         y_i = sum_j matrix_ij x_j
@@ -38,18 +59,6 @@ class Mixed(Updates):
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         return self._factors @ self.source.sample(columns)
 
-    def sent(self, i: int) -> list[Tensor]:
-        """Row i with the base put back, one piece per segment."""
-        row = self._only([i])
-        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
-        if self.base is None:
-            return parts
-        return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]
-
-    @cached_property
-    def array(self) -> Tensor | None:
-        return None
-
     def begin_products(self) -> None:
         self.source.begin_products()
 
@@ -60,6 +69,3 @@ class Mixed(Updates):
 
     def weighted_sum(self, weights: Weights) -> Tensor:
         return self.source.weighted_sum(self.matrix.T @ np.asarray(weights, np.float64))
-
-    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
-        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache, lru_cache
 
 import numpy as np
@@ -86,6 +87,22 @@ def far_off(block: Tensor, reference: Tensor, limit: float) -> Tensor:
     """
     centre = median(reference)
     return (block - centre).abs() > limit * median((reference - centre).abs())
+
+
+def closer_half(block: Tensor) -> Tensor:
+    """The positions of the floor(n/2) + 1 rows that lie closest to the median of all, each column on its own scale.
+
+        d_i = mean over k of |x_ik - m_k| / MAD_k
+
+    >>> import torch
+    >>> closer_half(torch.tensor([[1.0, 5.0], [2.0, 5.5], [3.0, 5.2], [9.0, 9.0]])).tolist()
+    [0, 1, 2]
+    """
+    off = (block - median(block)).abs()
+    scale = median(off)
+    distances = (off / scale.masked_fill(scale == 0, math.inf)).mean(dim=1)
+    order: Tensor = distances.argsort(stable=True)
+    return order[: len(block) // 2 + 1].sort().values
 
 
 def nearest_mean(block: Tensor, keep: int) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, gpu, plain
 from .gram import central, cosines, sharp
-from .ranks import far_off, median
+from .ranks import closer_half, far_off, median
 from .sampling import nearest_to_median, spread_columns
 from .segments import ARRAYS, FLOAT32, PLACES, BackEnd, Plan, Segment, pieces, plan, read_segments
 from .survey import Survey, correction, counted, even, mean_of
@@ -35,7 +35,8 @@ KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
 KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
 PEEK = 256  # columns by which a row is likely to lie close to the others
-FAR_OFF = 6.0  # median absolute deviations beyond which a buffer of a client is told of
+FAR_OFF = 6.0  # median absolute deviations beyond which a value of a buffer lies far off
+FAR = 0.1  # of a client's buffers that may lie far off: a few far values are nobody's fault
 
 
 class Updates:
@@ -131,16 +132,20 @@ class Updates:
     def agreed(self, reference: Mask) -> tuple[Tensor, Scores]:
         """The median of the reference rows in the columns that are not measured, and each row's share far off from it.
 
-        Nothing else looks at those columns, and a client could send any variance in them: only a majority moves a
-        median.
+        Nothing else looks at those columns, and a client could send any variance in them. The rows of which much is far
+        off from what the closer half of the reference rows agree on do not count: a minority that lies on one side of
+        the others would move the median of all.
         """
         loose = [self.block(s, s.start, s.stop) for s in self.segments if not s.measured]
         if not loose or not reference.any():
             return torch.empty(0, dtype=self.dtype, device=self.device), np.zeros(self.n)
         block = torch.cat(loose, dim=1)
-        usual = block[torch.from_numpy(reference).to(self.device)]
-        far = far_off(block, usual, FAR_OFF).double().mean(dim=1)
-        return median(usual), np.asarray(far.cpu().numpy(), dtype=np.float64)
+        usual = torch.from_numpy(reference).to(self.device)
+        core = block[usual][closer_half(block[usual])]
+        far = far_off(block, core, FAR_OFF).double().mean(dim=1)
+        near = usual & (far <= FAR)
+        near = near if 2 * int(near.sum()) > int(usual.sum()) else usual
+        return median(block[near]), np.asarray(far.cpu().numpy(), dtype=np.float64)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is costly to make of these rows: made when it is first asked for, and kept with them."""
@@ -264,6 +269,10 @@ class Updates:
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The (n, k) entries of the rows in k columns, which are given in ascending order."""
         return self._back_end().sample(self, columns)
+
+    def folded(self, fold: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        """What a function of these rows and some numbers makes of each column: one (d,) tensor."""
+        return fold(self, *arguments)
 
     def ranked_mean(self, low: int, high: int) -> Tensor:
         """In each column, the mean of the values of rank low to high - 1, counted from 0."""

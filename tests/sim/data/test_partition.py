@@ -162,3 +162,58 @@ def test_parity_without_a_size_goes_as_far_as_the_rarer_kind():
         split("parity", data, 2, size=30)
     with pytest.raises(ValueError, match="even lies in"):
         split("parity", data, 2, even=1.5)
+
+
+def test_an_owner_holds_its_class_alone():
+    data = balanced()
+    parts = split("owner", data, 4, label=2, owners=[1])
+    assert_every_row_once(parts, len(data.y_train))
+    assert [counts(data, part)[2] for part in parts] == [0, 40, 0, 0]
+    assert [len(part) for part in parts] == [40, 80, 40, 40]
+
+
+def test_two_owners_of_a_class_and_of_nothing_else():
+    data = balanced()
+    parts = split("owner", data, 4, label=0, owners=[0, 3], only=True)
+    assert_every_row_once(parts, len(data.y_train))
+    assert [counts(data, part).tolist()[0] for part in parts] == [20, 0, 0, 20]
+    assert [len(part) for part in parts] == [20, 80, 80, 20]
+
+
+def test_what_is_left_of_a_class_goes_to_the_others():
+    data = balanced()
+    parts = split("owner", data, 3, label=1, owners=[2], share=0.8)
+    assert_every_row_once(parts, len(data.y_train))
+    assert [counts(data, part)[1] for part in parts] == [4, 4, 32]
+    uneven = split("owner", data, 3, label=1, owners=[2], share=0.8, alpha=0.3, smallest=5)
+    assert_every_row_once(uneven, len(data.y_train))
+    assert counts(data, uneven[2])[1] == 32
+    assert len({len(part) for part in uneven}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": 9}, "1 owners of class 9 need a row each; the training data have 0"),
+        ({"owners": [4]}, "needs owners from 0 to 3"),
+        ({"owners": [0, 1, 2, 3]}, "and another client"),
+        ({"owners": []}, "owners are different clients"),
+        ({"owners": [1, 1]}, "owners are different clients"),
+        ({"share": 0.0}, r"share lies in \(0, 1\]; got 0.0"),
+        ({"alpha": -1.0}, "alpha must be positive"),
+    ],
+)
+def test_an_owner_that_cannot_be(options, message):
+    with pytest.raises(ConfigError, match=message):
+        split("owner", balanced(), 4, **options)
+
+
+def test_a_large_client_has_so_many_times_as_much():
+    data = balanced()
+    parts = split("large", data, 11, times=10, which=[3])
+    assert_every_row_once(parts, len(data.y_train))
+    assert [len(part) for part in parts] == [10, 10, 10, 100, 10, 10, 10, 10, 10, 10, 10]
+    with pytest.raises(ConfigError, match="names clients"):
+        split("large", data, 3, which=[3])
+    with pytest.raises(ConfigError, match="times is positive"):
+        split("large", data, 3, times=0)

@@ -18,6 +18,7 @@ from ...store.contribution import contribution_of
 from ...store.explain import explain
 from ...store.health import at_odds, healths
 from ...store.overview import rounds_by_note
+from ...store.verdict import turn
 from ..layout import GRAPH, aria, card, problem, table
 from ..routes import link, query, read
 from ..state import RunView, Workspace
@@ -83,7 +84,7 @@ def reasons(view: RunView, name: str) -> Any:
     gone = series.excluded_in.get(name)
     flagged = [r for r, mine in zip(view.records, series.flagged[:, column], strict=True) if mine]
     told = list(dict.fromkeys([*(r for r in flagged if r.round == gone), *flagged[::-1]]))[:REASONS]
-    items = [html.Li([html.Strong(_moment(r.round, gone)), printable(str(explain(r).get(name, "")))]) for r in told]
+    items = [html.Li([html.Strong(_moment(r, name, gone)), printable(str(explain(r).get(name, "")))]) for r in told]
     more = f"{len(flagged) - len(told)} more rounds in which it was flagged." if len(flagged) > len(told) else None
     if not items:
         return html.P("No watch has flagged this client.")
@@ -147,8 +148,11 @@ def parts(record: RoundRecord, name: str) -> Any:
     return html.Div([html.H3(caption), table(caption, heads, shown, (2, 3))])
 
 
-def _moment(t: int, gone: int | None) -> str:
-    return f"Taken out in round {t}: " if t == gone else f"Round {t}: "
+def _moment(record: RoundRecord, name: str, gone: int | None) -> str:
+    if record.round == gone:
+        return f"Taken out in round {record.round}: "
+    what = turn(record, name)
+    return f"Round {record.round}, {what}: " if what else f"Round {record.round}: "
 
 
 def _rounds(rounds: Sequence[int]) -> str:

@@ -19,7 +19,8 @@ MOST = 100  # rows of a page
 SEVERE = {
     "excluded": "failed",
     "suspended": "failed",
-    "left out": "warned",
+    "skipped": "warned",
+    "on trial": "warned",
     "stood out": "warned",
     "silent": "warned",
     "no weight": "warned",

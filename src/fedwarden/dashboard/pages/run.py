@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
+from ...core.notes import DOUBTS
 from ...core.words import count, number, printable
 from ...figures import clients as similar
 from ...figures import guard as figures
@@ -70,7 +71,7 @@ def show(asked: Page) -> list[Component]:
 def version(workspace: Workspace, asked: Page) -> str:
     run = workspace.run(asked.run or 0)
     seen = "" if run.rounds else [len(workspace.observations(run.id, who)) for who in workspace.observers(run.id)]
-    return f"{run.created}:{run.state}:{run.rounds}:{seen}"
+    return f"{run.created}:{run.state}:{run.rounds}:{seen}:{len(workspace.said(run.id))}"
 
 
 def register(app: Dash, workspace: Workspace) -> None:
@@ -190,9 +191,11 @@ def register(app: Dash, workspace: Workspace) -> None:
 def told(workspace: Workspace, view: RunView) -> list[Component | None]:
     """The run in words."""
     gone = dict(list(view.series.excluded_in.items())[:NAMED])
-    records = [workspace.record(view.run.id, t) for t in sorted(set(gone.values()))]
+    last = {c: t for t, note in view.series.notes if note.kind in DOUBTS for c in note.clients}
+    rounds = {*gone.values(), *list(last.values())[:NAMED]}
+    records = [workspace.record(view.run.id, t) for t in sorted(rounds)]
     seen = {who: tuple(workspace.observations(view.run.id, who)) for who in workspace.observers(view.run.id)}
-    sentences = tell(RunRecord(view.run, view.series, seen, reasons(records, gone)))
+    sentences = tell(RunRecord(view.run, view.series, seen, reasons(records, gone), workspace.said(view.run.id)))
     first, *others = map(printable, sentences)
     audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id)) if seen else None
     return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others]), html.P(audit) if audit else None]

@@ -26,6 +26,7 @@ from ..state import RunView, Workspace
 
 PARTS = {"rule": "Rule", "history": "History", "policy": "Policy"}
 AS_RECORDED = "as recorded"
+NOTHING = "No client is excluded or in doubt either way."
 MOST = 200  # rows of clients
 JUDGING = Lock()  # who asks the same meanwhile waits for the answer in place of computing it again
 Settings = tuple[str, ...]
@@ -128,7 +129,7 @@ def verdict(view: RunView, chosen: Settings) -> Any:
         head,
         html.Div(over, className="note"),
         html.Div([html.Strong("Limits"), html.Ul(warnings)], className="warning") if warnings else None,
-        _changes(different + same, truth) if different or same else html.P("Nobody is excluded either way."),
+        _changes(different + same, truth) if different or same else html.P(NOTHING),
         _unseen(changes),
         id="verdict-card",
     )
@@ -137,7 +138,7 @@ def verdict(view: RunView, chosen: Settings) -> Any:
 @lru_cache(maxsize=8)
 def judge_again(view: RunView, chosen: Settings) -> tuple[str, list[Change], dict[Note, list[int]]]:
     """The guard in words, the exclusions before and after, and its warnings."""
-    warden, rounds = decide_again(view.run, view.records, chosen)
+    warden, rounds = decide_again(view.run, view.records, chosen, said=view.said)
     warnings = distinct_notes((r.round, w.warning) for r in rounds for w in r.watches if w.warning)
     return spell_guard(warden), compare(view.records, rounds), warnings
 
@@ -183,9 +184,15 @@ def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
         ]
         for c in changes[:MOST]
     ]
-    heads = ["client", "out, recorded", "out, what if", "change", *([] if truth is None else ["truth"])]
+    heads = [
+        "client",
+        "out or in doubt, recorded",
+        "out or in doubt, what if",
+        "change",
+        *([] if truth is None else ["truth"]),
+    ]
     more = html.P(f"{len(changes) - MOST} more clients.") if len(changes) > MOST else None
-    return html.Div([table("Who is out, before and after", heads, rows), more])
+    return html.Div([table("Clients that are out or in doubt, before and after", heads, rows), more])
 
 
 def _words(change: Change) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,6 +113,88 @@ class Parity:
                     "lower the partition's size, or data.reserve"
                 )
         return [np.sort(np.concatenate([stock[k][i * c : (i + 1) * c] for k, c in counts.items()])) for i in range(n)]
+
+
+@register("partition", "owner")
+@dataclass(frozen=True)
+class Owner:
+    """A few clients hold a class alone: a ``share`` of its rows, in equal parts, and unless ``only`` others besides.
+
+    ``owners`` are the clients' positions. What is left of the class goes to the other clients; the rows of the other
+    classes go to all clients, or with ``only`` to those that own nothing. They are dealt out at random, in equal parts,
+    or with ``alpha`` by a Dirichlet draw for each class.
+    """
+
+    label: int = 0
+    owners: Sequence[int] = (0,)
+    share: float = 1.0
+    only: bool = False
+    alpha: float | None = None
+    smallest: int = 10
+
+    def __post_init__(self) -> None:
+        if not self.owners or min(self.owners) < 0 or len(set(self.owners)) < len(self.owners):
+            raise ValueError(f"owners are different clients, numbered from 0, and at least one; got {[*self.owners]}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share lies in (0, 1]; got {self.share}")
+        if self.alpha is not None:
+            Dirichlet(self.alpha)
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        if max(self.owners) >= n or len(self.owners) == n:
+            raise ConfigError(
+                f"partition 'owner' needs owners from 0 to {n - 1} and another client; got {[*self.owners]} of {n}"
+            )
+        labels = data.y_train.numpy()
+        mine = rng.permutation(np.flatnonzero(labels == self.label))
+        if len(mine) < len(self.owners):
+            raise ConfigError(
+                f"partition 'owner': {len(self.owners)} owners of class {self.label} need a row each; the training "
+                f"data have {len(mine)}"
+            )
+        owned = max(round(self.share * len(mine)), len(self.owners))
+        ordinary = [i for i in range(n) if i not in self.owners]
+        parts: list[Rows] = [[] for _ in range(n)]
+        for client, rows in zip(self.owners, np.array_split(mine[:owned], len(self.owners)), strict=True):
+            parts[client].append(rows)
+        others = np.flatnonzero(labels != self.label)
+        for rows, to, least in (
+            (mine[owned:], ordinary, 0),
+            (others, ordinary if self.only else range(n), self.smallest),
+        ):
+            for client, dealt in zip(to, self._deal(rows, labels, len(to), least, rng), strict=True):
+                parts[client].append(dealt)
+        return [np.sort(np.concatenate(part)) for part in parts]
+
+    def _deal(
+        self, rows: NDArray[np.int64], labels: NDArray[np.int64], k: int, least: int, rng: np.random.Generator
+    ) -> Rows:
+        """The rows in k parts."""
+        if self.alpha is None or not len(rows):
+            return np.array_split(rng.permutation(rows), k)
+        return [rows[part] for part in dirichlet_split(labels[rows], k, self.alpha, least, rng)]
+
+
+@register("partition", "large")
+@dataclass(frozen=True)
+class Large:
+    """Random parts; that of each of the clients at the positions ``which`` is ``times`` as large as another's."""
+
+    which: Sequence[int] = (0,)
+    times: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.which or min(self.which) < 0 or not self.times > 0:
+            raise ValueError(
+                f"which are clients, numbered from 0, and times is positive; got {[*self.which]} and {self.times}"
+            )
+
+    def __call__(self, data: Dataset, n: int, rng: np.random.Generator) -> Rows:
+        if max(self.which) >= n:
+            raise ConfigError(f"partition 'large' names clients {[*self.which]}; there are {n}, numbered from 0")
+        sizes = np.where(np.isin(np.arange(n), self.which), self.times, 1.0)
+        cuts = (np.cumsum(sizes / sizes.sum())[:-1] * len(data.y_train)).round().astype(int)
+        return [np.sort(part) for part in np.split(rng.permutation(len(data.y_train)), cuts)]
 
 
 @register("partition", "given", exempt={"random-rows": "the data set says who holds what"})

@@ -42,7 +42,7 @@ def undergone(orders: Sequence[Rows], strengths: Sequence[float]) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Poisoned:
-    """One attacker's samples, clean and as its data attacks leave them; those of ``kept`` it trains on.
+    """One client's samples, clean and as its differences and data attacks leave them; those of ``kept`` it trains on.
 
     ``versions`` holds the rows after each set of attacks that some round asks for, by the set's bits. An attack takes
     the samples in a fixed random order, so that a stronger one takes more and never others.
@@ -242,25 +242,29 @@ def restrict(data: Dataset, keep: Rows) -> Dataset:
 
 
 class Assault(NamedTuple):
-    """A data attack on one client: its place among the client's attacks, and its part of the reserve."""
+    """A data attack on one client, or a difference: its place among the client's own, and its part of the reserve."""
 
     config: AttackConfig
     attack: DataAttack
     number: int
     reserve: Rows
 
+    def purpose(self, what: str) -> str:
+        """What random numbers are drawn for: those of a difference are none of an attack's."""
+        return what if self.config.word == "attack" else f"{what} of a {self.config.word}"
+
 
 def _data_attacks(scenario: Scenario, reserve: Rows) -> dict[int, list[Assault]]:
-    """Each client's attacks on its data; the clients of one attack divide the reserve among them."""
+    """Each client's differences and attacks on its data; the clients of one of them divide the reserve among them."""
     found: dict[int, list[Assault]] = {}
-    seen: Counter[int] = Counter()
-    for config, members in zip(scenario.attacks, scenario.members(), strict=True):
+    seen: Counter[tuple[str, int]] = Counter()
+    for config, _, members in scenario.plans():
         attack = config.make("attack")
         for i, (client, share) in enumerate(zip(members, np.array_split(reserve, max(len(members), 1)), strict=False)):
             if isinstance(attack, DataAttack):
                 own = attack.part(i, len(members)) if isinstance(attack, Divided) else attack
-                found.setdefault(client, []).append(Assault(config, own, seen[client], share))
-            seen[client] += 1
+                found.setdefault(client, []).append(Assault(config, own, seen[config.word, client], share))
+            seen[config.word, client] += 1
     return found
 
 
@@ -270,7 +274,7 @@ def _poison(
 ) -> tuple[tuple[Rows, ...], dict[int, Rows]]:  # fmt: skip
     """The order in which each attack takes a client's samples, and the rows of every version that some round needs."""
     seed, y_train = scenario.seed, data.y_train.numpy()
-    orders = tuple(numpy_rng(seed, "taken", a.number, client).permutation(len(part)) for a in assaults)
+    orders = tuple(numpy_rng(seed, a.purpose("taken"), a.number, client).permutation(len(part)) for a in assaults)
     strengths = {tuple(a.config.strength(t) for a in assaults) for t in range(1, scenario.rounds + 1)}
     versions = {0: part}
     for which in sorted({bits for s in strengths for bits in np.unique(undergone(orders, s)).tolist()} - {0}):
@@ -279,11 +283,11 @@ def _poison(
             if which >> j & 1:
                 pool, rng = (
                     Examples(data.x_train[a.reserve], y_train[a.reserve]),
-                    numpy_rng(seed, "attack", a.number, client),
+                    numpy_rng(seed, a.purpose("attack"), a.number, client),
                 )
                 try:
                     samples = a.attack.poison(samples, pool, data.classes, rng)
                 except ValueError as error:
-                    raise ConfigError(f"attack {a.config.name!r} on client {client}: {error}") from error
+                    raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {error}") from error
         versions[which] = place(samples)
     return orders, versions

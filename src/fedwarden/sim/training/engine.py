@@ -35,7 +35,11 @@ STACKED_MARGIN = 0.9  # stacking must be at least this much cheaper than one cli
 
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """A model, its task and training, and the clients' data; ``group`` clients are trained at once (0: in turn)."""
+    """A model, its task and training, and the clients' data; ``group`` clients are trained at once (0: in turn).
+
+    ``own`` is the training of clients that train in another way than the rest; only clients that train alike are
+    trained together.
+    """
 
     model: nn.Module
     training: LocalTraining
@@ -46,6 +50,12 @@ class Engine:
     group: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     task: Task = field(default_factory=Classification)
+    own: Mapping[str, LocalTraining] = field(default_factory=dict)
+
+    @cached_property
+    def others(self) -> dict[LocalTraining, Engine]:
+        """The same engine for each training that some clients have of their own."""
+        return {training: replace(self, training=training, own={}) for training in {*self.own.values()}}
 
     @cached_property
     def layout(self) -> Layout:
@@ -84,6 +94,11 @@ class Engine:
 
         ``changed`` are the rows of clients that hold others in this round than at first, as many of them.
         """
+        trainings = {self.own.get(c, self.training) for c in client_ids}
+        if len(trainings) > 1:
+            raise ValueError(f"clients that are trained together train alike; got {len(trainings)} trainings")
+        if trainings - {self.training}:
+            return self.others[trainings.pop()].train(params, round, client_ids, out, changed)
         held = changed or {}
         shards = [Shard(c, self.x, self.y, held.get(c, self.rows[c])) for c in client_ids]
         given, on_gpu = (params, shards, round, self.seed, out), self.device.type == "cuda"
@@ -100,16 +115,24 @@ class Engine:
             self.graphs.train(*given)
         else:
             train_stacked(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
+        return None
 
     def groups(self, client_ids: Sequence[str]) -> list[list[int]]:
         """Positions of the clients that are trained together: alike in size, and as many groups for every core.
 
         The answer depends on the machine and not on how many workers a run has, so neither do its bits.
         """
-        n, cores = len(client_ids), os.cpu_count() or 1
+        alike: dict[LocalTraining, list[int]] = {}
+        for i, client in enumerate(client_ids):
+            alike.setdefault(self.own.get(client, self.training), []).append(i)
+        return [group for members in alike.values() for group in self._groups(members, client_ids)]
+
+    def _groups(self, members: Sequence[int], client_ids: Sequence[str]) -> list[list[int]]:
+        """The groups of clients that train alike."""
+        n, cores = len(members), os.cpu_count() or 1
         if self.device.type == "cuda" and self.group:
-            return [list(range(n))] if n else []
-        order = sorted(range(n), key=lambda i: -len(self.rows[client_ids[i]]))
+            return [list(members)]
+        order = sorted(members, key=lambda i: -len(self.rows[client_ids[i]]))
         count = min(n, cores * math.ceil(n / (cores * max(self.group, 1))))
         return [order[n * k // count : n * (k + 1) // count] for k in range(count)]
 

@@ -126,6 +126,7 @@ class Pool:
             "task": describe(engine.task),
             "imports": list(imports),
             "training": asdict(engine.training),
+            "own": {client: asdict(training) for client, training in engine.own.items()},
             "seed": engine.seed,
             "group": engine.group,
             "clients": {c: len(r) for c, r in engine.rows.items()},

@@ -29,7 +29,8 @@ def main(job: Mapping[str, Any], scratch: int, lines: SimpleQueue[bytes], answer
         start += size
     model, training = build_model(**job["model"], seed=0), LocalTraining(**job["training"])
     task = component("task", {key: value for key, value in job["task"].items() if key != "kind"})
-    engine = Engine(model, training, job["seed"], arrays["x"], arrays["y"], rows, job["group"], task=task)
+    own = {client: LocalTraining(**how) for client, how in job["own"].items()}
+    engine = Engine(model, training, job["seed"], arrays["x"], arrays["y"], rows, job["group"], task=task, own=own)
     print("ready", file=answers, flush=True)
     while True:
         run_task(engine, arrays["params"], Assignment(**json.loads(lines.get())), arrays["out"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as csv_files
+import gzip
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def csv(
 
     Values lie between commas, semicolons or tabs, and between the latter two numbers may have a decimal comma. Numbers
     are standardised by the training rows, words become one column each. ``test`` is a share of every client's rows, or
-    another such file.
+    another such file. A file whose name ends in ``.gz`` is unpacked.
     """
     first = _csv(file, folder)
     second = _csv(test, folder) if isinstance(test, str) else None
@@ -117,13 +118,14 @@ def _npz(
 def _csv(file: str, folder: str | None) -> Columns:
     path = _named(file, folder, "csv")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as opened:
+        packed = path.suffix == ".gz"
+        with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as opened:
             sign = separator(opened.readline())
             opened.seek(0)
             names, *rows = list(csv_files.reader(opened, strict=True, delimiter=sign)) or [[]]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as such") from error
-    except (csv_files.Error, ValueError) as error:
+    except (csv_files.Error, ValueError, EOFError, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: expected a table of values between commas, names first: {error}") from error
     names, rows = [name.strip() for name in names], [row for row in rows if row]
     if not names:

@@ -1,0 +1,159 @@
+"""What the five commands of the operator's word share: what they check, what they record, and what they print."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from getpass import getuser
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+
+from ..core.errors import FedwardenError, nearest
+from ..core.types import Word
+from ..core.words import listed, printable, short
+from ..sim.recorded import SIMULATORS, recorded_scenario
+from ..store.ledger import Ledger, LedgerError, Run, home
+from ..store.series import client_order
+from ..store.word import Kind, Said, clients_seen, latest, said_in, say
+from .common import emit, hint, out, safe
+
+Client = Annotated[str, typer.Argument(help="The client's name, as `fedwarden show RUN --all` lists it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.", metavar="TEXT")]
+By = Annotated[str, typer.Option("--by", help="Who says so; the user of this system by default.", metavar="NAME")]
+FEW = 20  # clients that a message names
+EFFECTS: dict[Kind, str] = {
+    "trust": "client {client} is trusted",
+    "untrust": "client {client} is no longer trusted",
+    "exclude": "client {client} is excluded",
+    "readmit": "client {client} is readmitted, without the evidence against it,",
+    "observe": "watches judge and do not act",
+    "enforce": "watches act again",
+}
+UNDO: dict[Kind, str] = {
+    "trust": "trust --undo {run} {client}",
+    "untrust": "trust {run} {client}",
+    "exclude": "readmit {run} {client}",
+    "readmit": "exclude {run} {client}",
+    "observe": "enforce {run}",
+    "enforce": "observe {run}",
+}
+
+
+class Refused(FedwardenError):
+    """A word that would change nothing, or that no round could obey."""
+
+
+def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Path | None, as_json: bool) -> None:
+    """Check what the operator says, record it, and print what it changes."""
+    with writer(folder) as ledger:
+        run = ledger.run(which)
+        if run.state == "done":
+            instead = f"; for the next run set guard.trusted = [{client!r}]" if kind == "trust" else ""
+            raise Refused(f"run {run.id} is done and has no next round; expected an unfinished run{instead}")
+        if client:
+            check_client(client, run, known_clients(ledger, run))
+        entries = said_in(ledger, run.id)
+        word = latest(entries)
+        known = already(run, entries, word, kind, client)
+        made = known or say(ledger, run.id, kind, client, short(by) or user(), short(reason, 500))
+        last = ledger.last_round(run.id)
+    if as_json:
+        return emit({"run": run.id, "state": run.state, "recorded": known is None, **asdict(made)})
+    effect = safe(EFFECTS[kind].format(client=client))
+    if known:
+        out.print(
+            f"run {run.id}: {effect} already (operator {safe(known.by)}); nothing new is recorded", soft_wrap=True
+        )
+        return None
+    out.print(f"run {run.id}: {effect} from the next round on; {done(last)}", soft_wrap=True)
+    if kind == "trust" and client in word.excluded:
+        out.print(f"It stays excluded until: fedwarden readmit {run.id} {safe(spelt(client))}", soft_wrap=True)
+    resume = f"fedwarden run --resume {run.id}  # the next round is played when the run goes on"
+    hint(
+        f"fedwarden {UNDO[kind].format(run=run.id, client=spelt(client))}  # take it back",
+        *([resume] if run.state != "running" and run.engine in SIMULATORS else []),
+        f"fedwarden show {run.id}  # everything that was said, and from which round on it holds",
+        folder=folder,
+    )
+    return None
+
+
+def spelt(client: str) -> str:
+    """A client as an argument in a shell; after two dashes where its name begins with one.
+
+    >>> spelt("north"), spelt("-west wing")
+    ('north', "-- '-west wing'")
+    """
+    return f"{'-- ' if client.startswith('-') else ''}{printable(quote(client))}"
+
+
+def done(last: int) -> str:
+    """How far a run has come.
+
+    >>> done(0), done(5)
+    ('no round is recorded yet', 'round 5 is the last one recorded')
+    """
+    return f"round {last} is the last one recorded" if last else "no round is recorded yet"
+
+
+def already(run: Run, said: Sequence[Said], word: Word, kind: Kind, client: str) -> Said | None:
+    """The latest word that says the same and still holds; a word that has nothing to undo is refused."""
+    holds = {
+        "trust": client in word.trusted,
+        "untrust": client not in word.trusted,
+        "exclude": client in word.excluded,
+        "observe": word.observing,
+        "enforce": not word.observing,
+    }
+    if not holds.get(kind, False):
+        return None
+    if kind == "untrust":
+        raise Refused(
+            f"client {client!r} is not trusted by the operator's word; expected one of: "
+            f"{listed(client_order(word.trusted), FEW) or 'none'} (guard.trusted is changed in the configuration)"
+        )
+    if kind == "enforce":
+        raise Refused(f"run {run.id} does not observe by the operator's word, so there is nothing to end")
+    return next(s for s in reversed(said) if s.kind == kind and s.client == client)
+
+
+def check_client(client: str, run: Run, known: Collection[str]) -> None:
+    """Refuse a client that the run does not have."""
+    if client in known:
+        return
+    if not known:
+        raise Refused(f"run {run.id} has no client {client!r}: none has answered yet; expected after its first round")
+    hint = nearest(client, known)
+    if not hint.startswith("did you mean"):
+        hint = f"expected one of: {listed(client_order(known), FEW)}"
+    raise Refused(f"run {run.id} has no client {client!r}; {hint}")
+
+
+def known_clients(ledger: Ledger, run: Run) -> frozenset[str]:
+    """The clients of a run: those of its scenario, or those that its rounds name."""
+    named = frozenset(recorded_scenario(run).client_ids) if run.engine in SIMULATORS else frozenset[str]()
+    return named | clients_seen(ledger, run.id)
+
+
+def writer(folder: Path | None) -> Ledger:
+    """The ledger, to write to; one that cannot be written is refused in one line."""
+    path = (folder or home()) / "ledger.sqlite"
+    for part in (path, path.parent):
+        if path.is_file() and not os.access(part, os.W_OK):
+            raise LedgerError(
+                f"{part} is read-only for {user()}; expected write access, since the operator's word is recorded "
+                "in the ledger: say it as the user who owns the workspace"
+            )
+    return Ledger(folder, create=False)
+
+
+def user() -> str:
+    """The user of this system; its number where it has no name."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,121 @@
+"""Turns of clients in doubt: how often, how many at once, and what nobody can foretell or influence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedwarden.core.errors import ConfigError
+from fedwarden.core.protocols import Findings
+from fedwarden.core.registry import make
+from fedwarden.policies.turns import Turns, chance, draw
+
+NAMES = [f"client {i}" for i in range(40)]
+sizes = st.integers(1, 40)
+
+
+def findings(n, doubted, round=1, secret=0, flagged=()):
+    marked = [np.isin(np.arange(n), list(some)) for some in (flagged, doubted)]
+    return Findings(tuple(NAMES[:n]), marked[0], np.zeros(n), marked[1], round, secret)
+
+
+def weights(policy, *args, excluded=None, **more):
+    return policy.step(excluded or {}, findings(*args, **more))[1]
+
+
+@given(sizes, st.integers(1, 400), st.floats(0, 1), st.floats(0, 1), st.floats(0, 9))
+def test_the_chance_is_the_formula(doubted, clients, most, share, least):
+    allowed = least if least > share * clients else share * clients
+    want = allowed / doubted if allowed < most * doubted else most
+    assert chance(doubted, clients, most, share, least) == pytest.approx(want)
+
+
+@given(st.integers(0, 40), st.floats(0, 1), st.integers(0, 2**62), st.integers(1, 999))
+def test_floor_of_k_p_or_one_more_have_their_turn(k, p, secret, round):
+    drawn = draw(NAMES[:k], p, secret, round)
+    assert set(drawn.tolist()) <= {0.0, 1.0}
+    assert math.floor(k * p) <= drawn.sum() <= math.floor(k * p) + 1
+    assert drawn.sum() <= k
+
+
+@given(st.permutations(NAMES[:9]), st.floats(0, 1), st.integers(0, 2**62))
+def test_the_order_of_clients_does_not_matter(order, p, secret):
+    straight = dict(zip(NAMES[:9], draw(NAMES[:9], p, secret, 3), strict=True))
+    assert dict(zip(order, draw(order, p, secret, 3), strict=True)) == straight
+
+
+@pytest.mark.parametrize(("n", "k"), [(20, 1), (20, 2), (20, 4), (20, 9), (40, 19), (6, 2)])
+def test_each_client_in_doubt_has_its_turn_as_often_as_the_formula_says(n, k):
+    """Over 2,000 rounds, within 4.5 standard deviations of a binomial; no client less than another."""
+    rounds, p = 2000, min(0.9, max(2.0, n / 10) / k)
+    seen = sum(weights(Turns(), n, range(k), round=t, secret=11) for t in range(rounds))
+    off = 4.5 * math.sqrt(p * (1 - p) / rounds)
+    np.testing.assert_allclose(seen[:k] / rounds, p, atol=off)
+    assert (seen[k:] == rounds).all()
+
+
+@given(st.integers(6, 40), st.data())
+def test_the_joint_bound_is_never_exceeded(n, data):
+    """At most max(2, n / 10) clients in doubt, rounded up, whichever clients they are."""
+    doubted = data.draw(st.sets(st.integers(0, n - 1)))
+    secret, round = data.draw(st.integers(0, 2**62)), data.draw(st.integers(1, 10**6))
+    found = weights(Turns(), n, doubted, round=round, secret=secret)
+    assert found[list(doubted)].sum() <= math.ceil(max(2.0, n / 10))
+    assert (found[[i for i in range(n) if i not in doubted]] == 1).all()
+
+
+@given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.integers(0, 2**62))
+def test_among_fewer_than_six_no_client_is_left_out_for_a_doubt(n, doubted, secret):
+    assert weights(Turns(), n, doubted & set(range(n)), secret=secret).tolist() == [1.0] * n
+    assert weights(Turns(most=0.0), n, doubted & set(range(n)), secret=secret).tolist() == [1.0] * n
+
+
+def test_with_most_zero_a_client_is_out_for_as_long_as_the_doubt_lasts():
+    for t in range(50):
+        assert weights(Turns(most=0.0), 10, {1, 4}, round=t).tolist() == [float(i not in (1, 4)) for i in range(10)]
+    assert weights(Turns(most=0.0), 10, ()).all()
+
+
+def test_with_most_one_a_client_alone_in_doubt_is_always_in():
+    assert all(weights(Turns(most=1.0), 10, {3}, round=t).all() for t in range(50))
+
+
+def test_another_secret_draws_otherwise_and_the_same_one_the_same():
+    runs = [[weights(Turns(), 20, range(9), round=t, secret=s).tolist() for t in range(20)] for s in (1, 1, 2)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_what_the_others_are_called_or_do_changes_no_order_of_turns():
+    """Of two clients, the one that comes first in a round does so whichever others are in doubt with it."""
+    for t in range(60):
+        alone = draw(NAMES[:2], 0.5, 5, t)
+        among = draw(NAMES[:8], 0.5, 5, t)
+        assert among[alone.argmax()] >= among[alone.argmin()] or alone.sum() != 1
+
+
+def test_proven_harm_excludes_for_good_and_a_doubt_never_does():
+    policy, excluded = Turns(), {}
+    for t in range(1, 30):
+        excluded, found = policy.step(excluded, findings(10, {0, 1, 2}, t, flagged={3} if t == 5 else ()))
+        assert excluded == ({NAMES[3]: -1} if t >= 5 else {})
+        assert found[3] == float(t < 5)
+    assert [policy.asks(c, excluded) for c in NAMES[:5]] == [True, True, True, False, True]
+
+
+def test_an_excluded_client_in_doubt_takes_no_turn_from_the_others():
+    """Of three in doubt one is excluded: the other two are in with 0.9 each, and not with two thirds."""
+    seen = sum(
+        weights(Turns(), 10, {0, 1, 2}, round=t, excluded={NAMES[2]: -1}) for t in range(1000)
+    )  # fmt: skip
+    np.testing.assert_allclose(seen[:2] / 1000, 0.9, atol=0.05)
+    assert seen[2] == 0
+
+
+@pytest.mark.parametrize("options", [{"most": 1.1}, {"most": -0.1}, {"share": 2.0}, {"least": -1.0}, {"few": 0}])
+def test_options_outside_of_their_range(options):
+    with pytest.raises(ConfigError, match="needs most and share in"):
+        make("policy", "turns", **options)
