@@ -127,15 +127,16 @@ class Fuzz:
         if not kept:
             return close(arrays, self.fair[base])
 
-        refused = {r.client_id for r in record.rejected}
+        # a node that answers twice is rejected once and judged once: a client was judged where it has a signal
+        judged_ids = {c for c, x in zip(record.client_ids, record.watches[0].signal, strict=True) if not np.isnan(x)}
         sent = {node: self.made[node] for node in NODES} | {
             node: {name: by_numpy(originals[node][name]).astype(np.float32) for name in self.made[node]}
             for node in BADS
-            if node in kept or (str(node) in weights and str(node) not in refused)
+            if str(node) in judged_ids
         }
         start = state(first_message().content["arrays"])
         lengths = {n: np.sqrt(sum(float(((v - start[k]) ** 2).sum()) for k, v in a.items())) for n, a in sent.items()}
-        judged = sorted(length for node, length in lengths.items() if str(node) not in refused)
+        judged = sorted(lengths.values())
         usual = judged[(len(judged) - 1) // 2]
         far = [lengths[node] for node in lengths if lengths[node] > 3.0 * usual and weights[str(node)] > 0]
         together = min(level(np.array(far), max(0.4 * len(judged), 3.0) * usual), 10.0 * usual)
