@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,18 +35,35 @@ def test_the_chance_is_the_formula(doubted, clients, most, share, least):
     assert chance(doubted, clients, most, share, least) == pytest.approx(want)
 
 
-@given(st.integers(0, 40), st.floats(0, 1), st.integers(0, 2**62), st.integers(1, 999))
-def test_floor_of_k_p_or_one_more_have_their_turn(k, p, secret, round):
-    drawn = draw(NAMES[:k], p, secret, round)
-    assert set(drawn.tolist()) <= {0.0, 1.0}
-    assert math.floor(k * p) <= drawn.sum() <= math.floor(k * p) + 1
-    assert drawn.sum() <= k
-
-
 @given(st.permutations(NAMES[:9]), st.floats(0, 1), st.integers(0, 2**62))
 def test_the_order_of_clients_does_not_matter(order, p, secret):
-    straight = dict(zip(NAMES[:9], draw(NAMES[:9], p, secret, 3), strict=True))
-    assert dict(zip(order, draw(order, p, secret, 3), strict=True)) == straight
+    chances = np.full(9, p)
+    straight = dict(zip(NAMES[:9], draw(NAMES[:9], chances, secret, 3), strict=True))
+    assert dict(zip(order, draw(order, chances, secret, 3), strict=True)) == straight
+
+
+@given(st.integers(1, 30), st.floats(0, 1), st.integers(0, 2**62))
+def test_a_coin_hangs_on_no_other_client(k, p, secret):
+    """The coin of the first client is the same whichever clients are in doubt with it, and whatever their chances."""
+    alone = draw(NAMES[:1], np.array([p]), secret, 5)
+    among = draw(NAMES[:k], np.array([p, *np.linspace(0, 1, k - 1)]), secret, 5)
+    assert among[0] == alone[0]
+
+
+def test_coins_of_two_clients_are_independent():
+    """Over 4,000 rounds both are in as often as the product of the chances says, within 4.5 standard deviations."""
+    rounds, chances = 4000, np.array([0.3, 0.6])
+    both = np.mean([draw(NAMES[:2], chances, 3, t).all() for t in range(rounds)])
+    assert abs(both - 0.18) < 4.5 * math.sqrt(0.18 * 0.82 / rounds)
+
+
+@given(st.floats(-9, 9), st.floats(-9, 9), st.integers(3, 30))
+def test_measured_harm_lowers_the_chance_and_help_raises_it(a, b, n):
+    policy, doubted = Turns(), np.array([0, 1])
+    found = replace(findings(n, {0, 1}), against=np.array([a, b, *np.zeros(n - 2)]))
+    p = 0.9 if n >= 6 else 1.0
+    want = [min(1.0, p * math.exp(-a)), min(1.0, p * math.exp(-b))]
+    np.testing.assert_allclose(policy.chances(found, doubted), want)
 
 
 @pytest.mark.parametrize(("n", "k"), [(20, 1), (20, 2), (20, 4), (20, 9), (40, 19), (6, 2)])
@@ -56,16 +74,6 @@ def test_each_client_in_doubt_has_its_turn_as_often_as_the_formula_says(n, k):
     off = 4.5 * math.sqrt(p * (1 - p) / rounds)
     np.testing.assert_allclose(seen[:k] / rounds, p, atol=off)
     assert (seen[k:] == rounds).all()
-
-
-@given(st.integers(6, 40), st.data())
-def test_the_joint_bound_is_never_exceeded(n, data):
-    """At most max(2, n / 10) clients in doubt, rounded up, whichever clients they are."""
-    doubted = data.draw(st.sets(st.integers(0, n - 1)))
-    secret, round = data.draw(st.integers(0, 2**62)), data.draw(st.integers(1, 10**6))
-    found = weights(Turns(), n, doubted, round=round, secret=secret)
-    assert found[list(doubted)].sum() <= math.ceil(max(2.0, n / 10))
-    assert (found[[i for i in range(n) if i not in doubted]] == 1).all()
 
 
 @given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.integers(0, 2**62))
@@ -87,14 +95,6 @@ def test_with_most_one_a_client_alone_in_doubt_is_always_in():
 def test_another_secret_draws_otherwise_and_the_same_one_the_same():
     runs = [[weights(Turns(), 20, range(9), round=t, secret=s).tolist() for t in range(20)] for s in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
-
-
-def test_what_the_others_are_called_or_do_changes_no_order_of_turns():
-    """Of two clients, the one that comes first in a round does so whichever others are in doubt with it."""
-    for t in range(60):
-        alone = draw(NAMES[:2], 0.5, 5, t)
-        among = draw(NAMES[:8], 0.5, 5, t)
-        assert among[alone.argmax()] >= among[alone.argmin()] or alone.sum() != 1
 
 
 def test_proven_harm_excludes_for_good_and_a_doubt_never_does():

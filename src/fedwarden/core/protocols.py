@@ -43,7 +43,8 @@ class Findings:
 
     ``flagged`` marks clients that a watch excludes, ``doubted`` clients that stand out for now. ``far`` is how far out
     each stands, or a function that tells it: few policies ask. What a policy draws at random hangs on the ``secret``
-    of the run and the ``round``.
+    of the run and the ``round``. ``against`` is the log of the capital of the bet that a client does harm, less that
+    of the bet that it helps, where harm is measured; empty elsewhere.
     """
 
     client_ids: tuple[str, ...]
@@ -52,6 +53,7 @@ class Findings:
     doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
     round: int = 0
     secret: int = 0
+    against: Scores = field(default_factory=lambda: np.zeros(0))
 
     @cached_property
     def severity(self) -> Scores:

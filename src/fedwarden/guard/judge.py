@@ -17,6 +17,8 @@ from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered, same_tuple
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
+from ..history.capital import Capital
+from ..rules.ville import Ville, ville_threshold
 from .containment import newcomers_share
 from .copies import Leaders, of_leaders
 from .limits import Admission
@@ -135,7 +137,8 @@ class Judgement:
 
     ``flagged`` marks the clients that a watch excludes, ``doubted`` the others that stand out, and ``alone`` those that
     move weights which the others leave as they are. ``trusted`` are the clients that define what is normal, and
-    ``freed`` those that no watch may act on, by the operator's word. ``facts`` are of the whole round.
+    ``freed`` those that no watch may act on, by the operator's word. ``harmful`` are those that measured harm puts in
+    doubt. ``facts`` are of the whole round.
     """
 
     watches: tuple[WatchRecord, ...]
@@ -146,6 +149,7 @@ class Judgement:
     weights: Weights = field(default_factory=lambda: np.zeros(0))
     facts: Mapping[str, float] = field(default_factory=dict)
     freed: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    harmful: Mask = field(default_factory=lambda: np.zeros(0, bool))
 
     @property
     def suspects(self) -> Mask:
@@ -254,12 +258,14 @@ def judge(
         return combine_flags(flags, how) if flags else np.zeros(n, bool)
 
     flagged = asked("exclude", guard.combine)
-    doubted, alone = asked("doubt", "any") & ~flagged, asked("contain", "any")
+    against, harmful = _harm(guard, histories, client_ids)
+    unlike, alone = asked("doubt", "any") & ~flagged, asked("contain", "any")
+    doubted = unlike | (harmful & ~flagged)
     far = partial(severity, [record.scores for record in records], trusted)
-    findings = Findings(client_ids, flagged, far, doubted, round, guard.secret)
+    findings = Findings(client_ids, flagged, far, doubted, round, guard.secret, against)
     excluded, weights = guard.policy.step(memory.excluded, findings)
     lasting, seen = memory.doubted, memory.seen
-    over = _lasting(guard, histories, records) & doubted
+    over = (_lasting(guard, histories, records) & unlike) | (harmful & ~flagged)
     if not outnumbered(flagged | doubted, good):
         names = {client_ids[i] for i in np.flatnonzero(doubted & good).tolist()}
         histories = [
@@ -276,8 +282,23 @@ def judge(
     facts = {name: value for signal in signals for name, value in signal.facts.items()}
     return (
         Memory(tuple(histories), tuple(tests), excluded, lasting, seen),
-        Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts),
+        Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful),
     )
+
+
+def _harm(guard: Guard, histories: Sequence[State], client_ids: tuple[str, ...]) -> tuple[Scores, Mask]:
+    """The log of the capital of the bets against each client, less that of those for it; and where one alone decides.
+
+    A bet on one client that reaches 1 / alpha is evidence of harm at level alpha, by Ville's inequality. That puts the
+    client in doubt. To exclude it for good the capital must reach n / alpha, for n clients that are judged.
+    """
+    against, harmful = np.zeros(len(client_ids)), np.zeros(len(client_ids), bool)
+    for watch, state in zip(guard.watches, histories, strict=True):
+        if isinstance(watch.history, Capital) and isinstance(watch.rule, Ville):
+            harm, help = watch.history.against(state, client_ids)
+            against += harm - help
+            harmful |= harm > ville_threshold(watch.rule.alpha)
+    return against, harmful
 
 
 def _lasting(guard: Guard, histories: Sequence[State], records: Sequence[WatchRecord]) -> Mask:

@@ -20,7 +20,7 @@ from .warden import Warden
 from .word import obey, overrule, with_trusted
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
-OF_SIGNALS = ("few_report",)  # warnings of signals; those of rules are theirs to give again
+OF_SIGNALS = ("few_report", "probe_lacks")  # warnings of signals; those of rules are theirs to give again
 
 
 def replay(

@@ -9,6 +9,7 @@ import numpy as np
 from ..core.notes import Note
 from ..core.stats import among
 from ..core.types import RoundRecord
+from ..history.capital import Capital
 from .copies import AS_ONE, SHARE, Leaders
 from .judge import Guard, Judgement, Memory
 
@@ -53,7 +54,11 @@ def judgement_notes(
         notes += [Note.of(kind, client) for client in client_ids if client in clients] if clients else []
     tries = getattr(guard.policy, "tries", False)
     for i in np.flatnonzero(judgement.doubted & ~among(memory.excluded, client_ids)).tolist():
-        by = [r for r, w in zip(judgement.watches, guard.watches, strict=True) if w.action == "doubt" and r.flagged[i]]
+        by = [
+            r
+            for r, w in zip(judgement.watches, guard.watches, strict=True)
+            if (r.flagged[i] and w.action == "doubt") or (judgement.harmful[i] and isinstance(w.history, Capital))
+        ]
         words = " and ".join(dict.fromkeys(r.words for r in by))
         kind = "left_out" if judgement.weights[i] == 0 else "on_trial" if tries else ""
         if kind:

@@ -29,14 +29,18 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class Account(NamedTuple):
-    """What is remembered of clients: the log of the capital, the mean and the variance of the clipped values, over how
-    many rounds, and the share of the level."""
+    """What is remembered of clients: the log of the capital of the bet that a client does harm, and of the one that it
+    helps; the mean and the variance of the clipped values, over how many rounds; and the share of the level."""
 
     log_capital: Scores
+    log_help: Scores
     means: Scores
     variances: Scores
     rounds: Scores
     shares: Scores
+
+
+LAPSE = math.log(20)  # a bet that a client helps is worth 1 / .05 at most, so that a few harmful rounds undo it
 
 
 def stake(means: Scores, variances: Scores, effect: float, most: float) -> Scores:
@@ -114,12 +118,20 @@ class Capital:
         known = Remembered.of(state, len(Account._fields))
         new = [c for c in client_ids if c not in known]
         share = share_of_newcomers(math.fsum(known.column(-1)), len(known), len(new)) if new else 0.0
-        log_capital, means, variances, rounds, shares = known.columns(client_ids, (0.0, 0.0, 0.0, 0.0, share))
+        blank = (0.0, 0.0, 0.0, 0.0, 0.0, share)
+        log_capital, log_help, means, variances, rounds, shares = known.columns(client_ids, blank)
         n = len(values) if trusted is None or not trusted.any() else int(trusted.sum())
         z = np.clip(n * values, -self.clip, self.clip)
-        stakes = stake(means, variances, self.effect, self.stake / (self.clip + self.effect))
-        log_capital = grow(log_capital, z, stakes, self.effect)
+        most = self.stake / (self.clip + self.effect)
+        log_capital = grow(log_capital, z, stake(means, variances, self.effect, most), self.effect)
+        log_help = np.minimum(grow(log_help, -z, stake(-means, variances, 0.0, most), 0.0), LAPSE)
         off, rounds = z - means, rounds + 1
         variances = (rounds - 1) / rounds * (variances + off**2 / rounds)
-        now = Account(log_capital, means + off / rounds, variances, rounds, shares)
+        now = Account(log_capital, log_help, means + off / rounds, variances, rounds, shares)
         return known.updated(client_ids, now), log_capital + np.log(shares)
+
+    def against(self, state: State, client_ids: tuple[str, ...]) -> tuple[Scores, Scores]:
+        """The logs of the capitals of the two bets on each client: that it does harm, and that it helps."""
+        width = len(Account._fields)
+        log_capital, log_help, *_ = Remembered.of(state, width).columns(client_ids, (0.0,) * width)
+        return log_capital, log_help

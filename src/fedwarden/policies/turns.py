@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.protocols import FOR_GOOD, Findings
 from ..core.registry import register
@@ -27,21 +28,17 @@ def chance(doubted: int, clients: int, most: float, share: float, least: float) 
     return min(most, max(least, share * clients) / max(doubted, 1))
 
 
-def draw(client_ids: Sequence[str], p: float, secret: int, round: int) -> Weights:
-    """1 for the clients whose turn it is, each with probability p, 0 for the others; the number of them hardly varies.
+def draw(client_ids: Sequence[str], chances: Scores, secret: int, round: int) -> Weights:
+    """1 for the clients whose turn it is, each by a coin of its own with its own chance; 0 for the others.
 
-    Of k clients, floor(k p) or one more have their turn. What is drawn hangs on the secret, the round and the clients'
-    names alone, so no client can foretell or influence it.
+    A coin hangs on the secret, the round and the client's name alone, so no client can foretell or influence its own
+    or another one's. That makes the turns a randomised experiment: see :mod:`fedwarden.guard.jury`.
 
-    >>> [int(draw("abcd", 0.5, secret=7, round=t).sum()) for t in range(1, 6)]
-    [2, 2, 2, 2, 2]
+    >>> [draw("abcd", np.full(4, 0.5), secret=7, round=t).astype(int).tolist() for t in range(1, 4)]
+    [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 0, 0]]
     """
-    k = len(client_ids)
-    many = int(k * p + numpy_rng(secret, "turns", round).random())
     coins = [numpy_rng(secret, "turn", round, client).random() for client in client_ids]
-    weights = np.zeros(k)
-    weights[np.argsort(coins, kind="stable")[:many]] = 1.0
-    return weights
+    return np.asarray(np.array(coins) < chances, dtype=np.float64)
 
 
 @register("policy", "turns")
@@ -51,7 +48,11 @@ class Turns:
 
     A client in doubt is in the model with probability ``most``, and less where more than ``share`` of the clients, or
     ``least`` of them, are in doubt at once. In a round of fewer than ``few`` clients nothing can be told apart, and all
-    of them stay in. With ``most = 0`` a client in doubt is left out for as long as the doubt lasts.
+    of them stay in. With ``most = 0`` a client in doubt is left out for as long as the doubt lasts. Measured harm comes
+    on top, however few clients there are: the chance falls with the capital of the bet that a client does harm, and
+    rises with that of the bet that it helps.
+
+        p_i = min(1, p H_i / K_i)
     """
 
     most: float = 0.9
@@ -68,15 +69,22 @@ class Turns:
         return {}
 
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
-        ids, n = findings.client_ids, len(findings.client_ids)
+        ids = findings.client_ids
         proven = [ids[i] for i in np.flatnonzero(findings.flagged).tolist()]
         excluded = {**excluded, **dict.fromkeys(proven, FOR_GOOD)}
         weights = np.where(among(excluded, ids), 0.0, 1.0)
         doubted = np.flatnonzero(findings.doubted & (weights > 0)) if len(findings.doubted) else np.zeros(0, int)
-        if n >= self.few and len(doubted):
-            p = chance(len(doubted), n, self.most, self.share, self.least)
-            weights[doubted] = draw([ids[i] for i in doubted.tolist()], p, findings.secret, findings.round)
+        if len(doubted):
+            chances = self.chances(findings, doubted)
+            weights[doubted] = draw([ids[i] for i in doubted.tolist()], chances, findings.secret, findings.round)
         return excluded, weights
+
+    def chances(self, findings: Findings, doubted: NDArray[np.int_]) -> Scores:
+        """The probability of each of these clients in doubt of being in the model of the round."""
+        n = len(findings.client_ids)
+        p = 1.0 if n < self.few else chance(len(doubted), n, self.most, self.share, self.least)
+        against = findings.against[doubted] if len(findings.against) else np.zeros(len(doubted))
+        return np.asarray(np.minimum(1.0, p * np.exp(-against)), dtype=np.float64)
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return excluded.get(client_id, 0) != FOR_GOOD

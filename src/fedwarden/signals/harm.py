@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, Literal, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..core.errors import ConfigError
+from ..core.notes import Note
 from ..core.registry import register
 from ..core.stats import Mask, Scores, Weights, shortening
-from ..core.types import Cohort, Server
+from ..core.types import Cohort, Reading, Server
+from ..models.batched import at_home, evaluating
 from ..updates.steps import Steps
-from .loss import client_losses
+from .loss import Losses, client_losses, cross_entropies
 
 WORST = 1e6  # the loss of a model that gives no numbers
 
@@ -67,6 +72,33 @@ def harms(losses: Scores, within: Mask) -> Scores:
     return np.asarray(np.where(within, apart, -apart), dtype=np.float64)
 
 
+def absent_classes(labels: Tensor, outputs: Tensor) -> Tensor:
+    """The classes of a classifier's outputs (k, C) of which the labels (k,) have no sample; none of another task's.
+
+    >>> absent_classes(torch.tensor([0, 2, 0]), torch.zeros(3, 4)).tolist()
+    [1, 3]
+    """
+    if labels.ndim != 1 or outputs.ndim != 2 or labels.is_floating_point():
+        return torch.zeros(0, dtype=torch.long)
+    seen = torch.zeros(outputs.shape[1], dtype=torch.bool, device=outputs.device)
+    seen[labels.to(outputs.device).long()] = True
+    return torch.nonzero(~seen)[:, 0]
+
+
+def without_absent(losses: Losses, outputs: Tensor, labels: Tensor) -> Tensor:
+    """The losses (k,) as if classes without a sample were no possible answer.
+
+    On samples of all classes but one, teaching a model the last class can only raise the loss: its owner would be
+    accused of harm. So the probe judges between the classes that it has samples of, and is silent about the others.
+
+    >>> outputs, labels = torch.tensor([[0.0, 0.0, 5.0]]), torch.tensor([0])
+    >>> without_absent(cross_entropies, outputs, labels).tolist()  # class 1 and 2 are absent
+    [0.0]
+    """
+    absent = absent_classes(labels, outputs).to(outputs.device)
+    return losses(outputs.index_fill(1, absent, -math.inf) if len(absent) else outputs, labels)
+
+
 @register("signal", "harm", exempt={"higher-is-suspicious": "an update that differs need not be a harmful one"})
 @dataclass(frozen=True)
 class Harm:
@@ -100,7 +132,7 @@ class Harm:
             raise ConfigError("harm needs a server with a model and labelled samples")
         return replace(self, server=server)
 
-    def __call__(self, cohort: Cohort) -> Scores:
+    def __call__(self, cohort: Cohort) -> Scores | Reading:
         s = self.server
         if s is None or s.model is None or not isinstance(s.probe, Tensor) or s.labels is None:
             raise ValueError("harm needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
@@ -115,5 +147,16 @@ class Harm:
             mean[start:stop], agreed = agreed[: stop - start], agreed[stop - start :]
         a, b = STEPS[self.against](shares, within)
         around = replace(cohort, updates=Steps(updates, mean, a, b * factors), params=cohort.params.to(mean) + mean)
-        losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe], s.losses)
-        return harms(losses, within)
+        judge = partial(without_absent, s.losses or cross_entropies)
+        losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe], judge)
+        return Reading(harms(losses, within), warning=self._silence(s) if cohort.round == 1 else None)
+
+    def _silence(self, server: Server) -> Note | None:
+        """What is to be said of a probe that lacks classes."""
+        model, probe, labels = server.model, server.probe, server.labels
+        if model is None or labels is None or not isinstance(probe, Tensor):
+            return None
+        with evaluating(model):
+            outputs = model(at_home(probe[:1], model))
+        absent = absent_classes(labels[: self.probe], outputs) if isinstance(outputs, Tensor) else ()
+        return Note.of("probe_lacks", classes=tuple(map(int, absent))) if len(absent) else None
