@@ -118,9 +118,9 @@ def test_auto_allows_for_clients_that_differ(n):
     assert wronged <= 3  # alpha is 0.05 a run: four or more of 20 have a probability of 1.6 %
 
 
-def at_most(n):
-    """Clients in doubt that are in the model at once; one more where a fraction is drawn."""
-    return math.ceil(max(2, n / 10))
+def expected(n):
+    """Clients in doubt that are in the model at once, on average."""
+    return max(2, n / 10)
 
 
 HOW = {
@@ -149,12 +149,12 @@ def test_auto_doubts_every_attacker_below_half_and_keeps_their_joint_weight_smal
         assert all((r.weights[f:] > 0).all() for r in records), "no honest client is out"
         for r in records[5:]:
             assert r.flagged.tolist() == [True] * f + [False] * (n - f)
-            inside = np.count_nonzero(r.weights[:f])
-            if n < 6:
-                assert inside == f, "among so few no client is left out"
-            else:
-                assert inside <= at_most(n)
-                assert r.weights[:f].sum() <= at_most(n) / (n - f) + 1e-9
+        inside = [np.count_nonzero(r.weights[:f]) for r in records[5:]]
+        if n < 6:
+            assert set(inside) == {f}, "among so few no client is left out"
+        else:  # by coins: within 4.5 deviations of their mean number
+            off = 4.5 * math.sqrt(expected(n) / len(inside))
+            assert np.mean(inside) <= expected(n) + off
 
 
 @pytest.mark.parametrize("n", [4, 5, 10, 11, 50])
@@ -366,6 +366,14 @@ def small_round(server, t, n=8, on=(), scale=0.05):
     return fw.Cohort(t, names_of(n), fw.Updates.of(rows), np.full(n, 10.0), params)
 
 
+def much_to_learn():
+    """A server whose samples the model answers wrongly, and of which every class has one."""
+    server = small_server()
+    labels = (server.labels + 1) % 3
+    labels[:3] = torch.arange(3)
+    return fw.Server(server.model, server.probe, labels)
+
+
 def watches_of(warden):
     return [w.name for w in warden.watches]
 
@@ -405,8 +413,7 @@ def taught_round(server, t, n=8, against=()):
 
 
 def test_evidence_of_harm_alone_excludes_for_good_and_nobody_else():
-    server = small_server()
-    server = fw.Server(server.model, server.probe, (server.labels + 1) % 3)  # there is much to learn
+    server = much_to_learn()
     watch = fw.Watch("harm", "capital", "ville", start_round=1)
     warden = fw.Warden([watch], "turns", quorum=4).equip(server)
     found = {}
@@ -422,8 +429,7 @@ def test_evidence_of_harm_alone_excludes_for_good_and_nobody_else():
 
 
 def test_auto_excludes_for_good_what_does_harm_on_the_servers_samples_and_no_other_client():
-    server = small_server()
-    server = fw.Server(server.model, server.probe, (server.labels + 1) % 3)
+    server = much_to_learn()
     warden = fw.Warden.preset("auto").equip(server)
     for t in range(1, 61):
         record = warden.step(taught_round(server, t, against=[2, 5])).record

@@ -265,7 +265,7 @@ def judge(
     findings = Findings(client_ids, flagged, far, doubted, round, guard.secret, against)
     excluded, weights = guard.policy.step(memory.excluded, findings)
     lasting, seen = memory.doubted, memory.seen
-    over = (_lasting(guard, histories, records) & unlike) | (harmful & ~flagged)
+    over = _lasting(guard, histories, records) & unlike
     if not outnumbered(flagged | doubted, good):
         names = {client_ids[i] for i in np.flatnonzero(doubted & good).tolist()}
         histories = [

@@ -149,7 +149,8 @@ class Harm:
         around = replace(cohort, updates=Steps(updates, mean, a, b * factors), params=cohort.params.to(mean) + mean)
         judge = partial(without_absent, s.losses or cross_entropies)
         losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe], judge)
-        return Reading(harms(losses, within), warning=self._silence(s) if cohort.round == 1 else None)
+        found, warning = harms(losses, within), self._silence(s) if cohort.round == 1 else None
+        return Reading(found, warning=warning) if warning else found
 
     def _silence(self, server: Server) -> Note | None:
         """What is to be said of a probe that lacks classes."""
