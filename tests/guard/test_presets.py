@@ -406,7 +406,7 @@ def taught_round(server, t, n=8, against=()):
     nn.functional.cross_entropy(server.model(server.probe), server.labels).backward()
     gradient = torch.cat([p.grad.reshape(-1) for p in server.model.parameters()])
     rng = torch.Generator().manual_seed(t)
-    rows = torch.stack([(gradient if i in against else -gradient) * 2.0 for i in range(n)])
+    rows = torch.stack([gradient * (4.0 if i in against else -2.0) for i in range(n)])
     rows += 0.2 * torch.randn(n, layout.d, generator=rng)
     params = layout.flatten(server.model.state_dict())
     return fw.Cohort(t, names_of(n), fw.Updates.of(rows), np.full(n, 10.0), params)

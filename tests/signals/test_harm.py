@@ -15,7 +15,7 @@ import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden.models.layout import Layout
-from fedwarden.signals.harm import Harm, harms, leave_one_out
+from fedwarden.signals.harm import Harm, harms
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,34 +52,35 @@ def loss_of(server, layout, params):
     return float(F.cross_entropy(model(server.probe), server.labels))
 
 
-def by_hand(server, cohort, rows, layout, within, against):
+def by_hand(server, cohort, rows, layout, within):
     """The loss of the weighted mean of some, less that without each; for those who are not in it, with it less without.
 
-    Against nothing the weights stay as they were, against the others they add up to 1.
+    Without a client the weights of the others stay as they were. What the median client of the mean does as well is
+    taken off where it is harm.
     """
 
     def loss(members):
-        total = COUNTS[members if against == "others" else within].sum()
+        total = COUNTS[within].sum()
         mean = torch.tensor(COUNTS[members] / total).float() @ rows[members] if members else torch.zeros(layout.d)
         for (_, start, stop), parameter in zip(layout.ranges(), layout.is_parameter, strict=True):
             if not parameter:  # what is not trained is the median of all
                 mean[start:stop] = torch.tensor(np.median(rows[:, start:stop].numpy(), axis=0))
         return loss_of(server, layout, cohort.params + mean)
 
-    return [
+    found = [
         loss(within) - loss([j for j in within if j != i]) if i in within else loss([*within, i]) - loss(within)
         for i in range(len(rows))
     ]
+    return np.array(found) - max(0.0, np.median([found[i] for i in within]))
 
 
-@pytest.mark.parametrize("against", ["nothing", "others"])
 @pytest.mark.parametrize("make_model", [mlp, normed])
 @pytest.mark.parametrize("within", [[0, 1, 2, 3, 4], [0, 2, 4], [1]])
-def test_harm_is_the_loss_with_a_client_less_that_without_it(make_model, within, against):
+def test_harm_is_the_loss_with_a_client_less_that_without_it(make_model, within):
     trusted = [i in within for i in range(5)]
     server, cohort, rows, layout = federation(make_model, trusted=trusted)
-    got = Harm(shorten=None, against=against).equip(server)(cohort)
-    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, within, against), atol=2e-5)
+    got = Harm(shorten=None).equip(server)(cohort)
+    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, within), atol=2e-5)
 
 
 def test_long_updates_count_as_the_guard_counts_them():
@@ -89,7 +90,7 @@ def test_long_updates_count_as_the_guard_counts_them():
     lengths = rows.norm(dim=1)
     rows *= (1.5 * lengths.sort().values[2] / lengths).clamp(max=1.0)[:, None]
     got = Harm(shorten=1.5).equip(server)(cohort)
-    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, [0, 1, 2, 3, 4], "nothing"), atol=2e-5)
+    np.testing.assert_allclose(got, by_hand(server, cohort, rows, layout, [0, 1, 2, 3, 4]), atol=2e-5)
 
 
 def test_the_probe_may_be_a_part_of_the_samples():
@@ -120,27 +121,42 @@ def test_a_model_that_gives_no_numbers_is_very_bad_and_no_nan():
     assert (found[1:] == 0).all()  # no better and no worse without them
 
 
-@pytest.mark.parametrize("shares", [[0.25, 0.75], [0.1, 0.2, 0.7], [1.0]])
-def test_the_factors_give_the_mean_of_the_others(shares):
-    w, x = np.array(shares), np.random.default_rng(0).normal(size=(len(shares), 4))
-    a, b = leave_one_out(w, np.ones(len(w), bool))
-    for i in range(len(w)):
-        others = [j for j in range(len(w)) if j != i]
-        want = np.average(x[others], axis=0, weights=w[others]) if others else np.zeros(4)
-        np.testing.assert_allclose((1 + a[i]) * (w @ x) + b[i] * x[i], want, atol=1e-12)
-
-
-def test_against_the_others_harm_adds_up_to_nothing_and_against_nothing_all_may_help():
-    """Small steps down the gradient of the loss on the probe, of different lengths: everybody helps."""
+def test_clients_that_all_step_down_the_gradient_all_help():
+    """Small steps down the gradient of the loss on the probe, of different lengths."""
     server, cohort, *_ = federation(mlp)
     F.cross_entropy(server.model(server.probe), server.labels).backward()
     gradient = torch.cat([p.grad.reshape(-1) for p in server.model.parameters()])
     rows = -0.01 * torch.arange(1.0, 6.0)[:, None] * gradient
     cohort = replace(cohort, updates=fw.Updates.of(rows), num_examples=np.ones(5))
-    nothing, others = (Harm(shorten=None, against=a).equip(server)(cohort) for a in ("nothing", "others"))
-    assert (nothing < 0).all()
-    assert (others > 0).sum() == 2
-    assert abs(others.sum()) < 0.05 * np.abs(others).sum()
+    assert (Harm(shorten=None).equip(server)(cohort) < 0).all()
+
+
+def test_harm_that_most_clients_do_accuses_none_of_them():
+    """Four of five step up the gradient, as clients do that lack a class which the samples have."""
+    server, cohort, *_ = federation(mlp)
+    F.cross_entropy(server.model(server.probe), server.labels).backward()
+    gradient = torch.cat([p.grad.reshape(-1) for p in server.model.parameters()])
+    rows = 0.01 * gradient * torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0])[:, None]
+    cohort = replace(cohort, updates=fw.Updates.of(rows), num_examples=np.ones(5))
+    found = Harm(shorten=None).equip(server)(cohort)
+    np.testing.assert_allclose(found[:4], 0.0, atol=1e-6)
+    assert found[4] < 0
+
+
+def test_a_class_that_the_samples_lack_is_no_answer_and_is_told_of_once():
+    """Teaching the model the absent class is no harm, and the first round names the class."""
+    server, cohort, *_ = federation(mlp)
+    server = replace(server, labels=server.labels % 2)
+    rows = torch.zeros(5, len(cohort.params))
+    rows[:, -3:] = torch.tensor([0.0, 0.0, 0.1])
+    rows[3, -1] = 50.0  # the bias of class 2, of which there is no sample
+    cohort = replace(cohort, updates=fw.Updates.of(rows), num_examples=np.ones(5))
+    reading = Harm(shorten=None).equip(server)(cohort)
+    np.testing.assert_allclose(reading.values, 0.0, atol=1e-6)
+    assert (reading.warning.kind, reading.warning.values["classes"]) == ("probe_lacks", (2,))
+    assert isinstance(Harm().equip(server)(replace(cohort, round=2)), np.ndarray)
+    full = replace(server, labels=torch.arange(40) % 3)
+    assert Harm(shorten=None).equip(full)(cohort)[3] > 0.1
 
 
 def test_infinite_losses_cancel():
@@ -158,5 +174,3 @@ def test_what_it_needs():
         Harm().equip(server)(replace(cohort, params=None))
     with pytest.raises(ConfigError, match="needs at least 1 sample"):
         make("signal", "harm", probe=0)
-    with pytest.raises(ConfigError, match="against is 'nothing' or 'others'; got 'all'"):
-        make("signal", "harm", against="all")

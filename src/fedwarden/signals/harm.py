@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import register
-from ..core.stats import Mask, Scores, Weights, shortening
+from ..core.stats import Mask, Scores, Weights, median, shortening
 from ..core.types import Cohort, Reading, Server
 from ..models.batched import at_home, evaluating
 from ..updates.steps import Steps
@@ -36,27 +36,6 @@ def idle_steps(shares: Weights, within: Mask) -> tuple[Weights, Weights]:
     return np.zeros(len(shares)), np.where(within, -shares, shares)
 
 
-def leave_one_out(shares: Weights, within: Mask) -> tuple[Weights, Weights]:
-    """Factors (a, b) of the step a_i m + b_i x_i from a weighted mean m to the mean of the others.
-
-        i in the mean:  (m - w_i x_i) / (1 - w_i)        else, to the one with it:  (m + w_i x_i) / (1 + w_i)
-
-    The mean of the others is no update at all where there are none.
-
-    >>> leave_one_out(np.array([0.2, 0.8, 1.0]), np.array([True, True, False]))[0].round(6).tolist()
-    [0.25, 4.0, -0.5]
-    >>> [factors.tolist() for factors in leave_one_out(np.ones(1), np.ones(1, bool))]
-    [[-1.0], [0.0]]
-    """
-    alone = within & (shares >= 1.0)
-    rest = np.where(alone, 1.0, np.where(within, 1.0 - shares, 1.0 + shares))
-    a = np.where(within, shares, -shares) / rest
-    return np.where(alone, -1.0, a), np.where(alone, 0.0, -a)
-
-
-STEPS = {"nothing": idle_steps, "others": leave_one_out}
-
-
 def harms(losses: Scores, within: Mask) -> Scores:
     """Harm of each client, from the loss of the mean and then of the mean without it, or with it.
 
@@ -70,6 +49,22 @@ def harms(losses: Scores, within: Mask) -> Scores:
     known = np.minimum(np.nan_to_num(losses, nan=WORST, posinf=WORST), WORST)
     apart = known[0] - known[1:]
     return np.asarray(np.where(within, apart, -apart), dtype=np.float64)
+
+
+def beyond_common(found: Scores, within: Mask) -> Scores:
+    """Harm beyond that of the median client: what most clients do is what the federation learns, not one client's act.
+
+        h_i = d_i - max(0, median d)
+
+    Where one client alone holds a class, each update of the others pushes the model away from it, and the loss on the
+    samples of that class rises. That harm is real and common, and accuses no client.
+
+    >>> beyond_common(np.array([0.1, 0.2, 0.5]), np.ones(3, bool)).round(6).tolist()
+    [-0.1, 0.0, 0.3]
+    >>> beyond_common(np.array([-0.1, -0.2, 0.5]), np.ones(3, bool)).tolist()
+    [-0.1, -0.2, 0.5]
+    """
+    return found - max(0.0, median(found[within]))
 
 
 def absent_classes(labels: Tensor, outputs: Tensor) -> Tensor:
@@ -91,9 +86,9 @@ def without_absent(losses: Losses, outputs: Tensor, labels: Tensor) -> Tensor:
     On samples of all classes but one, teaching a model the last class can only raise the loss: its owner would be
     accused of harm. So the probe judges between the classes that it has samples of, and is silent about the others.
 
-    >>> outputs, labels = torch.tensor([[0.0, 0.0, 5.0]]), torch.tensor([0])
-    >>> without_absent(cross_entropies, outputs, labels).tolist()  # class 1 and 2 are absent
-    [0.0]
+    >>> outputs, labels = torch.tensor([[2.0, 2.0, 9.0]] * 2), torch.tensor([0, 1])
+    >>> without_absent(cross_entropies, outputs, labels).tolist()  # log 2: class 2 is absent
+    [0.6931471824645996, 0.6931471824645996]
     """
     absent = absent_classes(labels, outputs).to(outputs.device)
     return losses(outputs.index_fill(1, absent, -math.inf) if len(absent) else outputs, labels)
@@ -107,25 +102,18 @@ class Harm:
     The mean is that of the clients in good standing, weighted by the counts that are believed: the model that the guard
     would make if it left nobody out of this round. Who is excluded must not set what is harmful, and counts belong to
     it because a client harms by the weight that it has. Updates longer than ``shorten`` times the median one are
-    shortened to that, and what is not trained is the median of all clients.
-
-    ``against`` is what a client is compared with: that it had sent ``"nothing"``, or the mean of the ``"others"``. The
-    second is a comparison of clients, d_i = w_i g (x_i - m) to the first order, with g the gradient of the loss: these
-    add up to 0 over the clients, so that some of the best federation do harm. Against nothing, only who makes the model
-    worse does.
+    shortened to that, and what is not trained is the median of all clients. Harm that the median client does as well is
+    taken off, see :func:`beyond_common`; so are classes of which the samples have none, see :func:`without_absent`.
     """
 
     probe: int = 128
     shorten: float | None = 1.5
-    against: Literal["nothing", "others"] = "nothing"
     server: Server | None = field(default=None, compare=False)
     words: ClassVar[str] = "the model is worse with it on the server's samples"
 
     def __post_init__(self) -> None:
         if self.probe < 1 or not (self.shorten is None or self.shorten > 0):
             raise ValueError(f"needs at least 1 sample of the probe and shorten > 0, or none; got {self}")
-        if self.against not in STEPS:
-            raise ValueError(f"against is 'nothing' or 'others'; got {self.against!r}")
 
     def equip(self, server: Server) -> Self:
         if server.model is None or not isinstance(server.probe, Tensor) or server.labels is None:
@@ -145,11 +133,12 @@ class Harm:
         agreed, _ = updates.agreed(np.ones(len(cohort), bool))  # of those within, most may copy others' weights
         for start, stop in updates.buffers:
             mean[start:stop], agreed = agreed[: stop - start], agreed[stop - start :]
-        a, b = STEPS[self.against](shares, within)
+        a, b = idle_steps(shares, within)
         around = replace(cohort, updates=Steps(updates, mean, a, b * factors), params=cohort.params.to(mean) + mean)
         judge = partial(without_absent, s.losses or cross_entropies)
         losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe], judge)
-        found, warning = harms(losses, within), self._silence(s) if cohort.round == 1 else None
+        found = beyond_common(harms(losses, within), within)
+        warning = self._silence(s) if cohort.round == 1 else None
         return Reading(found, warning=warning) if warning else found
 
     def _silence(self, server: Server) -> Note | None:
