@@ -118,6 +118,11 @@ class CenteredClipping:
     limit: float | None = None
     steps: int = 3
 
+    @property
+    def pairs(self) -> bool:
+        """Whether inner products of all updates are asked for."""
+        return self.steps > 1
+
     def init(self) -> State:
         return {}
 
