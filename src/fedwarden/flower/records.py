@@ -17,7 +17,8 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
-from ..guard.arrays import BUFFERS, VARIANCE, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
+from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
+from ..models.trial import VARIANCE
 from .arrays import Slot, view
 
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]
@@ -41,6 +42,10 @@ class Template:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(slot.shape for slot in self.slots)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
 
     @property
     def measured(self) -> list[tuple[int, int]]:
@@ -84,18 +89,13 @@ class Template:
 
     def unflatten(self, flat: Tensor) -> ArrayRecord:
         """A record of the model's dtypes."""
-        parts = flat.split([math.prod(shape) for shape in self.shapes])
+        parts = flat.split(self.sizes)
         return ArrayRecord(
             {
                 slot.name: Array(np.asarray(cast(part.numpy(), slot.dtype)).reshape(slot.shape))
                 for slot, part in zip(self.slots, parts, strict=True)
             }
         )
-
-
-def finite(record: ArrayRecord) -> bool:
-    """Whether no number of a model is NaN or infinite."""
-    return all(np.isfinite(view(array)).all() for array in record.values())
 
 
 def metrics_of(message: Message) -> MetricRecord:

@@ -18,7 +18,7 @@ from ..core.protocols import Aggregator, CompleteAggregator, Policy
 from ..core.registry import Spec, component, describe, lookup, make, parameters
 from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State, Word
 from ..core.words import listed
-from ..models.trial import Trial
+from ..models.trial import Trial, examine
 from ..store.series import Series
 from .admission import Reply, admit
 from .decide import Decision, decide
@@ -307,14 +307,15 @@ class Warden:
         """The update, unless the model that it makes gives no numbers where the last one does."""
         if self.trial is None or params is None:
             return update
-        params = params.to(update)
-        floored = self.trial.floored(params, update)
-        if floored is not update:
+        params, layout = params.to(update), self.trial.layout
+        new = params + update
+        found = examine(new, layout.names, layout.sizes, params, self.trial)
+        if found.negative:
             notes.append(Note.of("variance_floored"))
-        if fault := self.trial.fault(params + floored, params):
-            notes.append(fault)
+        if found.fault:
+            notes.append(Note.of("no_finite_output"))
             return torch.zeros_like(update)
-        return floored
+        return torch.where(found.params == new, update, found.params - params) if found.negative else update
 
 
 def _nothing(decision: Decision) -> Aggregate:
