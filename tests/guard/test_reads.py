@@ -122,6 +122,7 @@ def test_a_decision_is_recorded_the_same_whatever_was_asked_of_the_rows_in_betwe
     decision = warden.decide(cohort)
     before = decision.record()
     ask_for_products(decision.cohort)
+    ask_for_products(cohort)
     np.testing.assert_equal(asdict(decision.record()), asdict(before))
     assert bool(before.reported) == (preset not in ("pid_made", "none") or aggregator == "krum")
 
