@@ -54,7 +54,6 @@ class ARC:
 
     @property
     def pairs(self) -> bool:
-        """Whether the rule inside looks at all pairs of updates."""
         return inner(self.then).pairs
 
     def init(self) -> State:

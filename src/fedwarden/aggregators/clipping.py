@@ -120,7 +120,6 @@ class CenteredClipping:
 
     @property
     def pairs(self) -> bool:
-        """Whether inner products of all updates are asked for."""
         return self.steps > 1
 
     def init(self) -> State:

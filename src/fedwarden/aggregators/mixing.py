@@ -100,7 +100,6 @@ class Bucketing:
 
     @property
     def pairs(self) -> bool:
-        """Whether the rule inside looks at all pairs of updates."""
         return inner(self.then).pairs
 
     def init(self) -> State:

@@ -18,7 +18,6 @@ from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
 from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
-from ..models.trial import VARIANCE
 from .arrays import Slot, view
 
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]
@@ -77,11 +76,6 @@ class Template:
     def layers(self, record: ArrayRecord) -> list[NDArray[Any]]:
         """The arrays of a settled record."""
         return [view(record[name]) for name in self.names]
-
-    def below_zero(self, record: ArrayRecord) -> dict[str, float]:
-        """The arrays of variances that have negative entries, with the lowest of each."""
-        variances = {name: view(record[name]) for name in self.names if name.endswith(VARIANCE)}
-        return {name: float(a.min()) for name, a in variances.items() if a.size and a.min() < 0}
 
     def flatten(self, record: ArrayRecord) -> Tensor:
         """One float32 vector; a copy."""

@@ -43,14 +43,11 @@ def replay(
         if not len(keep):
             out.append(replace(record, excluded=tuple(memory.excluded), suspended=memory.suspended, metrics={}))
             continue
-        every = len(keep) == len(record.client_ids)
-        clients = record.client_ids if every else tuple(record.client_ids[i] for i in keep.tolist())
-        signals = [_signal(record, name) if every else _signal(record, name)[keep] for name in names]
+        clients = tuple(record.client_ids[i] for i in keep.tolist())
         leaders = told_leaders(record.notes if warden.guard.share_copies else (), clients, memory.excluded)
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
-        pairs = zip(names, signals, strict=True)
-        readings = [Reading(signal, facts=facts, warning=told.get(name)) for name, signal in pairs]
+        readings = [Reading(_signal(record, name)[keep], facts=facts, warning=told.get(name)) for name in names]
         before, trusted = memory, usual(memory, clients, leaders)
         memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, trusted, readings)
         memory, judgement = overrule(word, memory, judgement, clients)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -51,6 +52,12 @@ class Examined:
     fault: Literal["", "not_finite", "no_finite_output"]
 
 
+def below_zero(names: Sequence[str], arrays: Sequence[Tensor | NDArray[Any]]) -> dict[str, float]:
+    """The lowest entry of each variance that has one below 0."""
+    variances = [(k, a.reshape(-1)) for k, a in zip(names, arrays, strict=True) if k.endswith(VARIANCE)]
+    return {name: float(a.min()) for name, a in variances if len(a) and a.min() < 0}
+
+
 def examine(
     new: Tensor, names: Sequence[str], sizes: Sequence[int], last: Tensor | None = None, trial: Trial | None = None
 ) -> Examined:
@@ -67,9 +74,8 @@ def examine(
     """
     if not torch.isfinite(new).all():
         return Examined(new, {}, "not_finite")
-    parts = dict(zip(names, new.split(list(sizes)), strict=True))
-    lowest = {name: float(p.min()) for name, p in parts.items() if name.endswith(VARIANCE) and p.numel()}
-    if negative := {name: low for name, low in lowest.items() if low < 0}:
-        new = torch.cat([part.clamp(min=0.0) if name in negative else part for name, part in parts.items()])
+    parts = new.split(list(sizes))
+    if negative := below_zero(names, parts):
+        new = torch.cat([p.clamp(min=0.0) if name in negative else p for name, p in zip(names, parts, strict=True)])
     silent = trial is not None and last is not None and not trial.sound(new) and trial.sound(last)
     return Examined(new, negative, "no_finite_output" if silent else "")

@@ -75,7 +75,6 @@ class CentroidDistance:
 
     @property
     def pairs(self) -> bool:
-        """Whether inner products are asked for: the geometric median is computed from them."""
         return self.centre == "geometric_median"
 
     def __call__(self, cohort: Cohort) -> Scores:

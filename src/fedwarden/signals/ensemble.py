@@ -72,7 +72,6 @@ class Ensemble:
 
     @property
     def pairs(self) -> bool:
-        """Whether one of its members asks for the inner products of all pairs."""
         return any(signal.pairs for signal in self._signals)
 
     @cached_property
