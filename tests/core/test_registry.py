@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedwarden as fw
 from fedwarden import rules
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError, nearest
+from fedwarden.core.protocols import COMPLETE
 from fedwarden.core.registry import component, describe, lookup, make, names, parameters, register, summary
 
 
@@ -260,3 +263,49 @@ def test_every_entry_has_a_sentence_and_defaults(kind):
 def test_nearest_lists_what_there_is():
     assert nearest("limt", ["alpha", "limit"]) == "did you mean 'limit'?"
     assert nearest("zzz", []) == "known: none"
+
+
+class Bare:
+    """Declares nothing."""
+
+    def __call__(self, cohort):
+        return self.measured(cohort)
+
+    def measured(self, cohort):
+        return np.zeros(len(cohort))
+
+
+def plain(cohort):
+    return np.zeros(len(cohort))
+
+
+@pytest.mark.parametrize("signal", [Bare(), plain, partial(plain), Bare().measured, lambda cohort: plain(cohort)])
+def test_a_signal_that_declares_nothing_has_the_defaults_of_its_kind(signal):
+    made = component("signal", signal)
+    assert (made.words, made.weights_only, made.spread, made.pairs) == ("", False, False, False)
+    assert made.server is not None
+    assert made.begin(None) is None
+    assert made.equip(fw.Server()) is made
+    warden = fw.Warden([fw.Watch(signal, name="plain")]).equip(fw.Server())
+    record = warden.step(fw.Cohort(1, "abc", fw.Updates.of(np.eye(3)), np.ones(3))).record
+    assert (record.watches[0].words, record.reported) == ("plain", {})
+
+
+def test_what_a_function_declares_counts():
+    def far(cohort):
+        return plain(cohort)
+
+    far.weights_only = far.pairs = True
+    made = component("signal", far)
+    assert made is far
+    assert (made.weights_only, made.pairs, made.spread) == (True, True, False)
+    record = fw.Warden([fw.Watch(far)]).step(fw.Cohort(1, "abc", fw.Updates.of(np.eye(3)), np.ones(3))).record
+    assert set(record.reported) == {"update/cosine", "map/x", "map/y"}
+
+
+def test_every_component_of_ours_has_what_its_kind_may_declare():
+    for kind, protocol in COMPLETE.items():
+        declared = {name for name in vars(protocol) if name[0] != "_"}
+        for name in names(kind):
+            if lookup(kind, name).__module__.startswith("fedwarden."):
+                assert declared <= set(dir(lookup(kind, name))), name

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Reading
-from fedwarden.guard.judge import Guard, Watch, judge, outnumbered
+from fedwarden.guard.judge import Guard, Watch, judge, outnumbered, usual
 from fedwarden.guard.replay import replay
 from fedwarden.guard.telling import judgement_notes
 from fedwarden.policies.basic import Exclude, Quarantine
@@ -33,6 +33,11 @@ def watch(action="doubt", limit=2.5, name="w", history="evidence"):
     return Watch(Level(), made, {"name": "offset", "limit": limit}, 1, name, action=action)
 
 
+def judged(guard, memory, round, client_ids, readings):
+    leaders = np.arange(len(client_ids))
+    return judge(guard, memory, round, client_ids, leaders, usual(memory, client_ids, leaders), readings)
+
+
 def play(watches, rounds, policy=None, names=NAMES, **parts):
     """Judge rounds of given values; the memory and the judgement after each."""
     guard = Guard(tuple(watches), policy or Exclude(), quorum=4, **parts)
@@ -40,9 +45,7 @@ def play(watches, rounds, policy=None, names=NAMES, **parts):
     for t, values in enumerate(rounds, start=1):
         here = tuple(c for c, v in zip(names, values, strict=True) if v is not None)
         reading = Reading(np.array([v for v in values if v is not None], dtype=np.float64))
-        memory, found = judge(
-            guard, memory, t, here, np.arange(len(here)), lambda trusted, r=reading: [r] * len(watches)
-        )
+        memory, found = judged(guard, memory, t, here, [reading] * len(watches))
         out.append((memory, found))
     return out
 
@@ -154,7 +157,7 @@ def test_a_note_for_every_round_in_doubt():
         guard, memory, said = warden.guard, warden.memory, []
         for t, values in enumerate([FAR] * 4 + [NEAR] * 4, start=1):
             before = memory
-            memory, found = judge(guard, memory, t, NAMES, np.arange(8), lambda trusted, v=values: [np.array(v)])
+            memory, found = judged(guard, memory, t, NAMES, [Reading(np.array(values))])
             notes = judgement_notes(guard, before, memory, found, NAMES, np.arange(8))
             said += [(t, note.kind, note.clients) for note in notes]
             assert kind != "left_out" or all("its level is high" in str(note) for note in notes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -102,3 +104,35 @@ def test_a_signal_of_ones_own_may_ask_for_them_and_needs_no_word(reads):
         found.append(fw.Warden([watch], "exclude").decide(cohort).judgement.watches[0].signal)
     assert reads == [("survey", 8)] * 3
     np.testing.assert_array_equal(*found)
+
+
+PRESETS = ("auto", "pid_made", "watch", "none", "groups")
+
+
+def ask_for_products(cohort):
+    """What nobody else may notice."""
+    cohort.updates.gram(), cohort.updates.inner_products(), cohort.updates.cosines()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("aggregator", ["mean", "krum"])
+def test_a_decision_is_recorded_the_same_whatever_was_asked_of_the_rows_in_between(preset, aggregator):
+    warden = fw.Warden.preset(preset, aggregator=aggregator)
+    cohort = fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0))
+    decision = warden.decide(cohort)
+    before = decision.record()
+    ask_for_products(decision.cohort)
+    ask_for_products(cohort)
+    np.testing.assert_equal(asdict(decision.record()), asdict(before))
+    assert bool(before.reported) == (preset not in ("pid_made", "none") or aggregator == "krum")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_was_asked_of_the_rows_before_a_round_is_in_no_record(preset):
+    records = []
+    for ask in (False, True):
+        cohort = fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0))
+        if ask:
+            ask_for_products(cohort)
+        records.append(fw.Warden.preset(preset, secret=1).step(cohort).record)
+    assert records[0].reported.keys() == records[1].reported.keys()

@@ -11,7 +11,7 @@ import torch
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.guard.judge import Memory, Watch, combine_flags, flags_of, judge
+from fedwarden.guard.judge import Memory, Watch, combine_flags, flags_of, judge, usual
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.models.layout import Layout
@@ -423,9 +423,7 @@ def test_a_round_is_decided_from_recorded_signals_as_it_was_live(cohort_of):
     memory = live.memory
     for t in (1, 2, 3):
         record = live.step(cohort_of(with_outliers(seed=t, strength=3.0 * t), round=t)).record
-        signals = [w.signal for w in record.watches]
-        alone = np.arange(len(record.client_ids))
-        memory, replayed = judge(live.guard, memory, t, record.client_ids, alone, lambda _, s=signals: s)
+        memory, replayed = judged(live.guard, memory, t, record.client_ids, [w.signal for w in record.watches])
         assert replayed.flagged.tolist() == record.flagged.tolist()
         assert replayed.watches[0].threshold == record.watches[0].threshold
     assert isinstance(memory, Memory)
@@ -457,6 +455,13 @@ def test_no_client_owns_the_model_by_its_count(cohort_of):
     outcome = warden.step(cohort_of(x, counts=[1e9, 10, 10, 10, 10]))
     assert outcome.weights.max() <= 0.3 + 1e-9
     assert outcome.weights.sum() == pytest.approx(1.0)
+
+
+def judged(guard, memory, round, client_ids, signals):
+    """A round of clients of which none copies another, judged by these signals."""
+    leaders = np.arange(len(client_ids))
+    trusted = usual(memory, client_ids, leaders)
+    return judge(guard, memory, round, client_ids, leaders, trusted, [fw.Reading(s) for s in signals])
 
 
 def hungry(needs):
@@ -542,8 +547,8 @@ def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():
     assert ([w.name for w in warden.watches], warden.waiting) == (["calm", "labelled"], ())
     assert len(warden.memory.histories) == 2
     recorded = [np.zeros(6), PROBE.double().numpy()]
-    _, judged = judge(warden.guard, warden.memory, 1, tuple("abcdef"), np.arange(6), lambda trusted: recorded)
-    assert judged.flagged.tolist() == [False] * 5 + [True]
+    _, found = judged(warden.guard, warden.memory, 1, tuple("abcdef"), recorded)
+    assert found.flagged.tolist() == [False] * 5 + [True]
 
 
 def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watch(cohort_of):
@@ -552,11 +557,9 @@ def test_a_replayed_round_has_the_verdict_of_the_live_one_with_its_optional_watc
 
     live, replayed = build().equip(fw.Server(probe=PROBE)), build().include(["fed"])
     record = live.step(cohort_of(honest(6))).record
-    memory, judged = judge(
-        replayed.guard, replayed.memory, 1, record.client_ids, np.arange(6),
-        lambda trusted: [w.signal for w in record.watches],
-    )  # fmt: skip
-    assert judged.flagged.tolist() == record.flagged.tolist()
+    signals = [w.signal for w in record.watches]
+    memory, found = judged(replayed.guard, replayed.memory, 1, record.client_ids, signals)
+    assert found.flagged.tolist() == record.flagged.tolist()
     assert tuple(memory.excluded) == record.excluded == ("f",)
 
 
@@ -615,33 +618,6 @@ def test_statistics_that_nobody_measures_cannot_poison_the_model(buffers, aggreg
         assert float(made.max()) < 0
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A signal that remembers who was in the reference each time it was asked."""
-
-    values: tuple[float, ...]
-    asked: list[list[bool]] = field(default_factory=list, compare=False)
-
-    def __call__(self, cohort):
-        self.asked.append(cohort.trusted.tolist())
-        return np.array(self.values[: len(cohort)])
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Adds up what it is given, times the number of clients it is told of."""
-
-    once: bool = False
-
-    def init(self):
-        return {}
-
-    def step(self, state, client_ids, values, trusted=None):
-        n = int(trusted.sum())
-        now = {c: state.get(c, 0.0) + n * v for c, v in zip(client_ids, values.tolist(), strict=True)}
-        return {**state, **now}, np.array([now[c] for c in client_ids])
-
-
 @pytest.mark.parametrize(
     ("n", "signal", "mapped"), [(5, "twins", True), (5, "update_norm", False), (1001, "twins", False)]
 )
@@ -681,7 +657,6 @@ def test_a_value_that_is_no_number_is_not_remembered(preset):
     guard = replace(whole, watches=whole.watches[:1])
     memory = guard.blank()
     for t in range(1, 6):
-        told = [values(t)]
-        memory, judgement = judge(guard, memory, t, tuple("abcde"), np.arange(5), lambda *_, told=told: told)
+        memory, judgement = judged(guard, memory, t, tuple("abcde"), [values(t)])
         assert np.isnan(judgement.watches[0].scores[4]) == (t == 2)
         assert judgement.watches[0].flagged[4] == (t == 2)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.protocols import equip
-from ..core.registry import component, register
+from ..core.registry import register
 from ..core.stats import Norms, Weights, shrink
 from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.mixed import Mixed
@@ -51,7 +50,11 @@ class ARC:
     then: Any = "nearest_neighbour_mixing"
 
     def equip(self, server: Server) -> ARC:
-        return replace(self, then=equip(component("aggregator", self.then), server))
+        return replace(self, then=inner(self.then).equip(server))
+
+    @property
+    def pairs(self) -> bool:
+        return inner(self.then).pairs
 
     def init(self) -> State:
         return inner(self.then).init()

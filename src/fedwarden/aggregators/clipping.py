@@ -118,6 +118,10 @@ class CenteredClipping:
     limit: float | None = None
     steps: int = 3
 
+    @property
+    def pairs(self) -> bool:
+        return self.steps > 1
+
     def init(self) -> State:
         return {}
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..core.protocols import Aggregator
+from ..core.protocols import CompleteAggregator
 from ..core.registry import Spec, component, describe
 from ..core.stats import Weights, scatter
 from ..core.types import Aggregate, Cohort
@@ -49,9 +49,9 @@ def some_columns(updates: Updates, size: int, rng: np.random.Generator) -> NDArr
     return np.asarray(picks - before[part] + starts[part], dtype=np.int64)
 
 
-def inner(then: Any) -> Aggregator:
+def inner(then: Any) -> CompleteAggregator:
     """The rule inside a wrapper: by name, by a table of its name and options, or as it is."""
-    rule: Aggregator = component("aggregator", then)
+    rule: CompleteAggregator = component("aggregator", then)
     return rule
 
 
@@ -68,15 +68,12 @@ def aggregate(name: Spec, updates: Any, num_examples: ArrayLike | None = None, *
 
 
 def combine(
-    aggregator: Aggregator, updates: Any, num_examples: ArrayLike | None = None, params: Tensor | None = None
+    aggregator: CompleteAggregator, updates: Any, num_examples: ArrayLike | None = None, params: Tensor | None = None
 ) -> Aggregate:
-    """The same with an aggregator that is there already; ``params`` is the model that the updates start from.
-
-    One that looks at all pairs of clients has an attribute ``pairs``, and their products come from the first read.
-    """
+    """The same with an aggregator that is there already; ``params`` is the model that the updates start from."""
     rows = Updates.of(updates)
     counts = np.ones(len(rows)) if num_examples is None else np.asarray(num_examples, dtype=np.float64)
-    survey = rows.survey(spread=False, products=getattr(aggregator, "pairs", False))
+    survey = rows.survey(spread=False, products=aggregator.pairs)
     cohort = Cohort(1, tuple(map(str, range(len(rows)))), rows.knowing(survey), counts, params)
     finite = np.flatnonzero(survey.finite) if not survey.all_finite else None
     if finite is not None and not len(finite):

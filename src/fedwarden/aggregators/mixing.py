@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.protocols import equip
-from ..core.registry import component, register
+from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server, State
@@ -66,7 +65,7 @@ class NearestNeighbourMixing:
     then: Any = "trimmed_mean"
 
     def equip(self, server: Server) -> NearestNeighbourMixing:
-        return replace(self, then=equip(component("aggregator", self.then), server))
+        return replace(self, then=inner(self.then).equip(server))
 
     def init(self) -> State:
         return inner(self.then).init()
@@ -97,7 +96,11 @@ class Bucketing:
     seed: int = 0
 
     def equip(self, server: Server) -> Bucketing:
-        return replace(self, then=equip(component("aggregator", self.then), server))
+        return replace(self, then=inner(self.then).equip(server))
+
+    @property
+    def pairs(self) -> bool:
+        return inner(self.then).pairs
 
     def init(self) -> State:
         return inner(self.then).init()

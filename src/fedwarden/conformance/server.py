@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from ..core.errors import ConfigError
-from ..core.protocols import equip
 from ..core.types import Server
 from .law import CannotTell
 
@@ -32,6 +31,6 @@ def with_model() -> Server:
 def equipped(kind: str, component: Any, server: Server) -> Any:
     """The component with what it needs of the server; where the server does not have it, no law can tell anything."""
     try:
-        return equip(component, server)
+        return component.equip(server)
     except ConfigError as error:
         raise CannotTell(f"the laws cannot lend this {kind} what it needs: {error}") from error

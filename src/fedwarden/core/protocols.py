@@ -1,25 +1,24 @@
-"""What a signal, a history, a rule, a policy and an aggregator are."""
+"""What a signal, a history, a rule, a policy and an aggregator are.
+
+What they may declare besides, such as what they ask for, is in ``CompleteSignal``, ``CompletePolicy`` and
+``CompleteAggregator``, each with what :func:`complete` gives to a component that does not declare it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol, TypeVar
+from functools import cached_property, partial
+from types import FunctionType, MethodType
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from .stats import Mask, Scores, Weights
 from .types import Aggregate, Cohort, Reading, Server, State, Verdict
 
-T = TypeVar("T")
-
 Signal = Callable[[Cohort], Scores | Reading]
-"""Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious.
-
-One with a method ``begin(cohort)`` gets the clients that were let in before a GPU has to be waited for. One with
-``once = True`` is measured once in a round, also where the guard measures others again without the flagged clients.
-"""
+"""Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
 
 Rule = Callable[[Scores, int], Verdict]
 """Judges the scores of the clients in good standing; the number counts the tests of the run so far, from 1."""
@@ -87,7 +86,62 @@ class Aggregator(Protocol):
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]: ...
 
 
-def equip(component: T, server: Server) -> T:
-    """The component with what it needs of the server; one that needs nothing is returned as it is."""
-    made: T = component.equip(server) if hasattr(component, "equip") else component
-    return made
+class CompleteSignal(Protocol):
+    """A signal and what it declares.
+
+    ``words`` say what a flag means. With ``weights_only`` it looks at nothing but weights and claimed counts. With
+    ``spread`` or ``pairs`` it asks for distances to the mean, or for the inner products of all pairs of updates.
+    ``server`` is what it has been lent; one that cannot measure without a server has None until then.
+    """
+
+    words: ClassVar[str] = ""
+    weights_only: ClassVar[bool] = False
+    spread: ClassVar[bool] = False
+    pairs: ClassVar[bool] = False
+    server: ClassVar[Server | None] = Server()
+
+    def __call__(self, cohort: Cohort) -> Scores | Reading: ...
+
+    def begin(self, cohort: Cohort) -> None:
+        """Start what does not hang on who is trusted, with the clients that were let in, before a GPU is waited for."""
+
+    def equip(self, server: Server) -> Self:
+        """The same with what it needs of the server."""
+        return self
+
+
+class CompletePolicy(Policy, Protocol):
+    """A policy and what it declares: one that ``tries`` lets clients in doubt into the model at times, on trial."""
+
+    tries: ClassVar[bool] = False
+
+
+class CompleteAggregator(Aggregator, Protocol):
+    """An aggregator and what it declares: with ``pairs`` it asks for the inner products of all pairs of updates."""
+
+    pairs: ClassVar[bool] = False
+
+    def equip(self, server: Server) -> Self:
+        """The same with what it needs of the server."""
+        return self
+
+
+COMPLETE = {"signal": CompleteSignal, "policy": CompletePolicy, "aggregator": CompleteAggregator}
+
+
+def complete(kind: str, component: Any) -> Any:
+    """A component, or a class of some, with what its kind may declare and it does not.
+
+    >>> def far(cohort): ...
+    >>> complete("signal", far).spread, far.equip(Server()) is far
+    (False, True)
+    """
+    if isinstance(component, MethodType):
+        component = partial(component)  # which can hold them
+    alone = isinstance(component, FunctionType | partial)
+    declared = vars(COMPLETE[kind]) if kind in COMPLETE else {}
+    for name, value in declared.items():
+        if name[0] != "_" and not hasattr(component, name):
+            owner = component if alone or isinstance(component, type) else type(component)
+            setattr(owner, name, MethodType(value, component) if alone and callable(value) else value)
+    return component

@@ -22,6 +22,7 @@ from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError, UnknownName, nearest
+from .protocols import complete
 from .words import listed, printable
 
 LOG = logging.getLogger("fedwarden")
@@ -87,7 +88,7 @@ def register(kind: str, name: str, exempt: Mapping[str, str] | None = None) -> C
         present = table.setdefault(name, factory)
         if (present.__module__, present.__qualname__) != (factory.__module__, factory.__qualname__):
             raise ConfigError(f"{kind} {name!r} is already registered by {present.__module__}; choose another name")
-        table[name] = factory
+        table[name] = complete(kind, factory) if isinstance(factory, type) else factory
         _exempt[kind, name] = MappingProxyType(dict(exempt or {}))
         return factory
 
@@ -134,7 +135,7 @@ def make(kind: str, name: str, /, **options: object) -> Any:
         raise ConfigError(f"{kind} {name!r} needs {listed(missing)}: give a default there, or a value in the scenario")
     check_options(kind, name, factory, options, known)
     try:
-        return factory(**options)
+        return complete(kind, factory(**options))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -166,7 +167,7 @@ def component(kind: str, spec: object) -> Any:
         return make(kind, name, **options)
     if isinstance(spec, type):
         raise ConfigError(f"a {kind} is a name, a table or an object; got a class: write {spec.__name__}()")
-    return spec
+    return complete(kind, spec)
 
 
 def describe(instance: object) -> dict[str, Any]:

@@ -141,8 +141,7 @@ class Server:
     ``probe`` are inputs, or makes them from the round's parameters; ``labels`` are their classes, or the right answers
     of another task, whose ``losses`` (k,) of outputs and answers stand in for the cross-entropy. ``root`` gives the
     update that the server's own training makes of a model in a round: (params, round) -> (d,). ``blank`` is an input,
-    such as zeros, to try a new model on where there is no probe. A component that needs one of them has a method
-    ``equip(server)`` that returns itself with it.
+    such as zeros, to try a new model on where there is no probe.
     """
 
     model: nn.Module | None = None

@@ -24,6 +24,7 @@ from ..guard.arrays import Converted, Unfit, attempt, cast, row
 from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import largest_metric
+from ..models.trial import below_zero
 from ..updates.updates import Updates
 from .names import Names
 from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones, scalars
@@ -124,7 +125,7 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
     place, record = arrays_of(message)
     size = sum(len(array.data) for array in record.values())
     settled, converted = template.settle(record)
-    for array, lowest in template.below_zero(settled).items():
+    for array, lowest in below_zero(template.names, template.layers(settled)).items():
         raise Unfit(Note.of("array", array=array, cause=Note.of("array_variance", lowest=lowest)))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     return Letter(client, message, template.layers(settled), count, form(message), converted, size)

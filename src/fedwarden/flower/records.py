@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
-from ..guard.arrays import BUFFERS, VARIANCE, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
+from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, first, measured_ranges, spelt
 from .arrays import Slot, view
 
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]
@@ -41,6 +41,10 @@ class Template:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(slot.shape for slot in self.slots)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
 
     @property
     def measured(self) -> list[tuple[int, int]]:
@@ -73,29 +77,19 @@ class Template:
         """The arrays of a settled record."""
         return [view(record[name]) for name in self.names]
 
-    def below_zero(self, record: ArrayRecord) -> dict[str, float]:
-        """The arrays of variances that have negative entries, with the lowest of each."""
-        variances = {name: view(record[name]) for name in self.names if name.endswith(VARIANCE)}
-        return {name: float(a.min()) for name, a in variances.items() if a.size and a.min() < 0}
-
     def flatten(self, record: ArrayRecord) -> Tensor:
         """One float32 vector; a copy."""
         return torch.from_numpy(np.concatenate([a.reshape(-1).astype(np.float32) for a in self.layers(record)]))
 
     def unflatten(self, flat: Tensor) -> ArrayRecord:
         """A record of the model's dtypes."""
-        parts = flat.split([math.prod(shape) for shape in self.shapes])
+        parts = flat.split(self.sizes)
         return ArrayRecord(
             {
                 slot.name: Array(np.asarray(cast(part.numpy(), slot.dtype)).reshape(slot.shape))
                 for slot, part in zip(self.slots, parts, strict=True)
             }
         )
-
-
-def finite(record: ArrayRecord) -> bool:
-    """Whether no number of a model is NaN or infinite."""
-    return all(np.isfinite(view(array)).all() for array in record.values())
 
 
 def metrics_of(message: Message) -> MetricRecord:

@@ -25,13 +25,14 @@ from ..guard.journal import experiment
 from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
+from ..models.trial import examine
 from .arrays import view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
 from .inbox import bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, seen_of, told_in, weigh
 from .journal import Journal, warn
 from .names import Name, Names
-from .records import Template, finite, scalars
+from .records import Template, scalars
 from .wrapped import METRICS, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
@@ -286,20 +287,16 @@ class Guarded(Strategy):
     def _sound(self, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
         """A new model in the dtypes of the old one, with no variance below zero; None and a note where it is none."""
         assert self.template is not None
-        if not finite(arrays):
-            notes.append(Note.of("model_not_finite"))
-            return None
-        settled = self.template.restore(arrays)
-        for name, lowest in self.template.below_zero(settled).items():
+        form, trial, settled = self.template, self.warden.trial, self.template.restore(arrays)
+        trial = trial if trial is not None and trial.layout.names == form.names else None
+        last = None if trial is None else form.flatten(self.arrays)
+        found = examine(form.flatten(settled), form.names, form.sizes, last, trial)
+        for name, lowest in found.negative.items():
             settled[name] = Array(np.maximum(view(settled[name]), 0))
             notes.append(Note.of("variance_negative", array=name, lowest=lowest))
-        trial = self.warden.trial
-        if trial is not None and trial.layout.names == self.template.names:
-            new, last = (self.template.flatten(record) for record in (settled, self.arrays))
-            if fault := trial.fault(new, last):
-                notes.append(fault)
-                return None
-        return settled
+        if found.fault:
+            notes.append(Note.of("model_not_finite" if found.fault == "not_finite" else found.fault))
+        return None if found.fault else settled
 
     def _own_metrics(self, messages: Sequence[Message], notes: list[Note]) -> MetricRecord | None:
         """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""

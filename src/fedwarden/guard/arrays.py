@@ -20,7 +20,6 @@ from ..core.words import reason, short
 T = TypeVar("T")
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
 Converted = Counter[tuple[str, str]]  # how many arrays came as the first dtype where the model has the second
-VARIANCE = "running_var"  # arrays whose names end so are never below zero
 
 
 class Place(Protocol):

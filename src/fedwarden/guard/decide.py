@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, joined
-from ..core.stats import Mask, Scores, V, Weights, median, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, median, scatter
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
 from ..updates.contained import Contained
-from ..updates.gram import copy_leaders, cosines_to_others, planar, squared_distances
+from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
 from ..updates.mixed import Mixed
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter
 from .containment import bounded
 from .copies import Leaders, claims, one_vote
-from .judge import Guard, Judgement, Memory, judge
+from .judge import Guard, Judgement, Memory, judge, usual
 from .telling import judgement_notes
 from .word import obey, overrule, with_trusted
 
@@ -30,18 +30,28 @@ MAPPED, DIGITS = 1000, 4  # clients up to which a map of them is drawn, and its 
 
 
 @dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured of a round's updates: each watch's reading, their lengths, and inner products if asked for."""
+
+    readings: tuple[Reading, ...] = ()
+    lengths: Norms = field(default_factory=lambda: np.zeros(0))
+    products: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Decision:
     """What becomes of a cohort, for whoever combines it.
 
     ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
-    are believed; what follows is about its rows. ``weights`` in [0, 1] are each client's part in the model, and
-    ``factors`` shorten its row. ``buffers`` is what most agree on in the columns that are not measured; it is empty
-    where each row keeps its own.
+    are believed; what follows is about its rows. ``measured`` is all that a record tells of them. ``weights`` in [0, 1]
+    are each client's part in the model, and ``factors`` shorten its row. ``buffers`` is what most agree on in the
+    columns that are not measured; it is empty where each row keeps its own.
     """
 
     came: Cohort
     index: tuple[int, ...]
     cohort: Cohort
+    measured: Measured
     weights: Weights
     factors: Weights
     buffers: Tensor
@@ -78,7 +88,8 @@ class Decision:
     @property
     def length(self) -> float:
         """The median length of the updates that were let in, of clients in good standing where there are any."""
-        return typical_length(self.cohort)
+        lengths, trusted = self.measured.lengths, self.cohort.trusted
+        return median(lengths[trusted] if trusted.any() else lengths)
 
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""
@@ -102,14 +113,13 @@ class Decision:
         )
 
     def _directions(self, weights: Weights) -> Reported:
-        """The way of each update beside the rest of the model's step, and on a map; where it costs no read of rows."""
-        updates = self.cohort.updates
-        if not updates.knows_products or not len(weights):
+        """The way of each update beside the rest of the model's step, and on a map; where products were asked for."""
+        products, ids = self.measured.products, self.cohort.client_ids
+        if products is None:
             return {}
-        ids = self.cohort.client_ids
-        found = {COSINE: cosines_to_others(updates.inner_products(), weights)}
+        found = {COSINE: cosines_to_others(products, weights)}
         if len(ids) <= MAPPED:
-            found[ACROSS], found[UP] = planar(updates.cosines()).T.round(DIGITS)
+            found[ACROSS], found[UP] = planar(cosines(products)).T.round(DIGITS)
         return {name: dict(zip(ids, values.tolist(), strict=True)) for name, values in found.items()}
 
 
@@ -127,8 +137,9 @@ def decide(
     """
     word = with_trusted(word, guard.trusted)
     memory = obey(word, memory)
-    pairs = pairs or guard.share_copies
-    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, pairs)
+    inside, index, refused, notes = enter(
+        guard.admission, cohort, memory.excluded, guard.spread, pairs or guard.share_copies
+    )
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
@@ -136,20 +147,17 @@ def decide(
         nobody = Judgement((), empty, empty, empty)
         none = np.zeros(0)
         return memory, Decision(
-            cohort, (), inside, none, none, torch.zeros(0), nobody, tuple(memory.excluded), memory.suspended,
-            tuple(refused), tuple(notes),
+            cohort, (), inside, Measured(), none, none, torch.zeros(0), nobody,
+            tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
         )  # fmt: skip
     for i in sorted(set(guard.firsts)):
-        if begin := getattr(guard.watches[i].signal, "begin", None):
-            begin(inside)
+        guard.watches[i].signal.begin(inside)
     leaders = _leaders(guard, inside)
     if (leaders != np.arange(len(leaders))).any():
         inside = replace(inside, claimed=claims(inside.claimed, leaders))
-    before = memory
-    memory, judgement = judge(
-        guard, memory, inside.round, inside.client_ids, leaders,
-        lambda trusted: measure(guard, inside.trusting(trusted)),
-    )  # fmt: skip
+    before, trusted = memory, usual(memory, inside.client_ids, leaders)
+    measured = measure(guard, inside.trusting(trusted), pairs or guard.pairs)
+    memory, judgement = judge(guard, memory, inside.round, inside.client_ids, leaders, trusted, measured.readings)
     memory, judgement = overrule(word, memory, judgement, inside.client_ids)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
@@ -162,25 +170,24 @@ def decide(
         buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     bound = judgement.suspects & ~judgement.freed
-    factors = bounded(inside.updates.lengths(), inside.trusted, bound, kept, guard.shorten, guard.joint)
+    factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
     return memory, Decision(
-        cohort, index, replace(inside, num_examples=counts), weights, factors, buffers, judgement,
+        cohort, index, replace(inside, num_examples=counts), measured, weights, factors, buffers, judgement,
         tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
     )  # fmt: skip
 
 
-def typical_length(cohort: Cohort) -> float:
-    """The median length of the updates of clients in good standing; of all where there are none."""
-    lengths = cohort.updates.lengths()
-    return median(lengths[cohort.trusted] if cohort.trusted.any() else lengths)
-
-
-def measure(guard: Guard, cohort: Cohort) -> list[Scores | Reading]:
-    """Every watch's signal; one that several watches share is measured once."""
-    values: list[Scores | Reading] = []
-    for i, (watch, first) in enumerate(zip(guard.watches, guard.firsts, strict=True)):
-        values.append(values[first] if first < i else watch.signal(cohort))
-    return values
+@np.errstate(over="ignore")  # a signal may square what is too large for it
+def measure(guard: Guard, cohort: Cohort, pairs: bool) -> Measured:
+    """Every watch's signal, one that several share measured once; with ``pairs``, the inner products of all updates."""
+    found: dict[int, Scores | Reading] = {i: guard.watches[i].signal(cohort) for i in sorted(set(guard.firsts))}
+    readings = (found[first] for first in guard.firsts)
+    updates = cohort.updates
+    return Measured(
+        tuple(r if isinstance(r, Reading) else Reading(r) for r in readings),
+        updates.lengths(),
+        updates.inner_products() if pairs else None,
+    )
 
 
 def _leaders(guard: Guard, cohort: Cohort) -> Leaders:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import Literal
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
-from ..core.protocols import Findings, History, Policy, Rule, Signal
+from ..core.protocols import CompletePolicy, CompleteSignal, Findings, History, Rule, Signal
 from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered, same_tuple
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
@@ -33,7 +33,7 @@ doubt, or exclude it."""
 class _WatchFields:
     """What a watch holds."""
 
-    signal: Signal
+    signal: CompleteSignal
     history: History
     rule: Rule
     start_round: int
@@ -83,7 +83,7 @@ class Guard:
     """
 
     watches: tuple[Watch, ...]
-    policy: Policy
+    policy: CompletePolicy
     admission: Admission = field(default_factory=Admission)
     combine: Combine = "any"
     share_copies: bool = False
@@ -97,7 +97,12 @@ class Guard:
     @property
     def spread(self) -> bool:
         """Whether a watch asks for distances to the mean, which the first read of the updates tells at some cost."""
-        return any(getattr(watch.signal, "spread", False) for watch in self.watches)
+        return any(watch.signal.spread for watch in self.watches)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a watch, or the sharing of copies, asks for the inner products of all updates."""
+        return self.share_copies or any(watch.signal.pairs for watch in self.watches)
 
     @cached_property
     def firsts(self) -> tuple[int, ...]:
@@ -213,6 +218,22 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     return flagged, verdict.threshold, warning
 
 
+def in_good_standing(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask:
+    """The clients that are not excluded and send no copy."""
+    leads: Mask = leaders == np.arange(len(client_ids))
+    return leads & ~among(memory.excluded, same_tuple(client_ids))
+
+
+def usual(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask:
+    """The clients that define what is normal in a round, as is known before it is measured.
+
+    They are those in good standing but for clients in doubt, unless these are half of the others.
+    """
+    good = in_good_standing(memory, client_ids, leaders)
+    trusted = good & ~among(memory.doubted, same_tuple(client_ids))
+    return trusted if outnumbered(~trusted, good) else good
+
+
 @np.errstate(over="ignore")  # scores from 1e154 on have infinite squares
 def judge(
     guard: Guard,
@@ -220,36 +241,30 @@ def judge(
     round: int,
     client_ids: tuple[str, ...],
     leaders: Leaders,
-    measure: Callable[[Mask], Sequence[Scores | Reading]],
+    trusted: Mask,
+    readings: Sequence[Reading],
 ) -> tuple[Memory, Judgement]:
-    """Measure and judge a round.
+    """Judge a round by each watch's reading of it, with the centre taken from the ``trusted`` clients.
 
-    ``measure`` gives every watch's signal with the centre taken from the clients of a mask: the live guard reads the
-    updates there, a replay what was recorded. Clients that are excluded do not define what is normal, and neither do
-    clients in doubt, unless they are half of the others. A copy has the measurements of its leader and no part in what
-    is normal. What it is held for is its own evidence: otherwise a client that has gathered some could pass it on by
-    sending what another client sends. A doubt that a slim majority raises, see :func:`outnumbered`, holds in this
-    round, and nothing of it is kept. With fewer clients than the quorum no client is flagged, and nothing is remembered
-    of the round.
+    A copy has the measurements of its leader and no part in what is normal. What it is held for is its own evidence:
+    otherwise a client that has gathered some could pass it on by sending what another client sends. A doubt that a slim
+    majority raises, see :func:`outnumbered`, holds in this round, and nothing of it is kept. With fewer clients than
+    the quorum no client is flagged, and nothing is remembered of the round.
     """
     n, client_ids = len(client_ids), same_tuple(client_ids)
-    leads = leaders == np.arange(n)
-    good = leads & ~among(memory.excluded, client_ids)
-    trusted = good & ~among(memory.doubted, client_ids)
-    trusted = trusted if outnumbered(~trusted, good) else good
+    good = in_good_standing(memory, client_ids, leaders)
     enough = bool(np.count_nonzero(good) >= guard.quorum)
-    signals = [s if isinstance(s, Reading) else Reading(s) for s in measure(trusted)]
-    if not leads.all():
-        alike = [bool(getattr(w.signal, "weights_only", False)) for w in guard.watches]
-        signals = [of_leaders(r, leaders, weights) for r, weights in zip(signals, alike, strict=True)]
+    if (leaders != np.arange(n)).any():
+        alike = [w.signal.weights_only for w in guard.watches]
+        readings = [of_leaders(r, leaders, weights) for r, weights in zip(readings, alike, strict=True)]
     histories, tests, records = [], [], []
-    for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, signals, strict=True):
+    for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, readings, strict=True):
         state, scores = _remember(watch.history, past, client_ids, signal.values, trusted)
         active = enough and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if enough else past)
         tests.append(test + active)
-        words, why = str(getattr(watch.signal, "words", watch.name)), signal.warning or warning
+        words, why = watch.signal.words or watch.name, signal.warning or warning
         flags = above & active
         records.append(WatchRecord(watch.name, signal.values, scores, threshold, flags, why, signal.parts, words))
 
@@ -279,7 +294,7 @@ def judge(
         known = Remembered.of(seen, 1)
         rounds = known.columns(client_ids, (0.0,))[0]
         weights, seen = weights * newcomers_share(rounds), known.updated(client_ids, [rounds + 1])
-    facts = {name: value for signal in signals for name, value in signal.facts.items()}
+    facts = {name: value for reading in readings for name, value in reading.facts.items()}
     return (
         Memory(tuple(histories), tuple(tests), excluded, lasting, seen),
         Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful),

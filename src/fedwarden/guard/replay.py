@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.notes import Note
 from ..core.stats import Mask, Scores, scatter
 from ..core.types import NO_WORD, Reading, RoundRecord, Word
 from .config import spell
 from .copies import told_leaders
-from .judge import Watch, judge
+from .judge import Watch, judge, usual
 from .telling import judgement_notes
 from .warden import Warden
 from .word import obey, overrule, with_trusted
@@ -45,15 +43,13 @@ def replay(
         if not len(keep):
             out.append(replace(record, excluded=tuple(memory.excluded), suspended=memory.suspended, metrics={}))
             continue
-        every = len(keep) == len(record.client_ids)
-        clients = record.client_ids if every else tuple(record.client_ids[i] for i in keep.tolist())
-        signals = [_signal(record, name) if every else _signal(record, name)[keep] for name in names]
+        clients = tuple(record.client_ids[i] for i in keep.tolist())
         leaders = told_leaders(record.notes if warden.guard.share_copies else (), clients, memory.excluded)
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
-        recorded = partial(_recorded, signals, facts, [told.get(name) for name in names])
-        before = memory
-        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, recorded)
+        readings = [Reading(_signal(record, name)[keep], facts=facts, warning=told.get(name)) for name in names]
+        before, trusted = memory, usual(memory, clients, leaders)
+        memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, trusted, readings)
         memory, judgement = overrule(word, memory, judgement, clients)
         n = len(record.client_ids)
         out.append(
@@ -69,13 +65,6 @@ def replay(
             )
         )
     return out
-
-
-def _recorded(
-    signals: Sequence[Scores], facts: Mapping[str, float], told: Sequence[Note | None], trusted: Mask
-) -> Sequence[Reading]:
-    """What was measured in the live round, whoever is trusted now."""
-    return [Reading(signal, facts=facts, warning=warning) for signal, warning in zip(signals, told, strict=True)]
 
 
 def find_sources(recorded: Sequence[Watch], wanted: Sequence[Watch]) -> tuple[str, ...]:

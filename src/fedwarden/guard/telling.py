@@ -52,7 +52,6 @@ def judgement_notes(
     }
     for kind, clients in changes.items():
         notes += [Note.of(kind, client) for client in client_ids if client in clients] if clients else []
-    tries = getattr(guard.policy, "tries", False)
     for i in np.flatnonzero(judgement.doubted & ~among(memory.excluded, client_ids)).tolist():
         by = [
             r
@@ -60,7 +59,7 @@ def judgement_notes(
             if (r.flagged[i] and w.action == "doubt") or (judgement.harmful[i] and isinstance(w.history, Capital))
         ]
         words = " and ".join(dict.fromkeys(r.words for r in by))
-        kind = "left_out" if judgement.weights[i] == 0 else "on_trial" if tries else ""
+        kind = "left_out" if judgement.weights[i] == 0 else "on_trial" if guard.policy.tries else ""
         if kind:
             notes.append(Note.of(kind, client_ids[i], watches=tuple(r.name for r in by), words=words))
     if judgement.alone.any():

@@ -14,11 +14,11 @@ import torch
 from ..core.errors import ConfigError
 from ..core.html import facts
 from ..core.notes import Note
-from ..core.protocols import Aggregator, Policy, equip
+from ..core.protocols import Aggregator, CompleteAggregator, Policy
 from ..core.registry import Spec, component, describe, lookup, make, parameters
 from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State, Word
 from ..core.words import listed
-from ..models.trial import Trial
+from ..models.trial import Trial, examine
 from ..store.series import Series
 from .admission import Reply, admit
 from .decide import Decision, decide
@@ -76,7 +76,7 @@ class Warden:
             share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)),
             randbits(62) if secret is None else int(secret),
         )  # fmt: skip
-        self.aggregator: Aggregator = component("aggregator", aggregator)
+        self.aggregator: CompleteAggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
         self.recent: tuple[RoundRecord, ...] = ()
         self.reset()
@@ -142,12 +142,12 @@ class Warden:
         ready, left = [], []
         for watch in self.waiting:
             try:
-                ready.append(replace(watch, signal=equip(watch.signal, server), optional=False))
+                ready.append(replace(watch, signal=watch.signal.equip(server), optional=False))
             except ConfigError:
                 left.append(watch)
-        watches = [replace(w, signal=equip(w.signal, server)) for w in self.watches]
+        watches = [replace(w, signal=w.signal.equip(server)) for w in self.watches]
         self.guard, self.waiting = replace(self.guard, watches=(*watches, *ready)), tuple(left)
-        self.aggregator = equip(self.aggregator, server)
+        self.aggregator = self.aggregator.equip(server)
         self.trial = Trial.of(server)
         self.reset()
         return self
@@ -277,7 +277,7 @@ class Warden:
         if not isinstance(cohort, Cohort):
             what = "Cohort(round, client_ids, Updates.of(rows), num_examples)"
             raise TypeError(f"a warden judges a {what}; got {type(cohort).__name__}")
-        return decide(self.guard, self.memory, cohort, rejected, getattr(self.aggregator, "pairs", False), word)
+        return decide(self.guard, self.memory, cohort, rejected, self.aggregator.pairs, word)
 
     def _combined(self, decision: Decision) -> tuple[State, Outcome]:
         """What the aggregator will carry on, and the round."""
@@ -307,14 +307,15 @@ class Warden:
         """The update, unless the model that it makes gives no numbers where the last one does."""
         if self.trial is None or params is None:
             return update
-        params = params.to(update)
-        floored = self.trial.floored(params, update)
-        if floored is not update:
+        params, layout = params.to(update), self.trial.layout
+        new = params + update
+        found = examine(new, layout.names, layout.sizes, params, self.trial)
+        if found.negative:
             notes.append(Note.of("variance_floored"))
-        if fault := self.trial.fault(params + floored, params):
-            notes.append(fault)
+        if found.fault:
+            notes.append(Note.of("no_finite_output"))
             return torch.zeros_like(update)
-        return floored
+        return torch.where(found.params == new, update, found.params - params) if found.negative else update
 
 
 def _nothing(decision: Decision) -> Aggregate:

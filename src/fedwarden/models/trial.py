@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core.notes import Note
 from ..core.types import Server
 from .batched import at_home, evaluating
 from .layout import Layout
 
 SAMPLES = 16  # inputs that a new model is tried on
-VARIANCES = "running_var"  # BatchNorm's, which are never below 0
+VARIANCE = "running_var"  # arrays whose names end so, BatchNorm's, are never below 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +42,40 @@ class Trial:
             out = functional_call(self.model, state, (at_home(self.inputs, self.model),))
         return bool(torch.isfinite(out).all()) if isinstance(out, Tensor) else True
 
-    def fault(self, params: Tensor, last: Tensor) -> Note | None:
-        """Why the model with these parameters is not to be installed in place of the last one, or None."""
-        if self.sound(params) or not self.sound(last):
-            return None
-        return Note.of("no_finite_output")
 
-    def floored(self, params: Tensor, update: Tensor) -> Tensor:
-        """The update with no variance of the new model below 0."""
-        for name, start, stop in self.layout.ranges():
-            if name.endswith(VARIANCES) and bool((params[start:stop] + update[start:stop] < 0).any()):
-                update = update.clone()
-                update[start:stop] = (params[start:stop] + update[start:stop]).clamp(min=0.0) - params[start:stop]
-        return update
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """A new model as it may be installed, what was below 0 of which variance, and why not to install it, or nothing."""
+
+    params: Tensor
+    negative: Mapping[str, float]
+    fault: Literal["", "not_finite", "no_finite_output"]
+
+
+def below_zero(names: Sequence[str], arrays: Sequence[Tensor | NDArray[Any]]) -> dict[str, float]:
+    """The lowest entry of each variance that has one below 0."""
+    variances = [(k, a.reshape(-1)) for k, a in zip(names, arrays, strict=True) if k.endswith(VARIANCE)]
+    return {name: float(a.min()) for name, a in variances if len(a) and a.min() < 0}
+
+
+def examine(
+    new: Tensor, names: Sequence[str], sizes: Sequence[int], last: Tensor | None = None, trial: Trial | None = None
+) -> Examined:
+    """Whether a new model, of arrays of these names and sizes, may take the place of the last one.
+
+    Variances below 0 are set to 0. A model may not be installed that is not finite, or that on trial gives no finite
+    output where the last one does.
+
+    >>> found = examine(torch.tensor([1.0, -2.0, 3.0]), ["weight", "running_var"], [1, 2])
+    >>> found.params.tolist(), found.negative, found.fault
+    ([1.0, 0.0, 3.0], {'running_var': -2.0}, '')
+    >>> examine(torch.tensor([torch.inf]), ["weight"], [1]).fault
+    'not_finite'
+    """
+    if not torch.isfinite(new).all():
+        return Examined(new, {}, "not_finite")
+    parts = new.split(list(sizes))
+    if negative := below_zero(names, parts):
+        new = torch.cat([p.clamp(min=0.0) if name in negative else p for name, p in zip(names, parts, strict=True)])
+    silent = trial is not None and last is not None and not trial.sound(new) and trial.sound(last)
+    return Examined(new, negative, "no_finite_output" if silent else "")

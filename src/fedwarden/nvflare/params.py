@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..guard.arrays import BUFFERS, VARIANCE, Converted, Unfit, cast, check_names, fitted, measured_ranges, spelt
+from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, fitted, measured_ranges, spelt
+from ..models.trial import VARIANCE
 
 Arrays = dict[str, NDArray[Any]]
 ROUNDING = 1e-5  # of a variance: a difference in float32 that is added again is off by less

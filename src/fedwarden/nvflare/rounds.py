@@ -14,6 +14,7 @@ from ..core.types import NO_WORD, Cohort, Outcome, Rejection, RoundRecord, Word
 from ..core.words import printable
 from ..guard.arrays import conversion_notes
 from ..guard.warden import Warden
+from ..models.trial import examine
 from .inbox import Contribution, average_metrics, cohort_of, open_letters, reported_by
 from .params import Arrays, Form, read_all
 
@@ -65,7 +66,7 @@ def play(
     make = form.whole if kind is ParamsType.FULL else form.difference
     with np.errstate(over="ignore"):
         made = make(outcome.update, base)
-    if not all(np.isfinite(array).all() for array in read_all(made).values()):
+    if examine(form.flatten(read_all(made)), form.names, [slot.size for slot in form.slots]).fault:
         notes = [*record.notes, Note.of("new_not_finite")]
         return Made(replace(record, weights=np.zeros(len(cohort)), notes=tuple(notes)))
     if kind is ParamsType.FULL and sent is not None:

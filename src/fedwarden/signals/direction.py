@@ -65,6 +65,7 @@ class Direction:
 
     words: ClassVar[str] = "it pulls against the others"
     weights_only: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
         found = agreement(cohort.updates.cosines(), cohort.reference)
@@ -78,6 +79,7 @@ class Twins:
 
     words: ClassVar[str] = "it sends what another client sends"
     weights_only: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
         return closeness(squared_distances(cohort.updates.gram()), cohort.reference)

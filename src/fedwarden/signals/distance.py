@@ -73,6 +73,10 @@ class CentroidDistance:
         """Whether the first read of the updates, which admission makes, is to tell distances to the mean too."""
         return self.centre == "mean"
 
+    @property
+    def pairs(self) -> bool:
+        return self.centre == "geometric_median"
+
     def __call__(self, cohort: Cohort) -> Scores:
         if self.spread:
             return mean_distance(cohort.updates, cohort.reference, cohort.shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.protocols import Signal, equip
+from ..core.protocols import CompleteSignal
 from ..core.registry import component, describe, register
 from ..core.stats import Mask, Scores, mad, median
 from ..core.types import Cohort, Reading, Server
@@ -52,16 +53,14 @@ class Ensemble:
     def equip(self, server: Server) -> Self:
         kept = []
         for signal in self._signals:
-            try:
-                kept.append(equip(signal, server))
-            except ConfigError:
-                continue
+            with suppress(ConfigError):
+                kept.append(signal.equip(server))
         return replace(self, members=tuple(kept))
 
     def __call__(self, cohort: Cohort) -> Reading:
         parts: dict[str, Scores] = {}
         for signal in self._signals:
-            if hasattr(signal, "equip") and getattr(signal, "server", None) is None:
+            if signal.server is None:
                 continue
             reading = signal(cohort)
             values = reading.values if isinstance(reading, Reading) else reading
@@ -71,6 +70,10 @@ class Ensemble:
             raise ValueError("ensemble needs a signal that it can measure; give members, or a server to Warden.equip")
         return Reading(np.mean(list(parts.values()), axis=0), parts)
 
+    @property
+    def pairs(self) -> bool:
+        return any(signal.pairs for signal in self._signals)
+
     @cached_property
-    def _signals(self) -> tuple[Signal, ...]:
+    def _signals(self) -> tuple[CompleteSignal, ...]:
         return tuple(component("signal", member) for member in self.members)

@@ -75,6 +75,7 @@ class Opposition:
 
     words: ClassVar[str] = "its updates point away from the others'"
     weights_only: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference

@@ -104,6 +104,7 @@ class RelativeDistance:
 
     words: ClassVar[str] = "its update lies far out"
     weights_only: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.excuse >= 1:

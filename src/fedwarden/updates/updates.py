@@ -316,11 +316,6 @@ class Updates:
         """The (n + 1, n + 1) inner products about row ``origin``, of the rows and, last, of the zero vector."""
         return self._back_end().gram(self, origin)
 
-    @property
-    def knows_products(self) -> bool:
-        """Whether inner products cost no read any more."""
-        return self._gram is not None
-
     def weighted_sum(self, weights: Weights) -> Tensor:
         """sum_i weights_i x_i over the rows whose weight is not zero, as a (d,) tensor.
 

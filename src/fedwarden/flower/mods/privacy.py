@@ -25,7 +25,7 @@ from scipy.special import ndtri
 
 from ...audit import mitigations
 from ...core.words import printable
-from ...guard.arrays import VARIANCE
+from ...models.trial import VARIANCE
 from ..arrays import view
 from ..records import Template
 from .rounds import is_training
