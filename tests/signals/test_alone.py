@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 
 import fedwarden as fw
 from fedwarden.core.registry import make
+from fedwarden.core.types import output_layer
 from fedwarden.signals import alone
-from fedwarden.signals.alone import relative_sizes, share_alone
+from fedwarden.signals.alone import Alone, relative_sizes, share_alone
 
 
 def cohort(rows, t=1):
@@ -161,3 +164,23 @@ def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
 def test_times_must_tell_entries_apart():
     with pytest.raises(ValueError, match="times is above 1"):
         alone.Alone(times=1.0)
+
+
+def test_an_owner_of_a_class_may_move_weights_alone_and_a_trigger_for_a_common_class_may_not():
+    """Both move the same quiet weights; only the owner's class is raised by nobody else."""
+    rng = np.random.default_rng(0)
+    n, size, inner = 10, 5, 40
+    shape = [(inner, 1), (inner,), (size, 4), (size,)]
+    output = output_layer(shape)
+    rows = 0.1 * rng.normal(size=(n, output.bias + size))
+    rows[:, :20] *= 1e-4
+    rows[:2, :20] = 0.5
+    rows[:, output.bias :] = np.where(rng.random((n, size)) < 0.5, 0.1, -0.1)
+    rows[:, output.bias] = -0.1
+    rows[0, output.bias] = 0.1
+    round = replace(cohort(rows), output=output)
+    found = Alone()(round)
+    assert found[0] < 0.01 < 0.5 < found[1]
+    assert Alone()(replace(round, output=None))[:2].min() > 0.5
+    two = replace(round, output=output._replace(size=2))  # where all classes are common, nobody is alone with one
+    assert Alone()(two)[:2].min() > 0.5

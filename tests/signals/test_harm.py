@@ -153,7 +153,7 @@ def test_a_class_that_the_samples_lack_is_no_answer_and_is_told_of_once():
     cohort = replace(cohort, updates=fw.Updates.of(rows), num_examples=np.ones(5))
     reading = Harm(shorten=None).equip(server)(cohort)
     np.testing.assert_allclose(reading.values, 0.0, atol=1e-6)
-    assert (reading.warning.kind, reading.warning.values["classes"]) == ("probe_lacks", (2,))
+    assert (reading.warning.kind, reading.warning.values["names"]) == ("probe_lacks", ("2",))
     assert isinstance(Harm().equip(server)(replace(cohort, round=2)), np.ndarray)
     full = replace(server, labels=torch.arange(40) % 3)
     assert Harm(shorten=None).equip(full)(cohort)[3] > 0.1

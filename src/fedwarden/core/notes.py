@@ -185,9 +185,9 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         f"{told} of {clients_asked} clients report '{metric}', and nobody can stand out by it unless most do; "
         f"most report {_quoted(names, len(names)) or 'nothing'}"
     ),
-    "probe_lacks": lambda classes: (
-        f"the labelled samples have none of {listed([f'class {c}' for c in classes], most=6)}: "
-        "harm to them is not measured; reserve samples of all classes to see it"
+    "probe_lacks": lambda names: (
+        f"the labelled samples have none of the classes {listed(names)}: harm to them is not measured; "
+        "reserve samples of all classes to see it"
     ),
     "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
     "left_out": "{clients} was skipped in this round: {words}",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,7 +37,7 @@ class _CohortFields:
     trusted: Mask
     claimed: Counts
     reported: Reported
-    output: int | None
+    output: OutputLayer | None
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
@@ -57,8 +57,8 @@ class Cohort(_CohortFields):
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
     counts that are believed, ``claimed`` those that were sent; the same by default. ``reported`` are numbers that
-    clients tell of themselves, by name and client. ``output`` is the first column of the model's output layer, where
-    that is known. It has no field for the truth.
+    clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, where that
+    is known. It has no field for the truth.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Cohort(_CohortFields):
         trusted: ArrayLike = (),
         claimed: ArrayLike = (),
         reported: Reported | None = None,
-        output: int | None = None,
+        output: OutputLayer | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -124,14 +124,27 @@ class Cohort(_CohortFields):
         )
 
 
-def output_layer(shapes: Sequence[Sequence[int]]) -> int | None:
-    """The first column of a model's output layer: of the last of its arrays, in their order, with two dimensions.
+class OutputLayer(NamedTuple):
+    """Where the columns of a model's output layer begin, those of its bias, and how many outputs it has."""
 
-    >>> output_layer([(64, 30), (64,), (10, 64), (10,)]), output_layer([(5,)])
-    (1984, None)
+    start: int
+    bias: int
+    size: int
+
+
+def output_layer(shapes: Sequence[Sequence[int]]) -> OutputLayer | None:
+    """The last of a model's arrays, in their order, with two dimensions; its bias is the array behind it, if any.
+
+    >>> output_layer([(64, 30), (64,), (10, 64), (10,)]), output_layer([(10, 64)]), output_layer([(5,)])
+    (OutputLayer(start=1984, bias=2624, size=10), OutputLayer(start=0, bias=640, size=0), None)
     """
     wide = [i for i, shape in enumerate(shapes) if len(shape) > 1]
-    return sum(math.prod(shape) for shape in shapes[: wide[-1]]) if wide else None
+    if not wide:
+        return None
+    last, sizes = wide[-1], [math.prod(shape) for shape in shapes]
+    start, behind = sum(sizes[:last]), tuple(shapes[last + 1]) if last + 1 < len(shapes) else ()
+    biased = behind == (shapes[last][0],)
+    return OutputLayer(start, start + sizes[last], behind[0] if biased else 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,6 +64,24 @@ def coarse_lengths(lengths: Norms) -> str:
     return " ".join(f"{round(50 * math.log(max(length, 1e-308)))}" for length in lengths)
 
 
+def teaching_alone(biases: Tensor) -> Mask:
+    """The clients that teach a class which hardly any other client teaches, from what they do to the output's bias.
+
+        i teaches c where b_ic > 0; alone where at most max(1, (n - 1) / 10) other clients do
+
+    A step down the gradient raises the bias of the classes that a client has, and lowers those that it lacks. The only
+    client with a class has reason to move weights alone. An attacker whose trigger leads to a class that the others
+    have as well does not look like that: it cannot make their biases fall.
+
+    >>> teaching_alone(torch.tensor([[0.5, -0.1], [-0.1, 0.2], [-0.2, 0.1], [-0.1, 0.3]])).tolist()
+    [True, False, False, False]
+    """
+    raised = biases > 0
+    others = raised.sum(dim=0) - raised.int()
+    alone = raised & (others <= max(1, (len(biases) - 1) // 10))
+    return np.asarray(alone.any(dim=1).cpu().numpy(), dtype=bool)
+
+
 def before_output(measured: Sequence[tuple[int, int]], output: int | None) -> list[tuple[int, int]]:
     """The column ranges without those of the output layer.
 
@@ -82,7 +100,8 @@ class Alone:
 
     A trigger that only attackers show to the model trains weights that nobody else trains. ``times`` is how many times
     larger than theirs an entry must be. Of large cohorts a part of the weights is looked at, drawn in each round by the
-    lengths of all updates, so that nobody can send a trigger in the others.
+    lengths of all updates, so that nobody can send a trigger in the others. A client that teaches a class which hardly
+    any other client has is let move weights of its own, see :func:`teaching_alone`.
     """
 
     times: float = 30.0
@@ -101,6 +120,9 @@ class Alone:
     def __call__(self, cohort: Cohort) -> Scores:
         within = cohort.reference
         shares = share_alone(self._sizes(cohort), within, self.times)
+        if (output := cohort.output) and output.size > 2:
+            biases = cohort.updates.sample(np.arange(output.bias, output.bias + output.size))
+            shares = np.where(teaching_alone(biases), 0.0, shares)
         return np.asarray(shares - median(shares[within]), dtype=np.float64)
 
     def _sizes(self, cohort: Cohort) -> Tensor:
@@ -108,7 +130,7 @@ class Alone:
 
         def make() -> Tensor:
             rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(cohort.updates.lengths()))
-            inner = before_output(cohort.updates.measured, cohort.output)
+            inner = before_output(cohort.updates.measured, cohort.output and cohort.output.start)
             columns = spread_columns(inner, max(ENTRIES // len(cohort), COLUMNS), rng)
             return relative_sizes(cohort.updates.sample(columns))
 

@@ -149,4 +149,4 @@ class Harm:
         with evaluating(model):
             outputs = model(at_home(probe[:1], model))
         absent = absent_classes(labels[: self.probe], outputs) if isinstance(outputs, Tensor) else ()
-        return Note.of("probe_lacks", classes=tuple(map(int, absent))) if len(absent) else None
+        return Note.of("probe_lacks", names=tuple(str(int(c)) for c in absent)) if len(absent) else None
