@@ -38,12 +38,11 @@ def constants() -> Iterator[tuple[str, float, str]]:
         containment.LONGEST,
         "median lengths of one on trial: the owner of a class among 40 needs them",
     )
-    yield "most", turns.most, f"chance of one in doubt: .75 costs an owner's class twice the recall; {DIFFERENT}"
     yield "share", turns.share, f"of the clients on trial at once; .2 costs 4 points under 25 % sign flips; {DEFENCES}"
+    # of its rounds one in doubt misses as many: a quarter costs an owner's class twice the recall
     yield "least", turns.least, "two clients with a class of their own among ten must both be heard"
-    yield "few", turns.few, "fewer clients have no majority that one of them could stand out from"
+    # fewer than three times as many have no majority that two could stand out from
     yield "quorum", float(auto.guard.quorum), "a median of three is one client's word"
-    yield "evidence", presets.EVIDENCE, "three clear rounds"
     yield (
         "forget",
         distance.forget,
@@ -65,7 +64,12 @@ def constants() -> Iterator[tuple[str, float, str]]:
     )
     yield "times", Alone().times, "times the usual size of a lone entry"
     yield "lone", presets.LONE, "share in lone weights: honest clients stay below, backdoors have .02 to .5"
-    yield "known", containment.KNOWN, "rounds until a client is no newcomer: those that evidence takes"
+    yield (
+        "mainly",
+        presets.MAINLY,
+        "half: a trigger's lone weights raise one class by .6 to .9, other inputs' by .2 to .5",
+    )
+    yield "known", containment.KNOWN, "clear rounds that make a doubt, until which a client is a newcomer"
     yield "far off", updates.FAR_OFF, "median absolute deviations of a value of a buffer"
     yield "far", updates.FAR, "share of a client's buffers that may lie far off"
 

@@ -14,7 +14,7 @@ import fedwarden as fw
 from fedwarden.core.registry import make
 from fedwarden.core.types import output_layer
 from fedwarden.signals import alone
-from fedwarden.signals.alone import Alone, relative_sizes, share_alone
+from fedwarden.signals.alone import Alone, lone_entries, relative, squared
 
 
 def cohort(rows, t=1):
@@ -48,7 +48,7 @@ def test_against_a_plain_loop(n, seed):
     rows = honest_rows(n, 15, rng, spread=0.0) ** 5
     trusted = rng.random(n) < 0.8
     trusted[0] = True
-    found = share_alone(relative_sizes(torch.from_numpy(rows)), trusted, 4.0)
+    found = squared(lone_entries(relative(torch.from_numpy(rows)), trusted, 4.0))
     np.testing.assert_allclose(found, by_loop(rows, trusted, 4.0), atol=1e-12)
 
 
@@ -62,12 +62,12 @@ def test_a_quarter_that_shares_a_trigger_is_seen_whatever_its_length(n, f):
     rows[:f] = np.cos(0.6) * rows[:f] + np.sin(0.6) * trigger
     for factor in (0.01, 1.0, 100.0):
         rows[0] *= factor
-        found = make("signal", "alone")(cohort(rows))
+        found = make("signal", "alone")(cohort(rows)).values
         np.testing.assert_allclose(found, [np.sin(0.6) ** 2] * f + [0.0] * (n - f), atol=1e-5)
 
 
 def test_fewer_than_four_have_nobody_alone():
-    assert not make("signal", "alone")(cohort(np.eye(3))).any()
+    assert not make("signal", "alone")(cohort(np.eye(3))).values.any()
 
 
 def minorities(rows, f, victim, rng):
@@ -92,8 +92,8 @@ def test_a_minority_lowers_the_limit_to_the_median_honest_entry_and_no_further(n
     least = np.sort(np.abs(unit), axis=0)[(n - f - 1) // 2]  # of the two in the middle, the lower
     most = np.where(np.abs(unit) > 4.0 * least, unit**2, 0.0).sum(axis=1)
     for sent in minorities(rows, f, 0, rng):
-        sizes = relative_sizes(torch.from_numpy(np.vstack([rows, sent])))
-        found = share_alone(sizes, np.ones(n, bool), 4.0)[: n - f]
+        entries = relative(torch.from_numpy(np.vstack([rows, sent])))
+        found = squared(lone_entries(entries, np.ones(n, bool), 4.0))[: n - f]
         assert (found <= most + 1e-12).all()
 
 
@@ -135,10 +135,10 @@ def test_auto_cuts_what_a_quarter_that_trains_a_trigger_does_and_leaves_it_in():
 
 
 def test_large_cohorts_are_sampled(monkeypatch):
-    exact = make("signal", "alone")(backdoored(1))
+    exact = make("signal", "alone")(backdoored(1)).values
     monkeypatch.setattr(alone, "ENTRIES", 12 * 800)
     monkeypatch.setattr(alone, "COLUMNS", 1)
-    found = make("signal", "alone")(backdoored(1))
+    found = make("signal", "alone")(backdoored(1)).values
     assert 0 < np.abs(found - exact).max() < 0.1
 
 
@@ -147,9 +147,7 @@ def test_nobody_knows_what_is_looked_at_before_all_have_sent(monkeypatch):
     drawn = []
     monkeypatch.setattr(alone, "COLUMNS", 32)
     monkeypatch.setattr(alone, "ENTRIES", 1)
-    monkeypatch.setattr(
-        alone, "share_alone", lambda sizes, _trusted, _times: drawn.append(sizes[0]) or np.ones(len(sizes))
-    )
+    monkeypatch.setattr(alone, "lone_entries", lambda entries, _trusted, _times: drawn.append(entries[0]) or entries)
     rows = np.vstack([np.arange(1.0, 1001.0), *(np.ones((4, 1000)) * [[1], [2], [3], [4]])])
     signal = make("signal", "alone")
     for t, factor in [(1, 1.0), (1, 1 + 1e-6), (1, 1.1), (2, 1.0)]:
@@ -166,21 +164,70 @@ def test_times_must_tell_entries_apart():
         alone.Alone(times=1.0)
 
 
-def test_an_owner_of_a_class_may_move_weights_alone_and_a_trigger_for_a_common_class_may_not():
-    """Both move the same quiet weights; only the owner's class is raised by nobody else."""
+def steered(wanted, hidden=32, pixels=12, n=10):
+    """A round in which client 0 alone moves the weights of three pixels, to change the outputs by ``wanted``."""
     rng = np.random.default_rng(0)
-    n, size, inner = 10, 5, 40
-    shape = [(inner, 1), (inner,), (size, 4), (size,)]
-    output = output_layer(shape)
-    rows = 0.1 * rng.normal(size=(n, output.bias + size))
-    rows[:, :20] *= 1e-4
-    rows[:2, :20] = 0.5
-    rows[:, output.bias :] = np.where(rng.random((n, size)) < 0.5, 0.1, -0.1)
-    rows[:, output.bias] = -0.1
-    rows[0, output.bias] = 0.1
-    round = replace(cohort(rows), output=output)
-    found = Alone()(round)
-    assert found[0] < 0.01 < 0.5 < found[1]
-    assert Alone()(replace(round, output=None))[:2].min() > 0.5
-    two = replace(round, output=output._replace(size=2))  # where all classes are common, nobody is alone with one
-    assert Alone()(two)[:2].min() > 0.5
+    classes = len(wanted)
+    output = output_layer([(hidden, pixels), (hidden,), (classes, hidden), (classes,)])
+    later = rng.normal(size=(classes, hidden))
+    first = 1e-4 * rng.normal(size=(n, hidden, pixels))
+    first[:, :, 3:] = 0.1 * rng.normal(size=(n, hidden, pixels - 3))
+    first[0, :, :3] = 0.3 * (np.linalg.pinv(later) @ wanted)[:, None]
+    rest = 0.1 * rng.normal(size=(n, hidden + later.size + classes))
+    rows = np.hstack([first.reshape(n, -1), rest])
+    params = torch.zeros(rows.shape[1])
+    params[output.start : output.bias] = torch.from_numpy(later).reshape(-1)
+    return replace(cohort(rows), output=output, params=params)
+
+
+def judged(*rounds):
+    """The scores of the client that moves weights alone, round by round."""
+    history, state, found = make("history", "leaning"), {}, []
+    for round in rounds:
+        reading = Alone()(round)
+        values = np.column_stack([reading.values, *reading.parts.values()]) if reading.parts else reading.values
+        state, scores = history.step(state, round.client_ids, values)
+        found.append(scores[0])
+    return found
+
+
+def test_lone_weights_that_raise_one_class_lean_and_those_that_raise_several_do_not():
+    trigger, other_inputs = steered([0.0, 0.0, 0.0, 5.0, 0.0]), steered([4.0, 4.0, -4.0, -4.0, 0.0])
+    assert judged(trigger)[0] > 0.9
+    assert judged(other_inputs)[0] < 0.5
+    for unknown in (replace(other_inputs, output=None), replace(other_inputs, params=None)):
+        assert judged(unknown) == [1.0]  # cannot tell
+
+
+def test_what_changes_from_round_to_round_leans_less_and_less():
+    """Each round raises one class, but another one each time; a trigger raises the same."""
+    one = [steered(np.roll([5.0, 0.0, 0.0, 0.0, 0.0], t)) for t in range(4)]
+    assert judged(*one)[0] > 0.9
+    assert judged(*one)[-1] < 0.3
+    assert min(judged(*one[:1] * 5)) > 0.9
+
+
+def test_of_two_classes_any_lone_weights_count():
+    """What raises one of two classes lowers the other: a trigger looks like anything else."""
+    assert judged(steered([3.0, -1.0])) == [pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("most", [7, 1 << 12])
+def test_a_sample_leans_as_all_weights_do(most, monkeypatch):
+    monkeypatch.setattr(alone, "ENTRIES", 1)
+    monkeypatch.setattr(alone, "COLUMNS", 16 * most)
+    assert judged(steered([0.0, 0.0, 0.0, 5.0, 0.0]))[0] > 0.5
+
+
+def test_effects_against_a_forward_pass_of_three_layers():
+    """The change of the outputs for an input of ones, with the layers in between as they were."""
+    rng = np.random.default_rng(1)
+    shapes = [(6, 4), (6,), (5, 6), (5,), (3, 5), (3,)]
+    output = output_layer(shapes)
+    w = [rng.normal(size=shape) for shape in shapes]
+    params = torch.from_numpy(np.concatenate([x.ravel() for x in w]))
+    lone = [rng.normal(size=shape) for shape in shapes[:3:2]]
+    row = np.concatenate([lone[0].ravel(), np.zeros(6), lone[1].ravel()])
+    expected = w[4] @ (w[2] @ lone[0].sum(1) + lone[1].sum(1))
+    found = alone.on_outputs(torch.from_numpy(row)[None], np.arange(len(row)), params, output.dense)
+    np.testing.assert_allclose(found[0], expected)

@@ -1,7 +1,8 @@
 """What a signal, a history, a rule, a policy and an aggregator are.
 
-What they may declare besides, such as what they ask for, is in ``CompleteSignal``, ``CompletePolicy`` and
-``CompleteAggregator``, each with what :func:`complete` gives to a component that does not declare it.
+What they may declare besides, such as what they ask for, is in ``CompleteSignal``, ``CompleteHistory``,
+``CompletePolicy`` and ``CompleteAggregator``, each with what :func:`complete` gives to a component that does not
+declare it.
 """
 
 from __future__ import annotations
@@ -126,7 +127,22 @@ class CompleteAggregator(Aggregator, Protocol):
         return self
 
 
-COMPLETE = {"signal": CompleteSignal, "policy": CompletePolicy, "aggregator": CompleteAggregator}
+class CompleteHistory(History, Protocol):
+    """A history and what it declares.
+
+    With ``parts`` it asks for the parts of its signal as well: its values then have a column for each, after the
+    signal's own, or are a single column where the signal has none.
+    """
+
+    parts: ClassVar[bool] = False
+
+
+COMPLETE = {
+    "signal": CompleteSignal,
+    "history": CompleteHistory,
+    "policy": CompletePolicy,
+    "aggregator": CompleteAggregator,
+}
 
 
 def complete(kind: str, component: Any) -> Any:

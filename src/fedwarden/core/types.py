@@ -124,27 +124,50 @@ class Cohort(_CohortFields):
         )
 
 
+class Dense(NamedTuple):
+    """Where a matrix of weights begins among a model's columns, and its numbers of rows and of columns."""
+
+    start: int
+    rows: int
+    width: int
+
+
 class OutputLayer(NamedTuple):
-    """Where the columns of a model's output layer begin, those of its bias, and how many outputs it has."""
+    """Where the columns of a model's output layer begin, those of its bias, and how many outputs it has.
+
+    ``dense`` are the fully connected layers that end in it, in order, the output layer itself last.
+    """
 
     start: int
     bias: int
     size: int
+    dense: tuple[Dense, ...]
 
 
 def output_layer(shapes: Sequence[Sequence[int]]) -> OutputLayer | None:
     """The last of a model's arrays, in their order, with two dimensions; its bias is the array behind it, if any.
 
-    >>> output_layer([(64, 30), (64,), (10, 64), (10,)]), output_layer([(10, 64)]), output_layer([(5,)])
-    (OutputLayer(start=1984, bias=2624, size=10), OutputLayer(start=0, bias=640, size=0), None)
+    A layer before it leads to it if it has as many rows as the next one has columns.
+
+    >>> found = output_layer([(64, 30), (64,), (10, 64), (10,)])
+    >>> found[:3], [tuple(layer) for layer in found.dense]
+    ((1984, 2624, 10), [(0, 64, 30), (1984, 10, 64)])
+    >>> output_layer([(10, 64)])[:3], output_layer([(5,)])
+    ((0, 640, 0), None)
     """
+    sizes = [math.prod(shape) for shape in shapes]
     wide = [i for i, shape in enumerate(shapes) if len(shape) > 1]
     if not wide:
         return None
-    last, sizes = wide[-1], [math.prod(shape) for shape in shapes]
+    last = wide[-1]
     start, behind = sum(sizes[:last]), tuple(shapes[last + 1]) if last + 1 < len(shapes) else ()
     biased = behind == (shapes[last][0],)
-    return OutputLayer(start, start + sizes[last], behind[0] if biased else 0)
+    dense = [Dense(start, shapes[last][0], math.prod(shapes[last][1:]))]
+    for i in reversed(wide[:-1]):
+        if len(shapes[i]) != 2 or shapes[i][0] != dense[0].width:
+            break
+        dense.insert(0, Dense(sum(sizes[:i]), *shapes[i]))
+    return OutputLayer(start, start + sizes[last], behind[0] if biased else 0, tuple(dense))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
-from ..core.protocols import CompletePolicy, CompleteSignal, Findings, History, Rule, Signal
+from ..core.protocols import CompleteHistory, CompletePolicy, CompleteSignal, Findings, History, Rule, Signal
 from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered, same_tuple
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
@@ -34,7 +34,7 @@ class _WatchFields:
     """What a watch holds."""
 
     signal: CompleteSignal
-    history: History
+    history: CompleteHistory
     rule: Rule
     start_round: int
     name: str
@@ -259,7 +259,7 @@ def judge(
         readings = [of_leaders(r, leaders, weights) for r, weights in zip(readings, alike, strict=True)]
     histories, tests, records = [], [], []
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, readings, strict=True):
-        state, scores = _remember(watch.history, past, client_ids, signal.values, trusted)
+        state, scores = _remember(watch.history, past, client_ids, signal, trusted)
         active = enough and round >= watch.start_round
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if enough else past)
@@ -336,14 +336,16 @@ def _restored(now: State, past: State, client_ids: set[str]) -> State:
 
 
 def _remember(
-    history: History, past: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask
+    history: CompleteHistory, past: State, client_ids: tuple[str, ...], reading: Reading, trusted: Mask
 ) -> tuple[State, Scores]:
     """What a history makes of a round; a value that is no number is remembered as the largest one, with a score of NaN.
 
     Its client is flagged in this round alone: storing NaN would flag it in every later round as well.
     """
+    values = reading.values
     odd = ~np.isfinite(values)
-    if not odd.any():
-        return history.step(past, client_ids, values, trusted)
-    state, scores = history.step(past, client_ids, np.where(odd, values[~odd].max(initial=0.0), values), trusted)
-    return state, np.where(odd, np.nan, scores)
+    known = np.where(odd, values[~odd].max(initial=0.0), values) if odd.any() else values
+    if history.parts and reading.parts:
+        known = np.column_stack([known, *reading.parts.values()])
+    state, scores = history.step(past, client_ids, known, trusted)
+    return state, np.where(odd, np.nan, scores) if odd.any() else scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..core.registry import register
+from .containment import KNOWN
 from .judge import Watch
 from .limits import Admission
 from .warden import Warden
@@ -29,7 +30,8 @@ def pid_made(
 
 
 USUAL, JOINT = 3.0, 0.4  # lengths, see auto
-EVIDENCE = 2.5  # rounds of clear evidence that put a client in doubt
+EVIDENCE = KNOWN - 0.5  # rounds of clear evidence that put a client in doubt; it takes KNOWN rounds
+MAINLY = 0.5  # of what lone weights do to the outputs: half of it, to one class
 LONE = 0.01  # of an update's squared length in lone weights; owners of a class and other honest clients stay below
 
 
@@ -60,7 +62,14 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
         ),
         Watch("opposition", "gathered", gathered, 1, "opposition", action="doubt"),
         Watch("update_length", "raw", {"name": "offset", "limit": math.log(USUAL)}, 1, "length", action="doubt"),
-        Watch("alone", "raw", {"name": "offset", "limit": lone}, 1, "lone weights", action="contain"),
+        Watch(
+            {"name": "alone", "least": lone},
+            "leaning",
+            {"name": "offset", "limit": MAINLY},
+            1,
+            "lone weights",
+            action="contain",
+        ),
         Watch({"name": "divergence", "relative": True}, moved, gathered, 1, "representations", True, "doubt"),
         Watch({"name": "harm", "shorten": usual}, "capital", {"name": "ville", "alpha": alpha}, 1, "harm", True),
     ]

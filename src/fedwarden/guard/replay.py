@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.stats import Mask, Scores, scatter
-from ..core.types import NO_WORD, Reading, RoundRecord, Word
+from ..core.stats import Mask, scatter
+from ..core.types import NO_WORD, Reading, RoundRecord, WatchRecord, Word
 from .config import spell
 from .copies import told_leaders
 from .judge import Watch, judge, usual
@@ -47,7 +47,10 @@ def replay(
         leaders = told_leaders(record.notes if warden.guard.share_copies else (), clients, memory.excluded)
         facts = {name: record.metrics[name] for name in FACTS if name in record.metrics}
         told = {w.name: w.warning for w in record.watches if w.warning and w.warning.kind in OF_SIGNALS}
-        readings = [Reading(_signal(record, name)[keep], facts=facts, warning=told.get(name)) for name in names]
+        readings = [
+            Reading(watch.signal[keep], {k: v[keep] for k, v in watch.parts.items()}, facts, told.get(watch.name))
+            for watch in (_watched(record, name) for name in names)
+        ]
         before, trusted = memory, usual(memory, clients, leaders)
         memory, judgement = judge(warden.guard, memory, record.round, clients, leaders, trusted, readings)
         memory, judgement = overrule(word, memory, judgement, clients)
@@ -90,9 +93,9 @@ def _measured(record: RoundRecord) -> Mask:
     return np.array([c not in rejected for c in record.client_ids], dtype=bool)
 
 
-def _signal(record: RoundRecord, name: str) -> Scores:
+def _watched(record: RoundRecord, name: str) -> WatchRecord:
     for watch in record.watches:
         if watch.name == name:
-            return watch.signal
+            return watch
     known = ", ".join(w.name for w in record.watches) or "none"
     raise ConfigError(f"round {record.round} has no recorded signal of a watch {name!r}; recorded: {known}")

@@ -14,6 +14,9 @@ from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Scores, Weights, among
 
+TENTH = 0.1  # of the clients on trial at once; of its rounds that a client in doubt misses
+PAIR = 2.0  # clients on trial at once, of few; among fewer than three times as many nothing can be told apart
+
 
 def chance(doubted: int, clients: int, most: float, share: float, least: float) -> float:
     """The probability that a client in doubt is in the model of a round.
@@ -55,10 +58,10 @@ class Turns:
         p_i = min(1, p H_i / K_i)
     """
 
-    most: float = 0.9
-    share: float = 0.1
-    least: float = 2.0
-    few: int = 6
+    most: float = 1 - TENTH
+    share: float = TENTH
+    least: float = PAIR
+    few: int = int(3 * PAIR)
     tries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ SHARES = (0.1, 0.25)
 BAR = 0.2  # a backdoor that works more often got through
 NONE, PLAIN, GUARD = "none", "FedAvg", "auto"
 
-WITHOUT = {"preset": "auto", "options": {"alone": False}}
+WITHOUT = {"preset": "auto", "options": {"lone": 1.0}}
 BEHIND = {
     "FLAME": "flame", "AlignIns": "alignins", "FoundationFL": "foundationfl", "RFA": "geometric_median",
     "norm clipping": "norm_clipping",
