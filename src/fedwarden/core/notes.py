@@ -50,13 +50,13 @@ class Note:
 
     @property
     def topic(self) -> Note:
-        """The note without its numbers: of notes with the same topic a reader is shown the first.
+        """The note without its numbers and details: of notes with the same topic a reader is shown the first.
 
         >>> first, later = (Note.of("no_usable_reply", rejected=n) for n in (3, 5))
         >>> first == later, first.topic == later.topic
         (False, True)
         """
-        names = {k: v for k, v in self.values.items() if not isinstance(v, int | float)}
+        names = {k: v for k, v in self.values.items() if not isinstance(v, int | float) and k not in DETAILS}
         return replace(self, values=names, cause=self.cause and self.cause.topic)
 
     def table(self) -> dict[str, Any]:
@@ -113,6 +113,7 @@ MASKING = (
 )
 DOUBTS: Mapping[str, Literal["skipped", "on trial"]] = {"left_out": "skipped", "on_trial": "on trial"}
 """What a client in doubt is in a round, by the kind of its note."""
+DETAILS = ("layer", "teaches", "unlearns")  # of a doubt: what differs in one round
 CARRIED = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 KEPT = "the model is kept"
 
@@ -192,6 +193,10 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
     "left_out": "{clients} was skipped in this round: {words}",
     "lone_weights": "in the update of {clients}, weights that the other clients hardly move are left out",
+    "not_alike": (
+        "the clients differ more than clients with data of one kind do, but guard.alike = true says that theirs are of "
+        "one kind: honest clients may be left out of the model; remove alike unless you are sure of it"
+    ),
     "on_trial": "{clients} is on trial, in the model in this round: {words}",
     "let_in": "{clients} is let in again: it has been clean for long enough",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",

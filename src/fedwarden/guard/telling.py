@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..core.notes import Note
+from ..core.notes import Note, Value
+from ..core.remembered import Remembered, same_tuple
 from ..core.stats import among
 from ..core.types import RoundRecord
 from ..history.capital import Capital
+from ..history.evidence import BLANK, Evidence, allowance
+from ..policies.turns import Turns
 from .copies import AS_ONE, SHARE, Leaders
 from .judge import Guard, Judgement, Memory
+
+KNOWN = 3  # rounds of a client, as evidence takes at least
+LEAST = 6  # clients: of fewer, nothing can be told apart
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
@@ -40,9 +46,18 @@ def tally(record: RoundRecord) -> dict[str, float]:
 
 
 def judgement_notes(
-    guard: Guard, before: Memory, memory: Memory, judgement: Judgement, client_ids: Sequence[str], leaders: Leaders
+    guard: Guard,
+    before: Memory,
+    memory: Memory,
+    judgement: Judgement,
+    client_ids: Sequence[str],
+    leaders: Leaders,
+    details: Mapping[str, Mapping[str, Value]] | None = None,
 ) -> list[Note]:
-    """What a judgement, and the memory before and after it, leave to be said of the round."""
+    """What a judgement, and the memory before and after it, leave to be said of the round.
+
+    ``details`` are what differs in each client in doubt, see :func:`.deviation.deviations`.
+    """
     notes = [Note.of("watch", watch=w.name, cause=w.warning) for w in judgement.watches if w.warning]
     was, now = set(before.suspended), set(memory.suspended)
     changes = {
@@ -61,7 +76,9 @@ def judgement_notes(
         words = " and ".join(dict.fromkeys(r.words for r in by))
         kind = "left_out" if judgement.weights[i] == 0 else "on_trial" if guard.policy.tries else ""
         if kind:
-            notes.append(Note.of(kind, client_ids[i], watches=tuple(r.name for r in by), words=words))
+            told: dict[str, Value] = {"watches": tuple(r.name for r in by), "words": words}
+            told |= {**(details or {}).get(client_ids[i], {}), **({"harmful": True} if judgement.harmful[i] else {})}
+            notes.append(Note(kind, (client_ids[i],), told))
     if judgement.alone.any():
         notes.append(Note.of("lone_weights", *(client_ids[i] for i in np.flatnonzero(judgement.alone).tolist())))
     copies = leaders != np.arange(len(leaders))
@@ -69,8 +86,25 @@ def judgement_notes(
         alike = np.flatnonzero(leaders == i).tolist()
         kind = SHARE if 2 * len(alike) <= len(leaders) else AS_ONE
         notes.append(Note.of(kind, *(client_ids[j] for j in alike), leading=alike.index(i)))
+    if isinstance(guard.policy, Turns) and not guard.policy.most and _differ(guard, memory, judgement, client_ids):
+        notes.append(Note.of("not_alike"))
     leading = np.zeros(len(leaders), bool)
     leading[leaders[~among(memory.excluded, client_ids)]] = True
     if guard.watches and leading.sum() < guard.quorum:
         notes.append(Note.of("too_few", many=int(leading.sum()), quorum=guard.quorum))
     return notes
+
+
+def _differ(guard: Guard, memory: Memory, judgement: Judgement, client_ids: Sequence[str]) -> bool:
+    """Whether clients differ more than the effect that a watch takes for evidence, going by their closer half.
+
+    A minority of attackers lies in the other half. Means of fewer than three rounds are too rough.
+    """
+    for watch, state in zip(guard.watches, memory.histories, strict=True):
+        if isinstance(watch.history, Evidence) and state:
+            _, means, rounds = Remembered.of(state, len(BLANK)).columns(same_tuple(tuple(client_ids)), BLANK)
+            known = judgement.trusted & (rounds >= KNOWN)
+            effect = watch.history.effect
+            if known.sum() >= LEAST and allowance(means[known], watch.history.alpha, effect) > effect:
+                return True
+    return False
