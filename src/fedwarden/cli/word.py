@@ -103,7 +103,7 @@ def already(run: Run, said: Sequence[Said], word: Word, kind: Kind, client: str)
         return None
     if kind == "untrust":
         raise Refused(
-            f"client {client!r} is not trusted by the operator's word; expected one of: "
+            f"client {client!r} is not trusted by the operator's word; clients that are: "
             f"{listed(client_order(word.trusted), FEW) or 'none'} (guard.trusted is changed in the configuration)"
         )
     if kind == "enforce":

@@ -8,16 +8,16 @@ import numpy as np
 
 from ..core.notes import Note, Value
 from ..core.remembered import Remembered, same_tuple
-from ..core.stats import among
+from ..core.stats import Mask, among
 from ..core.types import RoundRecord
 from ..history.capital import Capital
-from ..history.evidence import BLANK, Evidence, allowance
+from ..history.evidence import BLANK, Evidence, lower_spread
 from ..policies.turns import Turns
 from .copies import AS_ONE, SHARE, Leaders
 from .judge import Guard, Judgement, Memory
 
 KNOWN = 3  # rounds of a client, as evidence takes at least
-LEAST = 6  # clients: of fewer, nothing can be told apart
+FEW = 6  # clients: of fewer, nothing can be told apart
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
@@ -86,7 +86,11 @@ def judgement_notes(
         alike = np.flatnonzero(leaders == i).tolist()
         kind = SHARE if 2 * len(alike) <= len(leaders) else AS_ONE
         notes.append(Note.of(kind, *(client_ids[j] for j in alike), leading=alike.index(i)))
-    if isinstance(guard.policy, Turns) and not guard.policy.most and _differ(guard, memory, judgement, client_ids):
+    if (
+        isinstance(guard.policy, Turns)
+        and not guard.policy.most
+        and differ_plainly(guard, memory, judgement.trusted, client_ids)
+    ):
         notes.append(Note.of("not_alike"))
     leading = np.zeros(len(leaders), bool)
     leading[leaders[~among(memory.excluded, client_ids)]] = True
@@ -95,16 +99,20 @@ def judgement_notes(
     return notes
 
 
-def _differ(guard: Guard, memory: Memory, judgement: Judgement, client_ids: Sequence[str]) -> bool:
-    """Whether clients differ more than the effect that a watch takes for evidence, going by their closer half.
+def differ_plainly(guard: Guard, memory: Memory, trusted: Mask, client_ids: Sequence[str]) -> bool:
+    """Whether honest clients differ so much that one of twenty lies as far out as what a watch takes for evidence.
 
-    A minority of attackers lies in the other half. Means of fewer than three rounds are too rough.
+        2 s > effect,   s = lower spread of the clients' mean values
+
+    s is about the closer half, which attackers, who lie far out, do not reach. Of 20 and 40 clients on digits it was
+    .06 to .10 where all hold the same mix of classes, at most .23 with 40 % attackers, and .28 to .58 with mixes of
+    Dirichlet 0.1 to 1. Where all clients differ to the same degree, as with two classes each, it stays small.
     """
     for watch, state in zip(guard.watches, memory.histories, strict=True):
         if isinstance(watch.history, Evidence) and state:
-            _, means, rounds = Remembered.of(state, len(BLANK)).columns(same_tuple(tuple(client_ids)), BLANK)
-            known = judgement.trusted & (rounds >= KNOWN)
-            effect = watch.history.effect
-            if known.sum() >= LEAST and allowance(means[known], watch.history.alpha, effect) > effect:
+            ids = same_tuple(tuple(client_ids))
+            _, means, rounds = Remembered.of(state, len(BLANK)).columns(ids, BLANK)
+            known = trusted & (rounds >= KNOWN)
+            if known.sum() >= FEW and 2 * lower_spread(means[known]) > watch.history.effect:
                 return True
     return False
