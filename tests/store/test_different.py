@@ -76,8 +76,13 @@ def test_the_sentence(values, what):
     )
 
 
+def test_of_a_run_that_is_done_the_next_one_is_named():
+    told = harm_not_shown("west wing", doubt("west wing"))
+    assert told.endswith("If you know why it differs, set guard.trusted = ['west wing'] for the next run.")
+
+
 def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():
-    told = verdict(run(tuple(doubt(c) for c in IDS))).closing(7)
+    told = verdict(run(tuple(doubt(c) for c in IDS))).closing(7, done=False)
     assert [line[:8] for line in told] == ["Client a", "Client b", "Client c", "So is 1 "]
     assert told[-1] == "So is 1 more: fedwarden show 7"
 

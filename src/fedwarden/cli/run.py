@@ -245,7 +245,7 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
         "wronged": list(found.wronged),
         "found": [client for client in found.attackers if client in doubted],
         "honest_in_doubt": sorted(doubted.difference(found.attackers)),
-        **conclusion(result.records, found.attackers, result.run),
+        **conclusion(result.records, found.attackers),
         "watched": list(dict.fromkeys(watch.name for record in result.records for watch in record.watches)),
         "warnings": notes_as_tables(rounds_by_note((r.round, note) for r in result.records for note in r.notes)),
         "seconds": round(seconds, 2),
@@ -271,7 +271,7 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
 def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
         with reader(home) as ledger:
-            ended = conclusion(ledger.records(run.id), truth_of(run) or (), run.id)
+            ended = conclusion(ledger.records(run.id), truth_of(run) or ())
         told = {"run": run.id, "name": run.name, "state": run.state, **run.summary, **ended}
         return emit({**told, "already_done": True})
     out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
@@ -326,7 +326,7 @@ def _report(report: dict[str, Any], home: Path | None, all_known: bool) -> None:
         out.print(f"  honest in doubt    {len(report['honest_in_doubt'])}")
         out.print(f"  honest excluded    {len(report['wronged'])}")
     for sentence in report["different"]:
-        out.print(safe(sentence))
+        out.print(safe(sentence), soft_wrap=True)
     commands = [
         f"fedwarden show {report['run']}  # its clients, their states and why",
         f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",

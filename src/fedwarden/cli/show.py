@@ -82,7 +82,13 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
         commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
     if len(series):
         _accuracies(series)
-        _clients(list(series.watches), client_rows(series, told.reasons), truth, every, run.id)
+        _clients(
+            list(series.watches),
+            client_rows(series, told.reasons),
+            truth,
+            every,
+            None if run.state == "done" else run.id,
+        )
         _contributions(series, every)
         if every:
             _health(series)
@@ -161,7 +167,7 @@ def _accuracies(series: Series) -> None:
 
 
 def _clients(
-    watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool, run: int
+    watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool, run: int | None
 ) -> None:
     """The clients that are worth a word or near a limit, or all of them, and why they are."""
     picked = [c for c in clients if every or c.standing or c.nearness >= NEAR or not watches]
@@ -189,7 +195,7 @@ def _clients(
     for c in told[: None if every else MOST]:
         out.print(f"client {safe(names[c.client])} [{_colour(c.standing)}]{c.standing}[/]: {safe(c.why)}")
         if c.standing and c.standing.different:
-            out.print(safe(harm_not_shown(c.client, c.standing.different, run)))
+            out.print(safe(harm_not_shown(c.client, c.standing.different, run)), soft_wrap=True)
     if len(told) > MOST and not every:
         out.print(f"{len(told) - MOST} more with --all")
     for c in clients:
@@ -304,7 +310,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "config": run.config,
         "versions": run.versions,
         "summary": run.summary,
-        "verdict": [*verdict(series).sentences, *verdict(series).closing(run.id)],
+        "verdict": [*verdict(series).sentences, *verdict(series).closing(run.id, run.state == "done")],
         "word": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in asdict(latest(told.said)).items()},
         "said": [asdict(said) for said in told.said],
         "auditors": observed(told.observations),

@@ -10,6 +10,7 @@ from ..core.notes import Note, Value
 from ..core.remembered import Remembered, same_tuple
 from ..core.stats import Mask, among
 from ..core.types import RoundRecord
+from ..core.words import listed
 from ..history.capital import Capital
 from ..history.evidence import BLANK, Evidence, lower_spread
 from ..policies.turns import Turns
@@ -73,7 +74,7 @@ def judgement_notes(
             for r, w in zip(judgement.watches, guard.watches, strict=True)
             if (r.flagged[i] and w.action == "doubt") or (judgement.harmful[i] and isinstance(w.history, Capital))
         ]
-        words = " and ".join(dict.fromkeys(r.words for r in by))
+        words = listed(list(dict.fromkeys(r.words for r in by)))
         kind = "left_out" if judgement.weights[i] == 0 else "on_trial" if guard.policy.tries else ""
         if kind:
             told: dict[str, Value] = {"watches": tuple(r.name for r in by), "words": words}

@@ -97,7 +97,7 @@ def alerts(
     ]
     doubts = {c: note for note in record.notes if note.kind in DOUBTS for c in note.clients}
     for i, alert in enumerate(made):
-        unlike = harm_not_shown(alert.client, doubts[alert.client], number or "RUN") if alert.kind == "in doubt" else ""
+        unlike = harm_not_shown(alert.client, doubts[alert.client], number) if alert.kind == "in doubt" else ""
         made[i] = replace(alert, words=f"{alert.words}. {unlike}") if unlike else alert
     if len(record.client_ids) and not (record.weights > 0).any():
         made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))

@@ -67,7 +67,7 @@ def mostly_out(records: Sequence[RoundRecord], recent: int = RECENT) -> set[str]
     return {client for client, rounds in last.items() if 2 * sum(rounds) < len(rounds)}
 
 
-def ended(records: Sequence[RoundRecord], run: object = "RUN") -> dict[str, Ended]:
+def ended(records: Sequence[RoundRecord]) -> dict[str, Ended]:
     """How the run ended for every client that was in it, from the last round that each took part in."""
     if not records:
         return {}
@@ -85,12 +85,12 @@ def ended(records: Sequence[RoundRecord], run: object = "RUN") -> dict[str, Ende
         row = rows.get(client)
         told = _sentence(reason or (row.why if row and state in OUT else ""))
         unlike = row.standing.different if row and row.standing else None
-        also = "" if unlike is None else harm_not_shown(client, unlike, run)
+        also = "" if unlike is None else harm_not_shown(client, unlike)
         found[client] = Ended(state, " ".join(filter(None, [told, also])), weight)
     return found
 
 
-def conclusion(records: Sequence[RoundRecord], attackers: Collection[str], run: object = "RUN") -> dict[str, Any]:
+def conclusion(records: Sequence[RoundRecord], attackers: Collection[str]) -> dict[str, Any]:
     """A run in the terms of ``fedwarden run --json``; ``attackers`` are known where the run was a simulation.
 
     ``caught`` are the attackers, and ``honest_out`` the honest clients, that were in the model in fewer than half of
@@ -101,7 +101,7 @@ def conclusion(records: Sequence[RoundRecord], attackers: Collection[str], run: 
     return {
         "clients": {
             client: {"state": end.state, "reason": end.reason, "weight": end.weight}
-            for client, end in ended(records, run).items()
+            for client, end in ended(records).items()
         },
         "accuracy": told[-1] if told else None,
         "late_accuracy": float(np.mean(told[-LATE:])) if told else None,

@@ -15,8 +15,10 @@ RECENT = 10  # rounds of a client, of which those in doubt tell whether it is di
 CLEARED = (NOTES["trust"], NOTES["readmit"])  # what the operator says that ends a doubt
 
 
-def harm_not_shown(client: str, note: Note, run: object = "RUN") -> str:
+def harm_not_shown(client: str, note: Note, run: int | None = None) -> str:
     """What is said of a client in doubt, from the note of its last round of doubt; nothing where harm was measured.
+
+    ``run`` is one that goes on, in which the client can be trusted; without it, that is for the next one.
 
     >>> note = Note.of("on_trial", "a", words="its update lies far out", layer="fc.weight", layers=4, share=0.62,
     ...                usual=0.21, teaches=(3,))
@@ -28,8 +30,9 @@ def harm_not_shown(client: str, note: Note, run: object = "RUN") -> str:
     if note.values.get("harmful"):
         return ""
     what = "; ".join(_differences(note.values)) or "a watch flagged it"
-    known = f"If you know why it differs, run `fedwarden trust {run} {spelt(client)}`."
-    return f"Client {client} is different, harm not shown: {what}. {known}"
+    trust = f"set guard.trusted = [{client!r}] for the next run"
+    trust = trust if run is None else f"run `fedwarden trust {run} {spelt(client)}`"
+    return f"Client {client} is different, harm not shown: {what}. If you know why it differs, {trust}."
 
 
 def different(series: Series) -> dict[str, Note]:

@@ -155,10 +155,14 @@ class Verdict:
             told.append(f"Weights that a client alone moved were cut: {self._by_rounds(self.cut)}.")
         return told
 
-    def closing(self, run: object) -> list[str]:
+    def closing(self, run: int, done: bool = True) -> list[str]:
         """What is said last, to the operator: which clients are different without harm shown, and what to do."""
         found = [s for s in self.standings if s.different is not None]
-        told = [harm_not_shown(s.client, s.different, run) for s in found[:NAMED] if s.different is not None]
+        told = [
+            harm_not_shown(s.client, s.different, None if done else run)
+            for s in found[:NAMED]
+            if s.different is not None
+        ]
         more = len(found) - NAMED
         return told + ([f"So {'is' if more == 1 else 'are'} {more} more: fedwarden show {run}"] if more > 0 else [])
 

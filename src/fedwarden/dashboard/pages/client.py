@@ -90,7 +90,8 @@ def reasons(view: RunView, name: str) -> Any:
     if not items:
         return html.P("No watch has flagged this client.")
     unlike = different(series).get(name)
-    about = html.P(printable(harm_not_shown(name, unlike, view.run.id))) if unlike and gone is None else None
+    run = None if view.run.state == "done" else view.run.id
+    about = html.P(printable(harm_not_shown(name, unlike, run))) if unlike and gone is None else None
     note = html.P(more, className="note") if more else None
     return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), note, about])
 
