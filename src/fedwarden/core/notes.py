@@ -178,7 +178,9 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     # what a guard notices in a round
     "aggregator_failed": f"the aggregator could not combine {{updates}} updates ({{error}}); {KEPT}",
     "all_excluded": f"all {{many}} clients are excluded; {KEPT}",
-    "buffers_far": "{clients}: its buffers (values that are not trained) lie far from the others', whose median is used",
+    "buffers_far": (
+        "{clients}: its buffers (values that are not trained) lie far from the others', whose median is used"
+    ),
     "copies_as_one": "{clients} sent identical updates: they are judged as one",
     "copies_share": "{clients} sent identical updates: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
@@ -226,7 +228,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
     "converted": "{clients}: sent {sent} for {many} array{s}; the model has {model}: converted",
     "base_unknown": (
-        "the model that the sites trained is not known to the guard: the median of their models is used, and no site is judged"
+        "the model that the sites trained is not known to the guard: the median of theirs counts, and no site is judged"
     ),
     "evaluation": "evaluation of {cause}",
     "evaluation_left_out": "evaluation of {clients} left out: {cause}",
