@@ -80,7 +80,7 @@ class Standing:
 class Verdict:
     """All standings of a run of so many rounds and clients, the gravest first; ``str(verdict)`` is one paragraph.
 
-    ``cut`` counts, by client, the rounds in which weights that it alone moved were cut. ``as_one`` are the groups of
+    ``cut`` counts, by client, the rounds in which weights that it alone moved were left out. ``as_one`` are the groups of
     clients that sent identical updates, each with its number of rounds and what follows for it.
 
     >>> out = Standing("7", "excluded", 3, 1)
@@ -152,7 +152,7 @@ class Verdict:
         if stood := self.of("stood out"):
             told.append(f"{self._of_all(len(stood), more)} stood out: {self._by_count(stood)}.")
         if self.cut:
-            told.append(f"Weights that a client alone moved were cut: {self._by_rounds(self.cut)}.")
+            told.append(f"Weights that a client alone moved were left out: {self._by_rounds(self.cut)}.")
         return told
 
     def closing(self, run: int, done: bool = True) -> list[str]:
