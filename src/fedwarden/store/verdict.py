@@ -80,8 +80,8 @@ class Standing:
 class Verdict:
     """All standings of a run of so many rounds and clients, the gravest first; ``str(verdict)`` is one paragraph.
 
-    ``cut`` counts, by client, the rounds in which weights that it alone moved were left out. ``as_one`` are the groups of
-    clients that sent identical updates, each with its number of rounds and what follows for it.
+    ``cut`` counts, by client, the rounds in which weights that it alone moved were left out. ``as_one`` are the groups
+    of clients that sent identical updates, each with its number of rounds and what follows for it.
 
     >>> out = Standing("7", "excluded", 3, 1)
     >>> print(Verdict((out, Standing("5", "stood out", 2, 4)), 20, 15))
