@@ -14,11 +14,9 @@ from ..core.words import listed
 from ..history.capital import Capital
 from ..history.evidence import BLANK, Evidence, lower_spread
 from ..policies.turns import Turns
+from .containment import KNOWN
 from .copies import AS_ONE, SHARE, Leaders
 from .judge import Guard, Judgement, Memory
-
-KNOWN = 3  # rounds of a client, as evidence takes at least
-FEW = 6  # clients: of fewer, nothing can be told apart
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
@@ -87,11 +85,7 @@ def judgement_notes(
         alike = np.flatnonzero(leaders == i).tolist()
         kind = SHARE if 2 * len(alike) <= len(leaders) else AS_ONE
         notes.append(Note.of(kind, *(client_ids[j] for j in alike), leading=alike.index(i)))
-    if (
-        isinstance(guard.policy, Turns)
-        and not guard.policy.most
-        and differ_plainly(guard, memory, judgement.trusted, client_ids)
-    ):
+    if differ_though_alike(guard, memory, judgement.trusted, client_ids):
         notes.append(Note.of("not_alike"))
     leading = np.zeros(len(leaders), bool)
     leading[leaders[~among(memory.excluded, client_ids)]] = True
@@ -100,8 +94,8 @@ def judgement_notes(
     return notes
 
 
-def differ_plainly(guard: Guard, memory: Memory, trusted: Mask, client_ids: Sequence[str]) -> bool:
-    """Whether honest clients differ so much that one of twenty lies as far out as what a watch takes for evidence.
+def differ_though_alike(guard: Guard, memory: Memory, trusted: Mask, client_ids: Sequence[str]) -> bool:
+    """Whether clients that are said to be alike differ so much that one of twenty lies as far out as what a watch takes for evidence.
 
         2 s > effect,   s = lower spread of the clients' mean values
 
@@ -109,11 +103,14 @@ def differ_plainly(guard: Guard, memory: Memory, trusted: Mask, client_ids: Sequ
     .06 to .10 where all hold the same mix of classes, at most .23 with 40 % attackers, and .28 to .58 with mixes of
     Dirichlet 0.1 to 1. Where all clients differ to the same degree, as with two classes each, it stays small.
     """
+    policy = guard.policy
+    if not isinstance(policy, Turns) or policy.most:
+        return False
     for watch, state in zip(guard.watches, memory.histories, strict=True):
         if isinstance(watch.history, Evidence) and state:
             ids = same_tuple(tuple(client_ids))
             _, means, rounds = Remembered.of(state, len(BLANK)).columns(ids, BLANK)
             known = trusted & (rounds >= KNOWN)
-            if known.sum() >= FEW and 2 * lower_spread(means[known]) > watch.history.effect:
+            if known.sum() >= policy.few and 2 * lower_spread(means[known]) > watch.history.effect:
                 return True
     return False

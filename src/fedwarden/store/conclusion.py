@@ -11,7 +11,7 @@ import numpy as np
 from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import listed
-from .different import harm_not_shown
+from .different import RECENT, harm_not_shown
 from .explain import explain
 from .overview import client_rows, reasons
 from .series import Series, client_order
@@ -21,7 +21,6 @@ State = Literal["in the model", "down-weighted", "skipped", "on trial", "suspend
 
 OUT: tuple[State, ...] = ("suspended", "excluded")
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
-RECENT = 10  # rounds that decide whether a client ended up in the model or out of it
 ALIKE = 0.05  # clients whose weights differ by less are weighed alike
 LESS = 0.5  # of what the median client in the model counts: a client that counts less is down-weighted
 

@@ -11,7 +11,7 @@ from ..core.words import listed, spelt
 from .series import Series
 from .word import NOTES
 
-RECENT = 10  # rounds of a client, of which those in doubt tell whether it is different
+RECENT = 10  # last rounds of a client, which tell whether it is different, and whether it ended up in the model
 CLEARED = (NOTES["trust"], NOTES["readmit"])  # what the operator says that ends a doubt
 
 
