@@ -95,7 +95,7 @@ def judgement_notes(
 
 
 def differ_though_alike(guard: Guard, memory: Memory, trusted: Mask, client_ids: Sequence[str]) -> bool:
-    """Whether clients that are said to be alike differ so much that one of twenty lies as far out as what a watch takes for evidence.
+    """Whether clients said to be alike differ so much that one of twenty lies as far out as a watch takes for evidence.
 
         2 s > effect,   s = lower spread of the clients' mean values
 
