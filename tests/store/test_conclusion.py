@@ -112,6 +112,8 @@ def test_clients_that_share_a_vote_are_in_the_model():
     found = ended([record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])])
     assert found["c"].state == "in the model"
     assert found["c"].reason == "It shares one vote with b, since their updates are identical."
+    assert found["b"].reason == "It shares one vote with c, since their updates are identical."
+    assert found["a"].reason == ""
 
 
 def test_identical_updates_are_listed_once_and_without_parts_of_larger_groups():

@@ -128,7 +128,7 @@ def _state(client: str, record: RoundRecord, final: RoundRecord) -> tuple[State,
     if "down_weighted" in noted:
         return "down-weighted", str(noted["down_weighted"])
     weights = dict(zip(record.client_ids, record.weights.tolist(), strict=True))
-    if weights[client] == 0:
+    if "copies_share" in noted or weights[client] == 0:
         group = next(group for group in _groups(record) if client in group)
         others = [other for other in group if other != client]
         return "in the model", f"it shares one vote with {listed(others)}, since their updates are identical"
