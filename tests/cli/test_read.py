@@ -47,6 +47,19 @@ def test_runs(call, call_json, recorded):
     assert "tiny" in call("runs", "--home", recorded)[1]
 
 
+def test_a_client_in_doubt_is_different_and_harm_is_not_shown(call, call_json, workspace):
+    doubt = fw.Note.of("on_trial", "b", watches=("far",), words="it lies far out", teaches=(3,))
+    record = fw.RoundRecord(1, tuple("abcd"), np.ones(4), np.ones(4), notes=(doubt,))
+    with Ledger(workspace) as ledger:
+        ledger.append(ledger.start("ward", "flower", {}, {}), record)
+    said = (
+        "Client b is different, harm not shown: it lies far out; it teaches class 3, which hardly any other client "
+        "does. If you know why it differs, run `fedwarden trust 1 b`."
+    )
+    assert said in call("show", "1")[1]
+    assert said in call_json("show", "1")["verdict"]
+
+
 def test_show_tells_of_every_client(call, call_json, recorded):
     told = call_json("show", "1", "--home", recorded)
     with Ledger(recorded) as ledger:

@@ -139,7 +139,7 @@ def test_an_excluded_client_that_is_trusted_stays_excluded_until_it_is_readmitte
         (("exclude", 1, "zzz"), "run 1 has no client 'zzz'; expected one of: -west, north and south"),
         (
             ("trust", 1, "north", "--undo"),
-            "client 'north' is not trusted by the operator's word; expected one of: none "
+            "client 'north' is not trusted by the operator's word; clients that are: none "
             "(guard.trusted is changed in the configuration)",
         ),
         (("enforce", 1), "run 1 does not observe by the operator's word, so there is nothing to end"),

@@ -52,7 +52,7 @@ def test_one_of_many_is_told_in_the_singular():
     assert str(Note.of("too_few", many=1, quorum=4)).startswith("1 different update of clients")
     assert str(Note.of("too_few", many=2, quorum=4)).startswith("2 different updates of clients")
     assert str(Note.of("on_trial", "a", words="it is long")).startswith("client a is on trial")
-    assert str(Note.of("copies_share", "a", "b", leading=0)).startswith("clients a and b sent the same update")
+    assert str(Note.of("copies_share", "a", "b", leading=0)).startswith("clients a and b sent identical updates")
 
 
 @given(st.sampled_from([*SENTENCES, "of another version"]), st.dictionaries(st.text(max_size=9), values), values)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.core.words import percent
 from fedwarden.dashboard import routes
@@ -21,6 +22,7 @@ from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
 from fedwarden.dashboard.state import Workspace
 from fedwarden.figures.glance import Glance
 from fedwarden.papers import shifts
+from fedwarden.store.ledger import Ledger
 from fedwarden.store.series import Series
 from fedwarden.studies.runner import results_file
 
@@ -159,6 +161,16 @@ def test_the_list_links_to_each_client_and_keeps_the_rest(shared):
     shown = text(ranking(Workspace(shared).view(1), "far", {"scale": "log"}))
     assert "/run/1?scale=log&client=g" in shown
     assert "1 client left out, as excluded before the last round" in shown
+
+
+def test_a_client_that_is_different(tmp_path, played):
+    doubt = Note.of("left_out", "g", watches=("far",), words="it lies far out")
+    with Ledger(tmp_path) as ledger:
+        run = ledger.start("ward", "flower", {}, {})
+        for record in played[:5]:
+            ledger.append(run, replace(record, flagged=np.array([c == "g" for c in record.client_ids]), notes=(doubt,)))
+    shown = text(sheet(Workspace(tmp_path).view(1), "g", "", dark=False))
+    assert "Client g is different, harm not shown: it lies far out. If you know why it differs, run" in shown
 
 
 def test_a_client_in_full(shared):

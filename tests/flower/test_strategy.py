@@ -6,11 +6,14 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
 from fedwarden.flower import Guarded
+from fedwarden.flower.inbox import cohort_of
+from fedwarden.flower.records import Template
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.verdict import turn
 
@@ -330,6 +333,14 @@ def test_batch_norm_counters_stay_integers():
     assert guarded.record.rejected == ()
     assert result.arrays["bn.num_batches_tracked"].numpy() == 21
     assert result.arrays["bn.num_batches_tracked"].numpy().dtype == np.int64
+
+
+def test_a_cohort_names_the_layers_by_their_columns():
+    model = {"fc.weight": np.zeros((3, 4), np.float32), "fc.bias": np.zeros(3, np.float32), "seen": np.array(1)}
+    template = Template.of(ArrayRecord({name: Array(array) for name, array in model.items()}))
+    cohort = cohort_of([], template, torch.zeros(16), 1)
+    assert cohort.layers == {"fc.weight": 0, "fc.bias": 12, "seen": 15}
+    assert cohort.output == (0, 12, 3)
 
 
 @pytest.mark.parametrize(

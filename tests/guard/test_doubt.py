@@ -164,6 +164,23 @@ def test_a_note_for_every_round_in_doubt():
         assert said == [(t, kind, ("a",)) for t in (3, 4, 5, 6)]  # 4 points less half a point a round
 
 
+def test_a_warning_where_clients_differ_that_are_said_to_be_alike():
+    """Deviations below the median of 1 in three clients of the four closer ones: s = sqrt(3 / 4), and 2 s > 1."""
+    for levels, most, differ in (
+        ([-1.0] * 3 + [0.0] * 5, 0.0, True),
+        (NEAR, 0.0, False),
+        ([-1.0] * 3 + NEAR[:5], 0.9, False),
+    ):
+        guard = fw.Warden([watch()], {"name": "turns", "most": most}).guard
+        memory, told = guard.blank(), []
+        for t in range(1, 5):
+            before = memory
+            memory, found = judged(guard, memory, t, NAMES, [Reading(np.array(levels))])
+            notes = judgement_notes(guard, before, memory, found, NAMES, np.arange(8))
+            told += [t for note in notes if note.kind == "not_alike"]
+        assert told == ([3, 4] if differ else [])  # from the third round of a client on
+
+
 def test_a_replay_decides_as_the_live_guard_did():
     rng = np.random.default_rng(0)
     common, live = rng.normal(size=400), fw.Warden.preset("auto", secret=5)

@@ -37,6 +37,16 @@ def test_what_happened_to_whom_and_why(record):
     assert not any("simulation" in sentence for sentence in told)
 
 
+def test_a_client_in_doubt_is_different_and_harm_is_not_shown(played):
+    doubt = Note.of("left_out", "g", watches=("far",), words="it lies far out")
+    series = Series.of([replace(record, notes=(doubt,)) for record in played])
+    told = tell(RunRecord(RUN, series, {}, reasons(played, series.excluded_in)))
+    said = (
+        "Client g is different, harm not shown: it lies far out. If you know why it differs, set guard.trusted = ['g']"
+    )
+    assert any(sentence.startswith(said) for sentence in told)
+
+
 def test_the_best_round_is_told_where_it_is_not_the_last(record):
     metrics = {"accuracy": np.array([0.1, 0.5, 0.9, 0.8, 0.7, np.nan])}
     told = tell(replace(record, series=replace(record.series, metrics=metrics)))

@@ -211,6 +211,8 @@ def test_a_client_in_doubt_is_told_once(ledger):
     assert played(ledger, Call(told.extend), *rounds) == []
     assert [(a.kind, a.client, a.round) for a in told] == [("in doubt", "a", 1)]
     assert told[0].words.startswith("client a is in doubt since round 1: it lies far away (far 5, limit 2, ")
+    assert ". Client a is different, harm not shown: it lies far away. If you know why" in told[0].words
+    assert told[0].words.endswith("run `fedwarden trust 1 a`.")
 
 
 def test_a_client_that_falls_silent_and_a_promise_that_ends():

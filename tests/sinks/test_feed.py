@@ -78,7 +78,7 @@ def test_a_sink_that_stays_away_is_left_alone(ledger, run):
         said.append(live.send(ledger, run))
     assert [len(notes) for notes in said] == [1, 0, 1, 0, 0, 0]
     assert str(said[0][0]).startswith("the sink 'Memory' could not be opened: nobody answers")
-    assert str(said[2][0]).endswith(f"it is left alone: fedwarden send {run} --to Memory sends the rest")
+    assert str(said[2][0]).endswith(f"nothing more is sent to it; fedwarden send {run} --to Memory sends the rest")
     sink.away = False
     assert live.send(ledger, run) == []
     assert sink.rounds == []

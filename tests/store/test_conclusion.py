@@ -9,7 +9,7 @@ import pytest
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
-from fedwarden.store.conclusion import acting_as_one, conclusion, ended, in_the_model, mostly_out
+from fedwarden.store.conclusion import conclusion, ended, in_the_model, mostly_out
 
 SAME = Note.of("copies_share", "b", "c", leading=0)
 
@@ -73,7 +73,12 @@ FAR = r"It lies far away \(far 5, limit 2"
         (0.0, {"flagged": "b", "excluded": "b", "suspended": "b"}, "suspended", FAR),
         (0.0, {"flagged": "b", "excluded": "b"}, "excluded", FAR),
         (0.0, {"rejected": "b"}, "rejected", r"Its last reply was rejected: sent nothing\."),
-        (0.3, {"notes": [ON_TRIAL]}, "on trial", r"It is long\.$"),
+        (
+            0.3,
+            {"notes": [ON_TRIAL]},
+            "on trial",
+            r"It is long\. Client b is different, harm not shown: it is long\. If you",
+        ),
         (0.3, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),
         (0.0, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),  # a copy has no weight of its own
         (0.0, {"notes": [LEFT_OUT], "flagged": "b"}, "skipped", FAR),
@@ -107,6 +112,8 @@ def test_clients_that_share_a_vote_are_in_the_model():
     found = ended([record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])])
     assert found["c"].state == "in the model"
     assert found["c"].reason == "It shares one vote with b, since their updates are identical."
+    assert found["b"].reason == "It shares one vote with c, since their updates are identical."
+    assert found["a"].reason == ""
 
 
 def test_identical_updates_are_listed_once_and_without_parts_of_larger_groups():
@@ -115,7 +122,6 @@ def test_identical_updates_are_listed_once_and_without_parts_of_larger_groups():
         record(2, {"b": 1.0}, notes=[Note.of("copies_as_one", "d", "10", "9", leading=0), SAME]),
         record(3, {"b": 1.0}, notes=[Note.of("copies_share", "9", "10", leading=0)]),
     ]
-    assert acting_as_one(records[1]) == [("9", "10", "d"), ("b", "c")]
     assert conclusion(records, ())["acting_as_one"] == [["b", "c"], ["9", "10", "d"]]
 
 

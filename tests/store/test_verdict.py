@@ -94,8 +94,8 @@ def test_clients_in_doubt_are_on_trial_or_skipped_and_each_round_counts_once(tmp
 def test_weights_that_were_cut_are_told():
     cut = [record(t, notes=(Note.of("lone_weights", *clients),)) for t, clients in enumerate(("ab", "a"), 1)]
     assert str(verdict(Series.of(cut))) == (
-        "No client was excluded, and none stood out. Weights that a client alone moved were cut: a in 2 of 2 rounds; b "
-        "in 1 of 2 rounds."
+        "No client was excluded, and none stood out. Weights that a client alone moved were left out: "
+        "a in 2 of 2 rounds; b in 1 of 2 rounds."
     )
 
 

@@ -240,6 +240,7 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
         "name": result.name,
         "state": "done",
         "verdict": told.sentences,
+        "different": told.closing(result.run),
         **result.summary,
         "wronged": list(found.wronged),
         "found": [client for client in found.attackers if client in doubted],
@@ -324,6 +325,8 @@ def _report(report: dict[str, Any], home: Path | None, all_known: bool) -> None:
     if all_known:
         out.print(f"  honest in doubt    {len(report['honest_in_doubt'])}")
         out.print(f"  honest excluded    {len(report['wronged'])}")
+    for sentence in report["different"]:
+        out.print(safe(sentence), soft_wrap=True)
     commands = [
         f"fedwarden show {report['run']}  # its clients, their states and why",
         f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",

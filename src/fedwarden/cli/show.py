@@ -16,6 +16,7 @@ from ..core.words import abbreviated, count, number, rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store.contribution import contribution_of, contributions
+from ..store.different import harm_not_shown
 from ..store.explain import explain
 from ..store.health import at_odds, healths
 from ..store.ledger import Run
@@ -81,7 +82,13 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
         commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
     if len(series):
         _accuracies(series)
-        _clients(list(series.watches), client_rows(series, told.reasons), truth, every)
+        _clients(
+            list(series.watches),
+            client_rows(series, told.reasons),
+            truth,
+            every,
+            None if run.state == "done" else run.id,
+        )
         _contributions(series, every)
         if every:
             _health(series)
@@ -159,7 +166,9 @@ def _accuracies(series: Series) -> None:
     out.print(shown)
 
 
-def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool) -> None:
+def _clients(
+    watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool, run: int | None
+) -> None:
     """The clients that are worth a word or near a limit, or all of them, and why they are."""
     picked = [c for c in clients if every or c.standing or c.nearness >= NEAR or not watches]
     names = {c.client: c.client for c in clients} if every else abbreviated([c.client for c in clients])
@@ -185,6 +194,8 @@ def _clients(watches: Sequence[str], clients: Sequence[ClientRow], truth: set[st
     told = sorted((c for c in picked if c.standing), key=lambda c: STATES.index(c.standing.state) if c.standing else 0)
     for c in told[: None if every else MOST]:
         out.print(f"client {safe(names[c.client])} [{_colour(c.standing)}]{c.standing}[/]: {safe(c.why)}")
+        if c.standing and c.standing.different:
+            out.print(safe(harm_not_shown(c.client, c.standing.different, run)), soft_wrap=True)
     if len(told) > MOST and not every:
         out.print(f"{len(told) - MOST} more with --all")
     for c in clients:
@@ -299,7 +310,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "config": run.config,
         "versions": run.versions,
         "summary": run.summary,
-        "verdict": verdict(series).sentences,
+        "verdict": [*verdict(series).sentences, *verdict(series).closing(run.id, run.state == "done")],
         "word": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in asdict(latest(told.said)).items()},
         "said": [asdict(said) for said in told.said],
         "auditors": observed(told.observations),

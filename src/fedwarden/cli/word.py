@@ -7,14 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from getpass import getuser
 from pathlib import Path
-from shlex import quote
 from typing import Annotated
 
 import typer
 
 from ..core.errors import FedwardenError, nearest
 from ..core.types import Word
-from ..core.words import listed, printable, short
+from ..core.words import listed, short, spelt
 from ..sim.recorded import SIMULATORS, recorded_scenario
 from ..store.ledger import Ledger, LedgerError, Run, home
 from ..store.series import client_order
@@ -82,15 +81,6 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
     return None
 
 
-def spelt(client: str) -> str:
-    """A client as an argument in a shell; after two dashes where its name begins with one.
-
-    >>> spelt("north"), spelt("-west wing")
-    ('north', "-- '-west wing'")
-    """
-    return f"{'-- ' if client.startswith('-') else ''}{printable(quote(client))}"
-
-
 def done(last: int) -> str:
     """How far a run has come.
 
@@ -113,7 +103,7 @@ def already(run: Run, said: Sequence[Said], word: Word, kind: Kind, client: str)
         return None
     if kind == "untrust":
         raise Refused(
-            f"client {client!r} is not trusted by the operator's word; expected one of: "
+            f"client {client!r} is not trusted by the operator's word; clients that are: "
             f"{listed(client_order(word.trusted), FEW) or 'none'} (guard.trusted is changed in the configuration)"
         )
     if kind == "enforce":

@@ -50,13 +50,13 @@ class Note:
 
     @property
     def topic(self) -> Note:
-        """The note without its numbers: of notes with the same topic a reader is shown the first.
+        """The note without its numbers and details: of notes with the same topic a reader is shown the first.
 
         >>> first, later = (Note.of("no_usable_reply", rejected=n) for n in (3, 5))
         >>> first == later, first.topic == later.topic
         (False, True)
         """
-        names = {k: v for k, v in self.values.items() if not isinstance(v, int | float)}
+        names = {k: v for k, v in self.values.items() if not isinstance(v, int | float) and k not in DETAILS}
         return replace(self, values=names, cause=self.cause and self.cause.topic)
 
     def table(self) -> dict[str, Any]:
@@ -113,6 +113,7 @@ MASKING = (
 )
 DOUBTS: Mapping[str, Literal["skipped", "on trial"]] = {"left_out": "skipped", "on_trial": "on trial"}
 """What a client in doubt is in a round, by the kind of its note."""
+DETAILS = ("layer", "teaches", "unlearns")  # of a doubt: what differs in one round
 CARRIED = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 KEPT = "the model is kept"
 
@@ -132,10 +133,12 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "update_not_finite": (
         "its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {most:g}"
     ),
-    "update_too_long": ("its update is {times:.3g} times as long as the median one; at most {most:g} times is let in"),
+    "update_too_long": (
+        "its update is {times:.3g} times as long as the median one; at most {most:g} times is accepted"
+    ),
     # why an update is rejected by column shards
     "update_dtype": "its update has dtype {dtype}; expected {expected}",
-    "update_gone": "its update was handed over and is kept nowhere else",
+    "update_gone": "its update was already used, and no copy of it is kept",
     "update_shape": "its update has shape {shape}; expected {expected}",
     "update_unreadable": "its update cannot be read ({error}: {words}); expected an array, or a .npy file of one",
     # why a reply to Flower's server is rejected
@@ -160,7 +163,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "metric_not_finite": "its metric '{metric}' is not a finite number",
     "metric_records": "sent {sent} metric records; expected one",
     "named_otherwise": lambda names, many: (
-        f"its records or metrics are named unlike the others'; expected metrics {_quoted(names, many)}"
+        f"its records or metrics have other names than those of most clients; expected metrics {_quoted(names, many)}"
     ),
     "no_answer": "did not answer in time",
     "not_asked": "answered without being asked, in the name of node {node}",
@@ -175,25 +178,31 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     # what a guard notices in a round
     "aggregator_failed": f"the aggregator could not combine {{updates}} updates ({{error}}); {KEPT}",
     "all_excluded": f"all {{many}} clients are excluded; {KEPT}",
-    "buffers_far": "{clients}: its buffers (values that are not trained) lie far from the others', whose median counts",
-    "copies_as_one": "{clients} sent the same update: they are judged as one",
-    "copies_share": "{clients} sent the same update: they share one vote",
+    "buffers_far": (
+        "{clients}: its buffers (values that are not trained) lie far from the others', whose median is used"
+    ),
+    "copies_as_one": "{clients} sent identical updates: they are judged as one",
+    "copies_share": "{clients} sent identical updates: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
     "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
-    "for_good": "{clients}, suspended so far, is excluded for good",
+    "for_good": "{clients} was suspended and is now excluded for good",
     "few_report": lambda metric, told, clients_asked, names: (
-        f"{told} of {clients_asked} clients report '{metric}', and nobody can stand out by it unless most do; "
+        f"{told} of {clients_asked} clients report '{metric}'; no client is flagged for it unless most do; "
         f"most report {_quoted(names, len(names)) or 'nothing'}"
     ),
     "probe_lacks": lambda names: (
-        f"the labelled samples have none of the classes {listed(names)}: harm to them is not measured; "
+        f"the labelled samples have none of the classes {listed(names)}: harm to these classes is not measured; "
         "reserve samples of all classes to see it"
     ),
     "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
     "left_out": "{clients} was skipped in this round: {words}",
     "lone_weights": "in the update of {clients}, weights that the other clients hardly move are left out",
+    "not_alike": (
+        "the clients differ more than clients with data of one kind do, but guard.alike = true says that theirs are of "
+        "one kind: honest clients may be left out of the model; remove alike unless you are sure of it"
+    ),
     "on_trial": "{clients} is on trial, in the model in this round: {words}",
-    "let_in": "{clients} is let in again: it has been clean for long enough",
+    "let_in": "{clients} is no longer suspended: it has been clean for long enough",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
     "masking_now": (
         f"{MASKING}; {{apart}} clients stand more than {{mads:.0f}} MADs above the median now; "
@@ -203,7 +212,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
     "suspended": "{clients} is suspended: still asked and measured, and let in again after a bounded number of rounds",
     "too_few": (
-        "{many} different update{s} of clients in good standing: too few to decide on anybody; expected {quorum}"
+        "{many} different update{s} of clients in good standing: too few to judge any client; expected {quorum}"
     ),
     "variance_floored": "a variance of the new model was below 0; it is set to 0",
     "watch": "{watch}: {cause}",
@@ -219,7 +228,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
     "converted": "{clients}: sent {sent} for {many} array{s}; the model has {model}: converted",
     "base_unknown": (
-        "the model that the sites trained is not known to the guard: their median counts, and nobody is judged"
+        "the model that the sites trained is not known to the guard: the median of theirs counts, and no site is judged"
     ),
     "evaluation": "evaluation of {cause}",
     "evaluation_left_out": "evaluation of {clients} left out: {cause}",
@@ -230,9 +239,9 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     ),
     "metrics_failed": "the metrics could not be combined: {error}",
     "model_not_finite": f"the strategy's model was not finite; {KEPT}",
-    "name_taken": "{clients} calls itself {name!r}, as another node does or is numbered: it goes by its number",
+    "name_taken": "{clients} calls itself {name!r}, which is another node's name or number: it is listed by its number",
     "new_not_finite": f"the new model was not finite; {KEPT}",
-    "no_sum": "{clients}: the sum of their group did not come out and is lost for this round: {error}",
+    "no_sum": "{clients}: the sum of their group failed and is lost for this round: {error}",
     "no_model": f"the strategy made no model of {{replies}} replies; {KEPT}",
     "nothing_to_measure": f"the model has no floating-point arrays, and nothing can be judged; {KEPT}",
     "state_changed": lambda names: (
@@ -243,7 +252,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "variance_negative": "array {array!r} of the new model had a negative variance ({lowest:g}); 0 is used",
     # what becomes of the sinks of a run
     "sink_failed": "{error}; it is tried again after the next round",
-    "sink_left": "{error}; it is left alone: fedwarden send {run} --to {sink} sends the rest",
+    "sink_left": "{error}; nothing more is sent to it; fedwarden send {run} --to {sink} sends the rest",
     "sink_shortened": (
         "the sink {sink!r} is sent flagged and excluded clients only, since there are more than most={most} clients; "
         "set most to send more"

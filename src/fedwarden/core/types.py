@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class _CohortFields:
     claimed: Counts
     reported: Reported
     output: OutputLayer | None
+    layers: Mapping[str, int]
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
@@ -57,8 +59,8 @@ class Cohort(_CohortFields):
     Rows of ``updates`` are deltas, client weights minus the round's global parameters. ``trusted`` marks the clients
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
     counts that are believed, ``claimed`` those that were sent; the same by default. ``reported`` are numbers that
-    clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, where that
-    is known. It has no field for the truth.
+    clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, and ``layers``
+    the first column of each layer by its name, where that is known. It has no field for the truth.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Cohort(_CohortFields):
         claimed: ArrayLike = (),
         reported: Reported | None = None,
         output: OutputLayer | None = None,
+        layers: Mapping[str, int] | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -85,6 +88,7 @@ class Cohort(_CohortFields):
             sent if len(sent) else counts,
             reported or {},
             output,
+            layers or {},
         )
 
     def __len__(self) -> int:
@@ -121,6 +125,7 @@ class Cohort(_CohortFields):
             self.claimed[keep],
             self.reported,
             self.output,
+            self.layers,
         )
 
 
@@ -168,6 +173,16 @@ def output_layer(shapes: Sequence[Sequence[int]]) -> OutputLayer | None:
             break
         dense.insert(0, Dense(sum(sizes[:i]), *shapes[i]))
     return OutputLayer(start, start + sizes[last], behind[0] if biased else 0, tuple(dense))
+
+
+def first_columns(names: Sequence[str], shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+    """The column at which each of a model's arrays begins.
+
+    >>> first_columns(["weight", "bias"], [(10, 64), (10,)])
+    {'weight': 0, 'bias': 640}
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    return dict(zip(names, accumulate(sizes, initial=0), strict=False))
 
 
 @dataclass(frozen=True, eq=False)

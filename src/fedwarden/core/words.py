@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 from unicodedata import category
 
 UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})  # what moves a cursor, turns text round, or has no form
@@ -50,6 +51,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(_written(c) if category(c) in UNSEEN else c for c in text)
+
+
+def spelt(client: str) -> str:
+    """A client as an argument in a shell; after two dashes where its name begins with one.
+
+    >>> spelt("north"), spelt("-west wing")
+    ('north', "-- '-west wing'")
+    """
+    return f"{'-- ' if client.startswith('-') else ''}{printable(quote(client))}"
 
 
 def short(text: str, most: int = 200) -> str:

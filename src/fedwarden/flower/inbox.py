@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
 from ..core.stats import Counts, number
-from ..core.types import Cohort, Rejection, Reported, output_layer
+from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, cast, row
@@ -163,8 +163,9 @@ def cohort_of(
     updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
     ids = tuple(letter.client_id for letter in letters)
     counts = np.array([letter.count for letter in letters])
-    output = output_layer([slot.shape for slot in template.slots])
-    return Cohort(round, ids, updates, counts, params, reported=reported, output=output)
+    shapes = [slot.shape for slot in template.slots]
+    output, layers = output_layer(shapes), first_columns(template.names, shapes)
+    return Cohort(round, ids, updates, counts, params, reported=reported, output=output, layers=layers)
 
 
 def hand_over(letters: Sequence[Letter], template: Template, decision: Decision) -> None:

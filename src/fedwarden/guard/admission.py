@@ -160,7 +160,7 @@ def size_faults(sq_norms: Norms, norm_ratio: float | None, idle: Collection[int]
     The median is of those that are not ``idle``: beside clients that sent nothing, one tiny update would be it.
 
     >>> print(size_faults(np.array([1.0, 4.0, 9.0, 1e12, np.nan]), norm_ratio=1000.0)[3])
-    its update is 5e+05 times as long as the median one; at most 1000 times is let in
+    its update is 5e+05 times as long as the median one; at most 1000 times is accepted
     """
     finite = sq_norms <= LARGEST**2
     faults = {int(i): Note.of("update_not_finite", most=LARGEST) for i in np.flatnonzero(~finite)}
@@ -201,7 +201,7 @@ def buffer_notes(client_ids: Collection[str], shares: Weights) -> list[Note]:
     """A note of every client of whose buffers more than a tenth is far off from what most agree on.
 
     >>> print(*buffer_notes(["a", "b"], np.array([0.01, 0.5])))
-    client b: its buffers (values that are not trained) lie far from the others', whose median counts
+    client b: its buffers (values that are not trained) lie far from the others', whose median is used
     """
     return [
         Note.of("buffers_far", client, share=share)

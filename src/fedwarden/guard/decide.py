@@ -22,6 +22,7 @@ from ..updates.updates import Updates
 from .admission import buffer_notes, enter
 from .containment import bounded
 from .copies import Leaders, claims, one_vote
+from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
 from .telling import judgement_notes
 from .word import obey, overrule, with_trusted
@@ -159,7 +160,9 @@ def decide(
     measured = measure(guard, inside.trusting(trusted), pairs or guard.pairs)
     memory, judgement = judge(guard, memory, inside.round, inside.client_ids, leaders, trusted, measured.readings)
     memory, judgement = overrule(word, memory, judgement, inside.client_ids)
-    notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders)
+    common = trusted & ~judgement.suspects
+    details = deviations(inside, judgement.doubted, common if common.sum() > 1 else trusted)
+    notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders, details)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
     kept = weights > 0
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])

@@ -88,7 +88,8 @@ def group_means(cohort: Cohort, groups: Sequence[Group]) -> Cohort:
         totals.append(counts.sum())
         rows.append(cohort.updates.weighted_sum(counts / counts.sum()))
     updates = Updates.of(torch.stack(rows), None, cohort.updates.measured)
-    return Cohort(cohort.round, tuple(map(group_name, groups)), updates, totals, cohort.params, output=cohort.output)
+    names, layers = tuple(map(group_name, groups)), cohort.layers
+    return Cohort(cohort.round, names, updates, totals, cohort.params, output=cohort.output, layers=layers)
 
 
 def easy_coalition(seen: Sequence[Seen], colluders: int, known: Collection[str]) -> frozenset[str]:

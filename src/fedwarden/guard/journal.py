@@ -101,9 +101,9 @@ class Journal:
 
     def _look(self) -> list[str]:
         ledger = self.recorder.ledger
-        where = shlex.quote(str(ledger.folder))
+        where, found = shlex.quote(str(ledger.folder)), verdict(Series.of(ledger.records(self.run)))
         return [
-            printable(str(verdict(Series.of(ledger.records(self.run))))),
+            *map(printable, [str(found), *found.closing(self.run)]),
             f"run {self.run} is recorded in {ledger.folder}; look at it with:",
             f"    fedwarden show {self.run} --home {where}",
             f"    fedwarden dashboard --home {where}",

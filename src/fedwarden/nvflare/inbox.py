@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights, number
-from ..core.types import Cohort, Rejection, Reported, output_layer
+from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
 from ..core.words import short
 from ..guard.admission import count_fault
 from ..guard.arrays import Converted, Unfit, attempt, row
@@ -152,8 +152,9 @@ def cohort_of(
     updates = Updates.of(rows, base, form.measured) if rows else Updates.empty(form.size)
     ids = tuple(letter.site for letter in letters)
     counts = np.array([letter.count for letter in letters])
-    output = output_layer([slot.shape for slot in form.slots])
-    return Cohort(round, ids, updates, counts, params, reported=reported, output=output)
+    shapes = [slot.shape for slot in form.slots]
+    output, layers = output_layer(shapes), first_columns(form.names, shapes)
+    return Cohort(round, ids, updates, counts, params, reported=reported, output=output, layers=layers)
 
 
 def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[str, float], list[Note]]:

@@ -96,7 +96,7 @@ def _exclusions(record: RunRecord) -> list[str]:
     told += [f"What stood out of {listed(who)}: {words}." for words, who in stood.items() if words]
     if len(told) > NAMED:
         told[NAMED:] = [f"{count(len(told) - NAMED, 'more reason')} stand in the table of clients."]
-    return [str(found), *told]
+    return [str(found), *told, *found.closing(record.run.id, record.run.state == "done")]
 
 
 def _truth(record: RunRecord) -> list[str]:

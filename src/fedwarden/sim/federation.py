@@ -21,7 +21,7 @@ from ..core.notes import Note
 from ..core.reported import joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
-from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, output_layer
+from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..guard.decide import decide
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
@@ -111,7 +111,8 @@ class Federation:
         engine = Engine(self.model, local, scenario.seed, x, y, rows, device=self.device, task=self.task, own=recipes)
         self.engine = replace(engine, group=choose_group(engine, train.trainer, train.group))
         self.params = self.engine.layout.flatten(self.model.state_dict())
-        self.output = output_layer([tuple(value.shape) for value in self.model.state_dict().values()])
+        layout = self.engine.layout
+        self.output, self.layers = output_layer(layout.shapes), first_columns(layout.names, layout.shapes)
         self.warden.equip(self._server())
         self.truth = scenario.truth()
         asked = Asked(_goals(scenario, self.world), _kinds(scenario, self.world), scenario.recalls)
@@ -222,7 +223,7 @@ class Federation:
         updates = (
             Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
         )
-        return Cohort(t, tuple(chosen), updates, counts, self.params, output=self.output)
+        return Cohort(t, tuple(chosen), updates, counts, self.params, output=self.output, layers=self.layers)
 
     def _choose(self, t: int, word: Word) -> list[str]:
         asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]

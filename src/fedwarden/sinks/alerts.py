@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from queue import Empty, Queue
 from threading import Event as Signal
 from threading import Thread
@@ -25,6 +25,7 @@ from ..core.notes import DOUBTS
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..core.words import count, printable, reason
+from ..store.different import harm_not_shown
 from ..store.explain import explain
 from ..store.ledger import Run
 from ..store.word import NOTES
@@ -68,8 +69,10 @@ def alerts(
     before: RoundRecord | None,
     kinds: Collection[str] = USUAL,
     known: Collection[str] = (),
+    number: int | None = None,
 ) -> list[Alert]:
     """What is new in a round compared with the one before it; ``known`` are clients whose doubt was told earlier.
+    ``number`` is the run's, for the command that an alert names.
 
     Where the round before is not known (None), clients that are out and flagged in this round are told, perhaps again.
     A round is stalled if its model has no client's update. What the guard promises of false exclusions ends with the
@@ -92,6 +95,10 @@ def alerts(
         Alert(k, run, record.round, c, said[c] if k == "excluded" and c in said else _words(why, k, c, record.round))
         for k, c in found
     ]
+    doubts = {c: note for note in record.notes if note.kind in DOUBTS for c in note.clients}
+    for i, alert in enumerate(made):
+        unlike = harm_not_shown(alert.client, doubts[alert.client], number) if alert.kind == "in doubt" else ""
+        made[i] = replace(alert, words=f"{alert.words}. {unlike}") if unlike else alert
     if len(record.client_ids) and not (record.weights > 0).any():
         made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
     if (spent := _spent(record)) and (before is None or not _spent(before)):
@@ -204,7 +211,7 @@ class Channel:
         every: float,
         patience: float | None = None,
     ) -> None:
-        self.name, self.last = f"run {run.id} ({run.name})", max(0, run.rounds - 1)
+        self.name, self.number, self.last = f"run {run.id} ({run.name})", run.id, max(0, run.rounds - 1)
         self.kinds, self.every, self.patience = kinds, every, patience
         self.moved, self.longest, self.late = time.monotonic(), 0.0, False  # since when, and how long rounds took
         self.fresh = run.rounds <= 1  # nothing came before that was not told
@@ -219,7 +226,7 @@ class Channel:
         before = self.before
         if before is None and self.fresh:
             before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
-        for alert in alerts(record, self.name, before, self.kinds, self.doubted):
+        for alert in alerts(record, self.name, before, self.kinds, self.doubted, self.number):
             self.waiting.put(alert)
         self.doubted |= in_doubt(record)
         now = time.monotonic()

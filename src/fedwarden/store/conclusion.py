@@ -11,16 +11,16 @@ import numpy as np
 from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import listed
+from .different import RECENT, harm_not_shown
 from .explain import explain
 from .overview import client_rows, reasons
 from .series import Series, client_order
+from .verdict import COPIES, acting_as_one
 
 State = Literal["in the model", "down-weighted", "skipped", "on trial", "suspended", "excluded", "rejected"]
 
-COPIES = ("copies_share", "copies_as_one")  # notes of clients that sent identical updates
 OUT: tuple[State, ...] = ("suspended", "excluded")
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
-RECENT = 10  # rounds that decide whether a client ended up in the model or out of it
 ALIKE = 0.05  # clients whose weights differ by less are weighed alike
 LESS = 0.5  # of what the median client in the model counts: a client that counts less is down-weighted
 
@@ -34,7 +34,7 @@ class Ended:
     weight: float
 
 
-def acting_as_one(record: RoundRecord) -> list[tuple[str, ...]]:
+def _groups(record: RoundRecord) -> list[tuple[str, ...]]:
     """The groups of clients that sent identical updates in a round."""
     return [client_order(note.clients) for note in record.notes if note.kind in COPIES]
 
@@ -42,7 +42,7 @@ def acting_as_one(record: RoundRecord) -> list[tuple[str, ...]]:
 def in_the_model(record: RoundRecord) -> set[str]:
     """The clients whose update is in the model of a round: by a weight of its own, or of an identical update."""
     inside = {c for c, weight in zip(record.client_ids, record.weights, strict=True) if weight > 0}
-    return inside.union(*(group for group in acting_as_one(record) if inside & set(group)))
+    return inside.union(*(group for group in _groups(record) if inside & set(group)))
 
 
 def presence(records: Sequence[RoundRecord]) -> dict[str, list[bool]]:
@@ -74,14 +74,18 @@ def ended(records: Sequence[RoundRecord]) -> dict[str, Ended]:
     for record in records:
         last |= dict.fromkeys((*record.client_ids, *(r.client_id for r in record.rejected)), record)
     series, final = Series.of(records), records[-1]
-    why = {row.client: row.why for row in client_rows(series, reasons(records, series.excluded_in))}
+    rows = {row.client: row for row in client_rows(series, reasons(records, series.excluded_in))}
     found = {}
     for client in client_order({*last, *final.excluded}):
         record = last.get(client, final)
         state, reason = _state(client, record, final)
         place = dict(zip(record.client_ids, record.weights.tolist(), strict=True))
         weight = 0.0 if state in ("excluded", "rejected") else float(place.get(client, 0.0))
-        found[client] = Ended(state, _sentence(reason or (why.get(client, "") if state in OUT else "")), weight)
+        row = rows.get(client)
+        told = _sentence(reason or (row.why if row and state in OUT else ""))
+        unlike = row.standing.different if row and row.standing else None
+        also = "" if unlike is None else harm_not_shown(client, unlike)
+        found[client] = Ended(state, " ".join(filter(None, [told, also])), weight)
     return found
 
 
@@ -93,7 +97,6 @@ def conclusion(records: Sequence[RoundRecord], attackers: Collection[str]) -> di
     """
     out = mostly_out(records)
     told = [r.metrics["accuracy"] for r in records if "accuracy" in r.metrics]
-    groups = dict.fromkeys(group for record in records for group in acting_as_one(record))
     return {
         "clients": {
             client: {"state": end.state, "reason": end.reason, "weight": end.weight}
@@ -105,7 +108,7 @@ def conclusion(records: Sequence[RoundRecord], attackers: Collection[str]) -> di
         "attackers": list(client_order(attackers)),
         "caught": list(client_order(out & set(attackers))),
         "honest_out": list(client_order(out - set(attackers))),
-        "acting_as_one": [list(group) for group in groups if not any(set(group) < set(other) for other in groups)],
+        "acting_as_one": [list(group) for group in acting_as_one([(r.round, n) for r in records for n in r.notes])],
     }
 
 
@@ -125,8 +128,8 @@ def _state(client: str, record: RoundRecord, final: RoundRecord) -> tuple[State,
     if "down_weighted" in noted:
         return "down-weighted", str(noted["down_weighted"])
     weights = dict(zip(record.client_ids, record.weights.tolist(), strict=True))
-    if weights[client] == 0:
-        group = next(group for group in acting_as_one(record) if client in group)
+    if "copies_share" in noted or weights[client] == 0:
+        group = next(group for group in _groups(record) if client in group)
         others = [other for other in group if other != client]
         return "in the model", f"it shares one vote with {listed(others)}, since their updates are identical"
     less = _share_of_median(record, client)

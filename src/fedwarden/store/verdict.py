@@ -12,9 +12,10 @@ import numpy as np
 from ..core.notes import DOUBTS, Note
 from ..core.types import RoundRecord
 from ..core.words import count, listed
+from .different import different, harm_not_shown
 from .explain import EARLIER, Reason
 from .ledger import Ledger, Run
-from .series import Series
+from .series import Series, client_order
 from .word import NOTES
 
 State = Literal["excluded", "suspended", "skipped", "on trial", "stood out"]
@@ -22,14 +23,18 @@ State = Literal["excluded", "suspended", "skipped", "on trial", "stood out"]
 doubt; in doubt, and in it; flagged, and no more than that."""
 
 STATES: tuple[State, ...] = get_args(State)
+COPIES = {"copies_share": "share one vote", "copies_as_one": "are judged as one"}
+"""What follows for clients that sent identical updates, by the kind of their note."""
 TOLD = (
     *DOUBTS,
+    *COPIES,
     "lone_weights",
     "suspended",
     "for_good",
     *NOTES.values(),
 )  # notes that say no more than is shown without them
 MOST = 6  # groups of clients in doubt that a sentence names
+NAMED = 3  # clients that are different that a closing line is about, each
 NOT_JUDGED = "No watch was set, so no client was judged."
 
 
@@ -39,6 +44,7 @@ class Standing:
 
     ``watches`` are those that flagged it, the most frequent first, with how often they did. ``tried`` counts the rounds
     in which it was on trial, and ``skipped`` those in which it was flagged or in doubt and not in the model.
+    ``different`` is the note of its last doubt, where it is in doubt or often was, and no harm was measured.
     """
 
     client: str
@@ -49,6 +55,7 @@ class Standing:
     words: str = ""
     tried: int = 0
     skipped: int = 0
+    different: Note | None = None
 
     @property
     def out(self) -> bool:
@@ -73,7 +80,8 @@ class Standing:
 class Verdict:
     """All standings of a run of so many rounds and clients, the gravest first; ``str(verdict)`` is one paragraph.
 
-    ``cut`` counts, by client, the rounds in which weights that it alone moved were cut.
+    ``cut`` counts, by client, the rounds in which weights that it alone moved were left out. ``as_one`` are the groups
+    of clients that sent identical updates, each with its number of rounds and what follows for it.
 
     >>> out = Standing("7", "excluded", 3, 1)
     >>> print(Verdict((out, Standing("5", "stood out", 2, 4)), 20, 15))
@@ -91,6 +99,7 @@ class Verdict:
     rounds: int
     judged: bool = True
     cut: Mapping[str, int] = field(default_factory=dict)
+    as_one: Mapping[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
 
     def of(self, *states: State) -> list[Standing]:
         return [s for s in self.standings if s.state in states]
@@ -119,15 +128,21 @@ class Verdict:
     @property
     def sentences(self) -> list[str]:
         """What is said, in the order of gravity."""
+        of_all = count(self.rounds, "round")
+        alike = [
+            f"Clients {listed(group)} act as one: they sent identical updates in {k} of {of_all} and {follows}."
+            for group, (k, follows) in list(self.as_one.items())[:MOST]
+        ]
         if not self.judged and not self.standings:
-            return [NOT_JUDGED]
+            return [NOT_JUDGED, *alike]
         told: list[str] = []
         for state in ("excluded", "suspended"):
             if found := [s for s in self.standings if s.state == state]:
                 told.append(f"{self._of_all(len(found), bool(told))} {_is(found)} {state}: {_by_round(found)}.")
         more = bool(told)
         if not told:
-            told = ["No client was excluded" + (", and none stood out." if not self.standings else ".")]
+            told = ["No client was excluded" + (", and none stood out." if not (self.standings or alike) else ".")]
+        told += alike
         in_doubt = self.of("on trial", "skipped")
         tried, skipped = [s for s in in_doubt if s.tried], [s for s in in_doubt if not s.tried]
         for found, what in ((tried, "in doubt"), (skipped, "skipped")):
@@ -137,8 +152,19 @@ class Verdict:
         if stood := self.of("stood out"):
             told.append(f"{self._of_all(len(stood), more)} stood out: {self._by_count(stood)}.")
         if self.cut:
-            told.append(f"Weights that a client alone moved were cut: {self._by_rounds(self.cut)}.")
+            told.append(f"Weights that a client alone moved were left out: {self._by_rounds(self.cut)}.")
         return told
+
+    def closing(self, run: int, done: bool = True) -> list[str]:
+        """What is said last, to the operator: which clients are different without harm shown, and what to do."""
+        found = [s for s in self.standings if s.different is not None]
+        told = [
+            harm_not_shown(s.client, s.different, None if done else run)
+            for s in found[:NAMED]
+            if s.different is not None
+        ]
+        more = len(found) - NAMED
+        return told + ([f"So {'is' if more == 1 else 'are'} {more} more: fedwarden show {run}"] if more > 0 else [])
 
     def _of_all(self, n: int, more: bool) -> str:
         return f"{n} more" if more else f"{n} of {count(self.clients, 'client')}"
@@ -169,7 +195,7 @@ def verdict(series: Series) -> Verdict:
     """The clients that are excluded or suspended, were in doubt, or stood out in a run."""
     refused = {(t, c) for t, c, _ in series.rejected}
     by_watch = {w.name: w.flagged.sum(axis=0) for w in series.watches.values()}
-    doubts = _doubts(series.notes)
+    doubts, unlike = _doubts(series.notes), different(series)
     found = []
     for j, client in enumerate(series.clients):
         flagged = [(int(series.rounds[i]), i) for i in np.flatnonzero(series.flagged[:, j]).tolist()]
@@ -188,9 +214,27 @@ def verdict(series: Series) -> Verdict:
         words = [series.watches[name].words for name in often]
         words += [words for _, words in doubts.get(client, {}).values() if words]
         state = _state(out, client in series.suspended, turns)
-        found.append(Standing(client, state, since, len(noted), often, words[0] if words else "", *_counts(turns)))
+        note = None if out else unlike.get(client)
+        found.append(
+            Standing(client, state, since, len(noted), often, words[0] if words else "", *_counts(turns), note)
+        )
     cut = Counter(client for _, note in series.notes if note.kind == "lone_weights" for client in note.clients)
-    return Verdict(_graver_first(found), len(series.clients), len(series), bool(series.watches), dict(cut))
+    alike = acting_as_one(series.notes)
+    return Verdict(_graver_first(found), len(series.clients), len(series), bool(series.watches), dict(cut), alike)
+
+
+def acting_as_one(notes: Sequence[tuple[int, Note]]) -> dict[tuple[str, ...], tuple[int, str]]:
+    """The groups of clients that sent identical updates: in how many rounds they or some of them did, and what follows.
+
+    >>> some, all_ = Note.of("copies_share", "a", "b"), Note.of("copies_share", "b", "c", "a")
+    >>> acting_as_one([(1, some), (2, all_)])
+    {('a', 'b', 'c'): (2, 'share one vote')}
+    """
+    told = [(t, frozenset(note.clients), COPIES[note.kind]) for t, note in notes if note.kind in COPIES]
+    groups = {group: follows for _, group, follows in told}
+    largest = [group for group in groups if not any(group < other for other in groups)]
+    rounds = {whole: len({t for t, group, _ in told if group <= whole}) for whole in largest}
+    return {client_order(whole): (rounds[whole], groups[whole]) for whole in largest}
 
 
 def verdict_of(ledger: Ledger, run: Run) -> Verdict:

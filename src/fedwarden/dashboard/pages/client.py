@@ -15,6 +15,7 @@ from ...core.words import number, printable
 from ...figures import clients
 from ...figures import guard as figures
 from ...store.contribution import contribution_of
+from ...store.different import different, harm_not_shown
 from ...store.explain import explain
 from ...store.health import at_odds, healths
 from ...store.overview import rounds_by_note
@@ -88,7 +89,11 @@ def reasons(view: RunView, name: str) -> Any:
     more = f"{len(flagged) - len(told)} more rounds in which it was flagged." if len(flagged) > len(told) else None
     if not items:
         return html.P("No watch has flagged this client.")
-    return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), more and html.P(more, className="note")])
+    unlike = different(series).get(name)
+    run = None if view.run.state == "done" else view.run.id
+    about = html.P(printable(harm_not_shown(name, unlike, run))) if unlike and gone is None else None
+    note = html.P(more, className="note") if more else None
+    return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), note, about])
 
 
 def takes_part(view: RunView, name: str) -> Any:

@@ -1,0 +1,96 @@
+"""Clients that are different: which they are, by hand, and the sentence about each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwarden.core.notes import Note
+from fedwarden.core.types import RoundRecord
+from fedwarden.store.different import different, harm_not_shown
+from fedwarden.store.series import Series
+from fedwarden.store.verdict import verdict
+
+IDS = tuple("abcd")
+
+
+def doubt(client, **values):
+    return Note.of("on_trial", client, watches=("far",), words="it lies far out", **values)
+
+
+def run(*notes_by_round):
+    rounds = [RoundRecord(t, IDS, np.ones(4), np.ones(4), notes=notes) for t, notes in enumerate(notes_by_round, 1)]
+    return Series.of(rounds)
+
+
+@pytest.mark.parametrize(
+    ("doubts", "told"),
+    [
+        ([12], True),  # now
+        ([3, 5, 7, 9, 11], True),  # in half of the last ten rounds, 3 to 12
+        ([3, 5, 7, 9], False),
+        ([1, 2, 3, 4, 5], False),  # two of these are older
+    ],
+)
+def test_who_is_different(doubts, told):
+    series = run(*[(doubt("b"),) if t in doubts else () for t in range(1, 13)])
+    assert list(different(series)) == ["b"] * told
+
+
+def test_harm_that_was_measured_and_the_word_of_the_operator_end_it():
+    assert different(run((doubt("a"), doubt("b", harmful=True)))).keys() == {"a"}
+    assert harm_not_shown("b", doubt("b", harmful=True)) == ""
+    for kind in ("word_trusted", "word_readmitted"):
+        assert not different(run((doubt("a"),), (Note.of(kind, "a", by="me", reason="known"),)))
+    untrusted = Note.of("word_untrusted", "a", by="me", reason="")
+    assert different(run((doubt("a"),), (untrusted, doubt("a")))).keys() == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({}, ""),
+        (
+            {"layer": "fc.weight", "layers": 4, "share": 0.5, "usual": 0.25},
+            "; 50 % of its deviation lies in layer fc.weight, where the median client has 25 %",
+        ),
+        (
+            {"layer": 2, "layers": 4, "share": 0.5, "usual": 0.25},
+            "; 50 % of its deviation lies in part 2 of 4 of the model, where the median client has 25 %",
+        ),
+        (
+            {"teaches": (3, 5), "unlearns": (1,)},
+            "; it teaches classes 3 and 5, which hardly any other client does; it unlearns class 1, which hardly any "
+            "other client does",
+        ),
+        ({"layer": None, "share": "x", "teaches": 7}, ""),  # a ledger may come from anywhere
+    ],
+)
+def test_the_sentence(values, what):
+    told = harm_not_shown("west wing", doubt("west wing", **values), 7)
+    assert told == (
+        f"Client west wing is different, harm not shown: it lies far out{what}. "
+        "If you know why it differs, run `fedwarden trust 7 'west wing'`."
+    )
+
+
+def test_of_a_run_that_is_done_the_next_one_is_named():
+    told = harm_not_shown("west wing", doubt("west wing"))
+    assert told.endswith("If you know why it differs, set guard.trusted = ['west wing'] for the next run.")
+
+
+def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():
+    told = verdict(run(tuple(doubt(c) for c in IDS))).closing(7, done=False)
+    assert [line[:8] for line in told] == ["Client a", "Client b", "Client c", "So is 1 "]
+    assert told[-1] == "So is 1 more: fedwarden show 7"
+
+
+def test_clients_that_act_as_one_are_named_though_none_stood_out():
+    copies = Note.of("copies_share", "a", "b", leading=0)
+    judged = replace(verdict(run((copies,), (), (copies,))), judged=True)
+    assert judged.sentences == [
+        "No client was excluded.",
+        "Clients a and b act as one: they sent identical updates in 2 of 3 rounds and share one vote.",
+    ]
