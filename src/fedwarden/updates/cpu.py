@@ -15,7 +15,8 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 from . import plain
 from .ranks import network
-from .segments import Plan, Rows, Segment, give_back, most_columns, pieces, plan
+from .segments import RELEASE_BYTES, Plan, Rows, Segment, give_back, most_columns, pieces, plan
+from .sketch import Hashing
 from .threads import load_kernels, together
 
 GROUP_BYTES = 2 << 20  # what a thread takes at a time; not fewer columns where the rows are many, so that runs are long
@@ -73,6 +74,20 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
         return plain.sample(updates, columns)
     out = torch.empty(updates.n, len(columns))
     together(partial(_kernel("sample"), whole, np.zeros(1, np.int64), columns, out.numpy()), updates.n)
+    return out
+
+
+def sketch(updates: Rows, hashing: Hashing) -> Tensor:
+    """The rows as sketches, over the measured columns; of files a few rows at a time."""
+    whole = updates.plan(PRODUCT_COLUMNS)
+    if whole is None:
+        return plain.sketch(updates, hashing)
+    out = torch.empty(updates.n, len(hashing.signs))
+    step = max(1, RELEASE_BYTES // (4 * updates.d)) if updates.maps else updates.n
+    for i in range(0, updates.n, step):
+        some, part = whole._replace(rows=np.ascontiguousarray(whole.rows[:, i : i + step])), out[i : i + step]
+        together(partial(_kernel("sketch"), some, np.zeros(1, np.int64), *hashing, part.numpy()), len(part))
+        give_back(updates.maps)
     return out
 
 

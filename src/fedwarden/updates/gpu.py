@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 from . import plain
 from .segments import PLACES, Plan, Rows, Segment, pieces, plan
+from .sketch import Hashing
 from .threads import load_kernels
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
@@ -198,6 +199,11 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
             WIDTH=SAMPLE_WIDTH, BASE=found.base is not None, TYPE=found.options["TYPE"],
         )  # fmt: skip
     return out
+
+
+def sketch(updates: Rows, hashing: Hashing) -> Tensor:
+    """The rows as sketches."""
+    return plain.sketch(updates, hashing)
 
 
 def tables(updates: Rows) -> Iterator[Table]:

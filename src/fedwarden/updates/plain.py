@@ -10,6 +10,7 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 from . import ranks
 from .segments import Rows, give_back
+from .sketch import Hashing
 
 HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 
@@ -86,6 +87,17 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
         found.append(picked)
     out = found[0] if len(found) == 1 else torch.cat(found, dim=1)
     return out if updates.base is None else out - updates.base[torch.from_numpy(columns).to(updates.device)]
+
+
+def sketch(updates: Rows, hashing: Hashing) -> Tensor:
+    """The rows as sketches (n, k), over the measured columns: see :class:`Hashing`."""
+    out = torch.zeros(updates.n, len(hashing.signs), dtype=updates.dtype, device=updates.device)
+    for segment, start, stop in updates.pieces():
+        if segment.measured:
+            block = updates.block(segment, start, stop)
+            for a, b, entry, signs in hashing.runs(start, stop):
+                out[:, entry : entry + b - a] += block[:, a - start : b - start] * torch.from_numpy(signs).to(block)
+    return out
 
 
 def squares(block: Tensor) -> Tensor:
