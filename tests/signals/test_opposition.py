@@ -44,6 +44,19 @@ def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, s
     assert np.abs(found[f:] - AGREES).max() < 0.4
 
 
+@pytest.mark.parametrize("n", [300, 1000])
+@pytest.mark.parametrize("cosine", [0.02, 0.2])
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_many_clients_are_told_apart_by_sketches(n, cosine, share):
+    """Cosines of sketches are off by .011, of which a side is the mean over all other clients."""
+    f = int(share * n)
+    rows = agreeing(n, 20_000, cosine, np.random.default_rng(n))
+    rows[:f] *= -1
+    found = scores(rows)
+    assert (found[:f] > OPPOSITE - 0.4).all()
+    assert np.abs(found[f:] - AGREES).max() < 0.4
+
+
 @given(st.integers(8, 30), st.data())
 def test_signs_alone_decide(n, data):
     """The matrix of signs of an exact split has the eigenvalue n - 1 and the split as its eigenvector."""
@@ -55,8 +68,8 @@ def test_signs_alone_decide(n, data):
 
 
 def test_clients_that_agree_on_nothing_have_no_sides():
-    for n in (8, 20, 60):
-        rows = np.random.default_rng(n).normal(size=(n, 5000))
+    for n in (8, 20, 60, 300):
+        rows = np.random.default_rng(n).normal(size=(n, 20_000))
         assert (scores(rows) == -FADING).all()
 
 

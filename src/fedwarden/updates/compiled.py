@@ -238,9 +238,7 @@ def sample(plan: Plan, turn: Index, columns: Index, out: Floats) -> None:
 
 
 @njit(nogil=True, cache=True)
-def sketch(
-    plan: Plan, turn: Index, signs: Floats, shifts: Index, flips: Floats, first: int, out: Floats
-) -> None:
+def sketch(plan: Plan, turn: Index, signs: Floats, shifts: Index, flips: Floats, first: int, out: Floats) -> None:
     """The rows as sketches, see :class:`~fedwarden.updates.sketch.Hashing`; a thread takes a row at a time."""
     k, zero = len(signs), np.zeros(len(signs), np.float32)
     i = take(turn)

@@ -92,11 +92,13 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
 def sketch(updates: Rows, hashing: Hashing) -> Tensor:
     """The rows as sketches (n, k), over the measured columns: see :class:`Hashing`."""
     out = torch.zeros(updates.n, len(hashing.signs), dtype=updates.dtype, device=updates.device)
+    signs = torch.from_numpy(hashing.signs).to(out)
     for segment, start, stop in updates.pieces():
         if segment.measured:
             block = updates.block(segment, start, stop)
-            for a, b, entry, signs in hashing.runs(start, stop):
-                out[:, entry : entry + b - a] += block[:, a - start : b - start] * torch.from_numpy(signs).to(block)
+            for a, b, entry, place, flip in hashing.runs(start, stop):
+                part, some = block[:, a - start : b - start], signs[place : place + b - a]
+                out[:, entry : entry + b - a].addcmul_(part, some, value=flip)
     return out
 
 

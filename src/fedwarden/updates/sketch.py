@@ -19,9 +19,9 @@ class Hashing(NamedTuple):
         h(j) = (j + r_c) mod k,   s_j = t_{j mod k} u_c,   c = floor(j / k)
 
     r_c is a random number below k, t and u_c are random signs. A count sketch, Charikar, Chen and Farach-Colton (2002):
-    <Sx, Sy> is <x, y> on average, with a variance of about (|x|^2 |y|^2 + <x, y>^2) / k. Differs from the paper: one
-    shift for each k columns, so that a kernel adds runs and not single entries; columns of one run never meet, and d <=
-    k loses nothing. Whoever does not know the draw cannot send an update that looks other than it is.
+    <Sx, Sy> is <x, y> on average. Its variance is (|x|^2 |y|^2 + <x, y>^2) / k where runs of k columns are unlike one
+    another, and at most three times that in general. Differs from the paper: one shift for a run, so that kernels add
+    neighbours to neighbours. Columns of one run never meet, so where d <= k nothing is lost.
     """
 
     signs: NDArray[np.float32]
@@ -33,19 +33,21 @@ class Hashing(NamedTuple):
     first: int = 0
     """What the first column of the rows is called here, where they hold but a part of the columns."""
 
-    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int, NDArray[np.float32]]]:
-        """Columns of which neighbours are added to neighbours: the first and last, the entry, and the signs.
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int, float]]:
+        """Columns of which neighbours are added to neighbours.
+
+        Yields the first, the one after the last, the entry and the sign that the first one has, and the run's sign.
 
         >>> hashing = Hashing(np.array([1, -1, 1, 1], np.float32), np.array([0, 3]), np.array([1, -1], np.float32))
-        >>> [(a, b, entry, signs.tolist()) for a, b, entry, signs in hashing.runs(3, 7)]
-        [(3, 4, 3, [1.0]), (4, 5, 3, [-1.0]), (5, 7, 0, [1.0, -1.0])]
+        >>> list(hashing.runs(3, 7))
+        [(3, 4, 3, 3, 1.0), (4, 5, 3, 0, -1.0), (5, 7, 0, 1, -1.0)]
         """
         k = len(self.signs)
         while start < stop:
             run, place = divmod(start + self.first, k)
             entry = (place + int(self.shifts[run])) % k
             m = min(stop - start, k - place, k - entry)
-            yield start, start + m, entry, self.flips[run] * self.signs[place : place + m]
+            yield start, start + m, entry, place, float(self.flips[run])
             start += m
 
 
