@@ -36,6 +36,7 @@ def reads(monkeypatch):
 def test_of_many_clients_no_products_of_whole_rows_are_formed(reads, monkeypatch):
     """Their rows are read for a survey and for sketches; products are those of sketches."""
     n, d, wide = 257, 600, []
+    monkeypatch.setattr(updates, "SIZE", 64)
     monkeypatch.setattr(updates, "hashing", partial(updates.hashing, size=64))
     fold = plain.gram
     monkeypatch.setattr(plain, "gram", lambda rows, origin: wide.append(rows.d) or fold(rows, origin))

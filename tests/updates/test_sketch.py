@@ -99,6 +99,11 @@ def test_only_many_clients_are_compared_by_sketches(n):
     assert (compared.n, compared.d) == (n, SIZE + 100 if n == ALL_PAIRS else SIZE)
 
 
+def test_short_rows_of_many_clients_are_compared_as_they_are():
+    updates = Updates.of(torch.randn(ALL_PAIRS + 1, SIZE))
+    assert updates.compared() is updates
+
+
 def test_the_draw_hangs_on_all_updates():
     rows = torch.randn(ALL_PAIRS + 1, 2 * SIZE, generator=torch.Generator().manual_seed(0))
     other = rows.clone()

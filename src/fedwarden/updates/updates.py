@@ -27,7 +27,7 @@ from .gram import central, cosines, sharp
 from .ranks import closer_half, far_off, median
 from .sampling import coarse_lengths, nearest_to_median, spread_columns
 from .segments import ARRAYS, FLOAT32, PLACES, BackEnd, Plan, Segment, pieces, plan, read_segments
-from .sketch import ALL_PAIRS, Hashing, hashing
+from .sketch import ALL_PAIRS, SIZE, Hashing, hashing
 from .survey import Survey, correction, counted, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
@@ -275,9 +275,10 @@ class Updates:
     def compared(self) -> Updates:
         """The rows by which all pairs are compared: these, or of more than 256 clients sketches of them; kept.
 
-        The sketch is drawn by the lengths of all rows, so that no client knows it before all have sent theirs.
+        The sketch is drawn by the lengths of all rows, so that no client knows it before all have sent theirs. Rows of
+        no more entries than a sketch are compared as they are.
         """
-        return self if self.n <= ALL_PAIRS else self.once("sketches", self._sketches)
+        return self if self.n <= ALL_PAIRS or self.d <= SIZE else self.once("sketches", self._sketches)
 
     def _sketches(self) -> Updates:
         drawn = hashing(self.d, numpy_rng(0, "sketch", client=coarse_lengths(self.lengths())))
