@@ -64,7 +64,7 @@ class Model:
 
     @staticmethod
     def received(preset: str, n: int, d: int, workers: int) -> int:
-        """Bytes that the workers return: one survey, the word that they wrote, for auto products or sketches and a sample.
+        """Bytes that the workers return: one survey, the word that they wrote, for auto pairs or sketches and a sample.
 
         >>> Model.received("pid_made", n=10, d=1000, workers=2)
         496

@@ -202,8 +202,21 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
 
 
 def sketch(updates: Rows, hashing: Hashing) -> Tensor:
-    """The rows as sketches."""
-    return plain.sketch(updates, hashing)
+    """The rows as sketches; those that came in pieces are joined a few at a time, which saves a launch for each."""
+    if updates.plan(GROUP, TYPES) is None or all(segment.stack is not None for segment in updates.segments):
+        return plain.sketch(updates, hashing)
+    out = torch.zeros(updates.n, len(hashing.signs), device=updates.device)
+    signs, step = torch.from_numpy(hashing.signs).to(out), max(1, COPIED_BYTES // (4 * updates.d))
+    for i in range(0, updates.n, step):
+        some = range(i, min(i + step, updates.n))
+        joined = torch.cat([segment.rows[j] for j in some for segment in updates.segments]).to(out.dtype)
+        rows = joined.view(len(some), -1)
+        rows = rows if updates.base is None else rows - updates.base
+        for segment in updates.segments:
+            if segment.measured:
+                block = rows[:, segment.start : segment.stop]
+                plain.add_runs(out[some.start : some.stop], block, segment.start, hashing, signs)
+    return out
 
 
 def tables(updates: Rows) -> Iterator[Table]:

@@ -95,11 +95,16 @@ def sketch(updates: Rows, hashing: Hashing) -> Tensor:
     signs = torch.from_numpy(hashing.signs).to(out)
     for segment, start, stop in updates.pieces():
         if segment.measured:
-            block = updates.block(segment, start, stop)
-            for a, b, entry, place, flip in hashing.runs(start, stop):
-                part, some = block[:, a - start : b - start], signs[place : place + b - a]
-                out[:, entry : entry + b - a].addcmul_(part, some, value=flip)
+            add_runs(out, updates.block(segment, start, stop), start, hashing, signs)
     return out
+
+
+def add_runs(out: Tensor, block: Tensor, start: int, hashing: Hashing, signs: Tensor) -> None:
+    """Add columns of the rows, from ``start`` on, to their sketches."""
+    for a, b, entry, place, flip in hashing.runs(start, start + block.shape[1]):
+        out[:, entry : entry + b - a].addcmul_(
+            block[:, a - start : b - start], signs[place : place + b - a], value=flip
+        )
 
 
 def squares(block: Tensor) -> Tensor:
