@@ -111,14 +111,15 @@ def test_who_is_not_trusted_is_placed_and_places_nobody():
     np.testing.assert_allclose(everyone[5:], kept, atol=1e-6)
 
 
-def test_attackers_who_are_all_alike_weigh_no_more_than_others():
-    """Eight of twenty with cosines of 1 among them, against a majority that agrees by 0.1."""
-    rng = np.random.default_rng(8)
-    rows = agreeing(20, 20_000, 0.1, rng)
-    rows[:8] = -rows[8:].mean(axis=0) + 0.01 * rng.normal(size=(8, 20_000))
+@pytest.mark.parametrize("n", [20, 300])
+def test_attackers_who_are_all_alike_weigh_no_more_than_others(n):
+    """Four tenths with cosines of 1 among them, against a majority that agrees by 0.1; also by sketches."""
+    rng, f = np.random.default_rng(8), 2 * n // 5
+    rows = agreeing(n, 20_000, 0.1, rng)
+    rows[:f] = -rows[f:].mean(axis=0) + 0.01 * rng.normal(size=(f, 20_000))
     found = scores(rows)
-    assert (found[:8] > OPPOSITE - 0.4).all()
-    assert found[8:].max() < AGREES + 0.5
+    assert (found[:f] > OPPOSITE - 0.4).all()
+    assert found[f:].max() < AGREES + 0.5
 
 
 @pytest.mark.parametrize(
