@@ -29,6 +29,7 @@ from common import machine, say, seconds, show, spread
 
 import fedwarden as fw
 from fedwarden.shards import Shards
+from fedwarden.updates.sketch import ALL_PAIRS, SIZE
 
 PRESETS = ("pid_made", "auto")
 SIZES = ((20, 4_000_000), (100, 1_000_000), (100, 4_000_000))
@@ -42,7 +43,8 @@ GIB, MIB = 1 << 30, 1 << 20
 class Model:
     """What a round of n clients and d parameters takes on all cores of the workers, and on the wire.
 
-    seconds = 4 n d / (cores read) + [auto] n (n + 1) / 2 d / (cores products)
+    seconds = 4 n d / (cores read) + [auto, n <= 256] n (n + 1) / 2 d / (cores products)
+                                   + [auto, n > 256] 4 n d / (cores read), for sketches
     """
 
     read: float
@@ -56,18 +58,20 @@ class Model:
         >>> Model(read=4e9, products=1e9).seconds("pid_made", n=100, d=10**7, cores=2)
         0.5
         """
-        pairs = n * (n + 1) / 2 * d if preset == "auto" else 0.0
-        return 4 * n * d / (cores * self.read) + pairs / (cores * self.products)
+        pairs = n * (n + 1) / 2 * d if preset == "auto" and n <= ALL_PAIRS else 0.0
+        reads = 2 if preset == "auto" and n > ALL_PAIRS else 1
+        return reads * 4 * n * d / (cores * self.read) + pairs / (cores * self.products)
 
     @staticmethod
     def received(preset: str, n: int, d: int, workers: int) -> int:
-        """Bytes that the workers return: one survey, the word that they wrote, for auto inner products and a sample.
+        """Bytes that the workers return: one survey, the word that they wrote, for auto pairs or sketches and a sample.
 
         >>> Model.received("pid_made", n=10, d=1000, workers=2)
         496
         """
         sampled = 4 * n * min(d, SAMPLED // n)
-        return workers * (24 * n + 8) + (workers * 8 * (n + 1) ** 2 + sampled if preset == "auto" else 0)
+        compared = 8 * (n + 1) ** 2 if n <= ALL_PAIRS else 4 * n * SIZE
+        return workers * (24 * n + 8) + (workers * compared + sampled if preset == "auto" else 0)
 
 
 def write_updates(folder: Path, n: int, d: int) -> list[Path]:

@@ -75,7 +75,7 @@ def test_a_minority_that_gathers_around_an_honest_client_excludes_nobody(n, f, n
     warden, records = play(n, gather_then_reverse, rounds=24)
     assert warden.excluded == ()
     assert all((r.weights[f:] > 0).all() for r in records[8:]), "what was gathered against the others does not last"
-    assert n < 6 or all(np.count_nonzero(r.weights[:f]) <= 2 for r in records[12:])
+    assert n < 6 or np.mean([np.count_nonzero(r.weights[:f]) for r in records[12:]]) <= 3  # two on average, by coins
 
 
 @pytest.mark.parametrize(("n", "f"), [(5, 2), (7, 3), (9, 4), (11, 5)])
@@ -319,3 +319,50 @@ def test_far_attackers_of_a_bare_minority_make_no_copies_of_clients_who_agree(n,
         outcome = warden.step(cohort)
         assert np.asarray(outcome.update) @ common > 0
         assert (outcome.weights[f:] > 0).all()
+
+
+def crowd(n, seed=0, d=20_000):
+    """So many clients that their pairs are compared by sketches; cosines of .02."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((n, d), dtype=np.float32)
+    return noise + np.float32(0.14) * rng.standard_normal(d, dtype=np.float32)
+
+
+def decided(rows):
+    """What a new guard makes of a first round of these rows."""
+    cohort = fw.Cohort(1, tuple(map(str, range(len(rows)))), fw.Updates.of(rows), np.full(len(rows), 10.0))
+    decision = fw.Warden.preset("auto").decide(cohort)
+    return decision, [sorted(map(int, note.clients)) for note in decision.notes if note.kind.startswith("copies")]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+@pytest.mark.parametrize("copies", [1, 400])
+def test_copies_among_a_thousand_share_one_vote(copies, noise):
+    rows = crowd(1000)
+    own = np.random.default_rng(1).standard_normal((copies, rows.shape[1]), dtype=np.float32)
+    rows[:copies] = rows[copies] + noise * own / np.sqrt(2)
+    decision, groups = decided(rows)
+    assert groups == [list(range(copies + 1))]
+    assert np.count_nonzero(decision.weights[: copies + 1]) == 1
+    assert (decision.weights[copies + 1 :] > 0).all()
+
+
+def test_many_clients_that_differ_by_little_are_no_copies():
+    """By three hundredths of their length, where two are allowed."""
+    rows = crowd(300)
+    rows[0] = rows[1] + 0.03 * np.random.default_rng(1).standard_normal(rows.shape[1], dtype=np.float32)
+    rows[2] = rows[3]
+    rows[2, :8] += 3.0  # a few columns alone: 8.5 of a length of 143
+    _, groups = decided(rows)
+    assert groups == []
+
+
+def test_of_honest_clients_that_differ_nobody_is_in_doubt_and_whoever_reverses_is():
+    rng = np.random.default_rng(3)
+    warden, n, common = fw.Warden.preset("auto", secret=0), 300, 0.14 * rng.standard_normal(20_000, dtype=np.float32)
+    for t in range(1, 6):
+        rows = common + rng.standard_normal((n, 20_000), dtype=np.float32)
+        rows[:120] *= -1
+        cohort = fw.Cohort(t, tuple(map(str, range(n))), fw.Updates.of(rows), np.full(n, 10.0))
+        warden.step(cohort)
+    assert warden.memory.doubted == {str(i) for i in range(120)}

@@ -55,7 +55,7 @@ def test_a_client_that_deviates_as_the_others_do_has_no_layer_of_its_own():
     scaled[5] = 5.0 * scaled[0]
     scaled[:, 24:] = scaled[:, :3]
     cut = Updates.of(scaled, measured=[(0, 8), (8, 12), (12, 24), (24, 27)])
-    told = deviations(Cohort(1, tuple("abcdef"), cut, np.ones(6), output=OutputLayer(12, 24, 0)), ODD, USUAL)
+    told = deviations(Cohort(1, tuple("abcdef"), cut, np.ones(6), output=OutputLayer(12, 24, 0, ())), ODD, USUAL)
     assert "teaches" not in told["f"]
     assert told["f"].get("share", 0.0) < 0.7
 

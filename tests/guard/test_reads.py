@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.updates import plain
+from fedwarden.updates import plain, updates
 
 ROWS = np.random.default_rng(0).normal(size=(8, 50)) + 1.0
 FAR = {"name": "robust_z", "limit": 20.0}
@@ -27,15 +28,29 @@ def reads(monkeypatch):
 
         return count
 
-    for name in ("survey", "weighted_sum", "gram", "ranked_mean", "nearest_mean"):
+    for name in ("survey", "weighted_sum", "gram", "ranked_mean", "nearest_mean", "sketch"):
         monkeypatch.setattr(plain, name, counted(name, getattr(plain, name)))
     return seen
 
 
+def test_of_many_clients_no_products_of_whole_rows_are_formed(reads, monkeypatch):
+    """Their rows are read for a survey and for sketches; products are those of sketches."""
+    n, d, wide = 257, 600, []
+    monkeypatch.setattr(updates, "SIZE", 64)
+    monkeypatch.setattr(updates, "hashing", partial(updates.hashing, size=64))
+    fold = plain.gram
+    monkeypatch.setattr(plain, "gram", lambda rows, origin: wide.append(rows.d) or fold(rows, origin))
+    rows = np.random.default_rng(0).normal(size=(n, d)) + 1.0
+    fw.Warden.preset("auto").decide(fw.Cohort(1, tuple(map(str, range(n))), fw.Updates.of(rows), np.full(n, 10.0)))
+    assert set(wide) == {64}
+    assert reads.count(("survey", n)) <= 2  # of the rows, and of the sketches
+    assert reads.count(("sketch", n)) == 1
+
+
 def guarded(rows, measured=None):
     warden = fw.Warden([fw.Watch("centroid_distance", "raw", FAR, start_round=1)], "exclude")
-    updates = fw.Updates.of(rows, measured=measured)
-    return warden, warden.decide(fw.Cohort(1, tuple("abcdefgh"), updates, np.full(8, 10.0)))
+    sent = fw.Updates.of(rows, measured=measured)
+    return warden, warden.decide(fw.Cohort(1, tuple("abcdefgh"), sent, np.full(8, 10.0)))
 
 
 def test_where_nobody_is_left_out(reads):

@@ -109,6 +109,22 @@ def test_rounds_are_those_of_one_process(shards, tmp_path, preset, way):
         assert many.memory.doubted == {IDS[-1]}, "the attacker is in doubt, and no other client"
 
 
+def test_of_many_clients_the_workers_send_sketches(running):
+    """As in one process, with the same draw."""
+    n, d, ids, counts = 257, 9000, tuple(f"c{i}" for i in range(257)), np.full(257, 10.0)
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=d) + rng.normal(size=(n, d))).astype(np.float32)
+    rows[: n // 5] *= -1
+    rows[-1] = rows[-2]
+    with Shards(d, 2) as some:
+        for client, row in zip(ids, rows, strict=True):
+            some.take(client, row, 10.0)
+        found = fw.Warden.preset("auto", secret=3).decide(*some.cohort(1))
+    expected = fw.Warden.preset("auto", secret=3).decide(fw.Cohort(1, ids, fw.Updates.of(rows), counts))
+    assert_same(found.record(), expected.record())
+    assert np.count_nonzero(found.weights[-2:]) == 1
+
+
 def test_one_nan_in_one_shard_rejects_the_client_as_a_whole(shards):
     rows = updates_of(0)
     rows[4, 0] = np.inf

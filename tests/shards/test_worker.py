@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedwarden.shards.worker import Worker
+from fedwarden.updates.sketch import hashing
 from fedwarden.updates.updates import Updates
 
 N, D, INDEX = 6, 1001, (4, 0, 2, 5)
@@ -36,6 +37,13 @@ def test_surveys_and_inner_products_add_up(case):
     bound = 1e-6 if dtype == "float32" else 1e-13
     assert np.allclose(sum(w.survey(INDEX, centre, shares, True) for w in workers), expected, rtol=bound)
     assert np.allclose(sum(w.gram(INDEX, 2) for w in workers), whole.products_about(2), rtol=10 * bound, atol=bound)
+
+
+def test_sketches_add_up(case):
+    workers, whole, _, dtype = case
+    drawn = hashing(D, np.random.default_rng(0), 64)
+    parts = [w.sketch(INDEX, drawn._replace(first=a)) for w, (a, _) in zip(workers, CUTS, strict=True)]
+    np.testing.assert_allclose(sum(parts), whole.sketch(drawn).numpy(), atol=1e-4 if dtype == "float32" else 1e-12)
 
 
 def test_samples_stand_side_by_side(case):

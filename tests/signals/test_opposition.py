@@ -44,6 +44,19 @@ def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, s
     assert np.abs(found[f:] - AGREES).max() < 0.4
 
 
+@pytest.mark.parametrize("n", [300, 1000])
+@pytest.mark.parametrize("cosine", [0.02, 0.2])
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_many_clients_are_told_apart_by_sketches(n, cosine, share):
+    """Cosines of sketches are off by .011, of which a side is the mean over all other clients."""
+    f = int(share * n)
+    rows = agreeing(n, 20_000, cosine, np.random.default_rng(n))
+    rows[:f] *= -1
+    found = scores(rows)
+    assert (found[:f] > OPPOSITE - 0.4).all()
+    assert np.abs(found[f:] - AGREES).max() < 0.4
+
+
 @given(st.integers(8, 30), st.data())
 def test_signs_alone_decide(n, data):
     """The matrix of signs of an exact split has the eigenvalue n - 1 and the split as its eigenvector."""
@@ -55,8 +68,8 @@ def test_signs_alone_decide(n, data):
 
 
 def test_clients_that_agree_on_nothing_have_no_sides():
-    for n in (8, 20, 60):
-        rows = np.random.default_rng(n).normal(size=(n, 5000))
+    for n in (8, 20, 60, 300):
+        rows = np.random.default_rng(n).normal(size=(n, 20_000))
         assert (scores(rows) == -FADING).all()
 
 
@@ -98,14 +111,15 @@ def test_who_is_not_trusted_is_placed_and_places_nobody():
     np.testing.assert_allclose(everyone[5:], kept, atol=1e-6)
 
 
-def test_attackers_who_are_all_alike_weigh_no_more_than_others():
-    """Eight of twenty with cosines of 1 among them, against a majority that agrees by 0.1."""
-    rng = np.random.default_rng(8)
-    rows = agreeing(20, 20_000, 0.1, rng)
-    rows[:8] = -rows[8:].mean(axis=0) + 0.01 * rng.normal(size=(8, 20_000))
+@pytest.mark.parametrize("n", [20, 300])
+def test_attackers_who_are_all_alike_weigh_no_more_than_others(n):
+    """Four tenths with cosines of 1 among them, against a majority that agrees by 0.1; also by sketches."""
+    rng, f = np.random.default_rng(8), 2 * n // 5
+    rows = agreeing(n, 20_000, 0.1, rng)
+    rows[:f] = -rows[f:].mean(axis=0) + 0.01 * rng.normal(size=(f, 20_000))
     found = scores(rows)
-    assert (found[:8] > OPPOSITE - 0.4).all()
-    assert found[8:].max() < AGREES + 0.5
+    assert (found[:f] > OPPOSITE - 0.4).all()
+    assert found[f:].max() < AGREES + 0.5
 
 
 @pytest.mark.parametrize(

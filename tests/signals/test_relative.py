@@ -101,6 +101,14 @@ def test_the_signal_uses_distances_to_the_core_of_the_trusted(n, cohort_of):
         np.testing.assert_allclose(scores, np.log(want) - np.median(np.log(want[trusted])), atol=1e-9)
 
 
+def test_of_many_clients_distances_are_measured_by_sketches(cohort_of):
+    """Off by 1 / sqrt(2 * 8192) = .008 each, and five times that at most."""
+    rng = np.random.default_rng(0)
+    x = (np.exp(0.3 * rng.normal(size=(300, 1))) * rng.normal(size=(300, 20_000))).astype(np.float32)
+    want = np.log(core_by_hand(x, np.ones(300, bool)))
+    np.testing.assert_allclose(RelativeDistance()(cohort_of(x)), want - np.median(want), atol=0.04)
+
+
 def test_the_divisors_are_what_independent_rows_have():
     """For k rows of one variance: E||x - mean||^2 is (1 - 1/k) inside of them and (1 + 1/k) outside."""
     rng, k = np.random.default_rng(0), 4

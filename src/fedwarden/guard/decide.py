@@ -18,6 +18,7 @@ from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRec
 from ..updates.contained import Contained
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
 from ..updates.mixed import Mixed
+from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter
 from .containment import bounded
@@ -27,7 +28,7 @@ from .judge import Guard, Judgement, Memory, judge, usual
 from .telling import judgement_notes
 from .word import obey, overrule, with_trusted
 
-MAPPED, DIGITS = 1000, 4  # clients up to which a map of them is drawn, and its digits
+DIGITS = 4  # of a place on the map
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,7 @@ class Decision:
         if products is None:
             return {}
         found = {COSINE: cosines_to_others(products, weights)}
-        if len(ids) <= MAPPED:
+        if len(ids) <= ALL_PAIRS:
             found[ACROSS], found[UP] = planar(cosines(products)).T.round(DIGITS)
         return {name: dict(zip(ids, values.tolist(), strict=True)) for name, values in found.items()}
 
@@ -138,9 +139,8 @@ def decide(
     """
     word = with_trusted(word, guard.trusted)
     memory = obey(word, memory)
-    inside, index, refused, notes = enter(
-        guard.admission, cohort, memory.excluded, guard.spread, pairs or guard.share_copies
-    )
+    products = pairs or (guard.share_copies and len(cohort) <= ALL_PAIRS)
+    inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, products)
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
@@ -189,7 +189,7 @@ def measure(guard: Guard, cohort: Cohort, pairs: bool) -> Measured:
     return Measured(
         tuple(r if isinstance(r, Reading) else Reading(r) for r in readings),
         updates.lengths(),
-        updates.inner_products() if pairs else None,
+        updates.compared().inner_products() if pairs else None,
     )
 
 
@@ -198,4 +198,4 @@ def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
     if not guard.share_copies:
         return np.arange(len(cohort))
     updates = cohort.updates
-    return copy_leaders(squared_distances(updates.gram()), updates.lengths(), cohort.trusted)
+    return copy_leaders(squared_distances(updates.compared().gram()), updates.lengths(), cohort.trusted)

@@ -27,6 +27,7 @@ from ..core.notes import Note
 from ..core.stats import Norms, Weights, number
 from ..core.types import Cohort, Rejection
 from ..updates.segments import BackEnd, Rows, Segment
+from ..updates.sketch import Hashing
 from ..updates.updates import Updates
 from .worker import Fold, Index, Worker, read_row
 
@@ -258,6 +259,12 @@ class Shards:
         edges = np.searchsorted(columns, [start for start, _ in self.columns] + [self.d])
         each = [(columns[i:j] - a,) for (a, _), i, j in zip(self.columns, edges, edges[1:], strict=False)]
         return torch.from_numpy(np.concatenate(list(self._ask("sample", rows.index, each=each)), axis=1))
+
+    def sketch(self, updates: Rows, hashing: Hashing) -> Tensor:
+        """The rows as sketches, which add up over the columns."""
+        rows = self._mine(updates)
+        each = [(hashing._replace(first=start),) for start, _ in self.columns]
+        return torch.from_numpy(sum(self._ask("sketch", rows.index, each=each)))
 
     def weighted_sum(self, rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
         """Only told: the workers make it when it is written."""

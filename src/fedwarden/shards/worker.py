@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..core.notes import Note
 from ..core.stats import Weights
+from ..updates.sketch import Hashing
 from ..updates.updates import Updates
 
 Numbers = NDArray[np.floating[Any]]
@@ -114,6 +115,10 @@ class Worker:
     def sample(self, index: Index, columns: NDArray[np.int64]) -> Numbers:
         """(n, k): the entries in some of its columns, which are counted from its first."""
         return np.asarray(self._only(index).sample(columns).numpy())
+
+    def sketch(self, index: Index, hashing: Hashing) -> Numbers:
+        """(n, k): its part of the sketches."""
+        return np.asarray(self._only(index).sketch(hashing).numpy())
 
     def write(self, index: Index, fold: Fold, arguments: tuple[Any, ...], path: str, offset: int, add: bool) -> None:
         """Write its part of what a fold makes of the rows, with the base added or not, to its place in a file."""

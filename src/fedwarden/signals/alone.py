@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Norms, Scores, median
+from ..core.stats import Mask, Scores, median
 from ..core.types import Cohort, Dense, Reading
-from ..updates.sampling import spread_columns
+from ..updates.sampling import coarse_lengths, spread_columns
 from ..updates.updates import Updates
 
 ENTRIES = 1 << 18  # of the updates that are looked at; larger cohorts are sampled
@@ -58,17 +57,6 @@ def lone_entries(entries: Tensor, trusted: Mask, times: float) -> Tensor:
 def squared(rows: Tensor) -> Scores:
     """The sum of the squares of each row."""
     return np.asarray(rows.square().sum(dim=1).cpu().numpy(), dtype=np.float64)
-
-
-def coarse_lengths(lengths: Norms) -> str:
-    """The lengths of all updates, each to one part in fifty: a seed that no client knows before all have sent theirs.
-
-    It is coarse enough to be the same where sums are added in another order.
-
-    >>> coarse_lengths(np.array([1.0, 1.001, 2.0, 0.0]))
-    '0 0 35 -35460'
-    """
-    return " ".join(f"{round(50 * math.log(max(length, 1e-308)))}" for length in lengths)
 
 
 def on_outputs(

@@ -68,7 +68,7 @@ class Direction:
     pairs: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
-        found = agreement(cohort.updates.cosines(), cohort.reference)
+        found = agreement(cohort.updates.compared().cosines(), cohort.reference)
         return np.asarray(median(found[cohort.reference]) - found, dtype=np.float64)
 
 
@@ -82,4 +82,4 @@ class Twins:
     pairs: ClassVar[bool] = True
 
     def __call__(self, cohort: Cohort) -> Scores:
-        return closeness(squared_distances(cohort.updates.gram()), cohort.reference)
+        return closeness(squared_distances(cohort.updates.compared().gram()), cohort.reference)

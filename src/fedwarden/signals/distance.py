@@ -48,7 +48,7 @@ def geometric_median_distance(updates: Updates, trusted: Mask) -> Scores:
     >>> geometric_median_distance(Updates.of(np.array([[0.0], [1.0], [9.0]])), np.ones(3, bool)).round(4).tolist()
     [1.0, 0.0, 8.0]
     """
-    gram, index = updates.gram(), np.flatnonzero(trusted)
+    gram, index = updates.compared().gram(), np.flatnonzero(trusted)
     weights = np.zeros(len(updates))
     weights[index] = geometric_median(gram[np.ix_(index, index)], np.full(len(index), 1.0 / len(index)))
     return distances_to(gram, weights)

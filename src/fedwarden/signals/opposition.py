@@ -79,7 +79,7 @@ class Opposition:
 
     def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference
-        side, agreement = sides(cohort.updates.cosines(), trusted)
+        side, agreement = sides(cohort.updates.compared().cosines(), trusted)
         n = int(trusted.sum())
         facts = {"agreement": agreement - 1 / max(n, 1)}
         found = -side - ORTHOGONAL if informative(agreement, n) else np.full(len(side), -FADING)

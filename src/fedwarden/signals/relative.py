@@ -112,12 +112,13 @@ class RelativeDistance:
 
     def __call__(self, cohort: Cohort) -> Scores:
         updates, within = cohort.updates, cohort.reference
+        compared = updates.compared()
         found = updates.once(
             ("relative distance", self.excuse, within.tobytes(), cohort.claimed.tobytes()),
-            lambda: log_ratio(core_distances(updates.gram(), within), cohort.claimed, within, self.excuse),
+            lambda: log_ratio(core_distances(compared.gram(), within), cohort.claimed, within, self.excuse),
         )
         if not self.bounded:
             return found
         factors = shortening(updates.lengths(), within, 1.0)
-        near = core_distances(np.outer(factors, factors) * updates.inner_products(), within)
+        near = core_distances(np.outer(factors, factors) * compared.inner_products(), within)
         return np.minimum(found, log_ratio(near, cohort.claimed, within, self.excuse))

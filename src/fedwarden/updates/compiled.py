@@ -237,6 +237,28 @@ def sample(plan: Plan, turn: Index, columns: Index, out: Floats) -> None:
         i = take(turn)
 
 
+@njit(nogil=True, cache=True)
+def sketch(plan: Plan, turn: Index, signs: Floats, shifts: Index, flips: Floats, first: int, out: Floats) -> None:
+    """The rows as sketches, see :class:`~fedwarden.updates.sketch.Hashing`; a thread takes a row at a time."""
+    k, zero = len(signs), np.zeros(len(signs), np.float32)
+    i = take(turn)
+    while i < len(out):
+        row = out[i]
+        row[:] = 0
+        for segment in range(len(plan.measured)):
+            start, stop = plan.start[segment], plan.start[segment + 1]
+            while plan.measured[segment] and start < stop:
+                run, place = (start + first) // k, (start + first) % k
+                entry, a, base = (place + shifts[run]) % k, start - plan.start[segment], plan.base[segment]
+                m = min(stop - start, k - place, k - entry)
+                x, origin = at(plan.rows[segment, i], a, m), at(base, a, m) if base != 0 else zero[:m]
+                sign, sums, flip = signs[place : place + m], row[entry : entry + m], flips[run]
+                for j in range(m):
+                    sums[j] += flip * sign[j] * (x[j] - origin[j])
+                start += m
+        i = take(turn)
+
+
 @njit(nogil=True, fastmath={"nnan", "nsz"}, cache=True)  # two instructions instead of three on ARM: rows are finite
 def _sort(rows: Addresses, base: np.uint64, a: int, m: int, pairs: Index, tile: Floats) -> None:
     """Copy m columns from a into the tile and put each in order by compare and exchange."""

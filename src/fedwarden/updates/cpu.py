@@ -15,13 +15,15 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 from . import plain
 from .ranks import network
-from .segments import Plan, Rows, Segment, give_back, most_columns, pieces, plan
+from .segments import RELEASE_BYTES, Plan, Rows, Segment, give_back, most_columns, pieces, plan
+from .sketch import ALL_PAIRS, Hashing
 from .threads import load_kernels, together
 
 GROUP_BYTES = 2 << 20  # what a thread takes at a time; not fewer columns where the rows are many, so that runs are long
 MAPPED_COLUMNS = 1 << 16  # the same for rows in files, which are read in longer runs
 SHARED = 8  # groups of rows in files, at least, before their pages are given back
 PRODUCT_COLUMNS = 1 << 15  # and for a Gram matrix, of which each group has its own
+SKETCH_COLUMNS = 1 << 11  # the same of more rows than are compared as they are: threads share sketches of 8,192
 COPIED_BYTES = 16 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
 PARTS_BYTES = 64 << 20  # sums of groups kept at a time
 
@@ -76,6 +78,20 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
     return out
 
 
+def sketch(updates: Rows, hashing: Hashing) -> Tensor:
+    """The rows as sketches, over the measured columns; of files a few rows at a time."""
+    whole = updates.plan(PRODUCT_COLUMNS)
+    if whole is None:
+        return plain.sketch(updates, hashing)
+    out = torch.empty(updates.n, len(hashing.signs))
+    step = max(1, RELEASE_BYTES // (4 * updates.d)) if updates.maps else updates.n
+    for i in range(0, updates.n, step):
+        some, part = whole._replace(rows=np.ascontiguousarray(whole.rows[:, i : i + step])), out[i : i + step]
+        together(partial(_kernel("sketch"), some, np.zeros(1, np.int64), *hashing, part.numpy()), len(part))
+        give_back(updates.maps)
+    return out
+
+
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
     return _gram(updates, np.zeros(updates.n), origin, np.empty(0, np.float32))[1]
@@ -87,7 +103,8 @@ def _gram(
     """Squared norms and lengths, and the inner products."""
     n = updates.n
     size = -(-n // 4) * 4
-    sums, half = _fold(updates, "gram", (shares, origin, total), [(2, n), (size, size)], PRODUCT_COLUMNS)
+    columns = PRODUCT_COLUMNS if n <= ALL_PAIRS else SKETCH_COLUMNS
+    sums, half = _fold(updates, "gram", (shares, origin, total), [(2, n), (size, size)], columns)
     found = np.zeros((n + 1, n + 1))
     found[:n, :n] = mirrored(half)[:n, :n]
     found[n], found[:, n] = found[origin], found[:, origin]  # in its place was the zero vector

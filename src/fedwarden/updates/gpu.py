@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 from . import plain
 from .segments import PLACES, Plan, Rows, Segment, pieces, plan
+from .sketch import Hashing
 from .threads import load_kernels
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)  # in the order of the kernels' codes
@@ -197,6 +198,24 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
             found.rows, places, out if found.base is None else found.base, out, updates.n, len(columns),
             WIDTH=SAMPLE_WIDTH, BASE=found.base is not None, TYPE=found.options["TYPE"],
         )  # fmt: skip
+    return out
+
+
+def sketch(updates: Rows, hashing: Hashing) -> Tensor:
+    """The rows as sketches; those that came in pieces are joined a few at a time, which saves a launch for each."""
+    if updates.plan(GROUP, TYPES) is None or all(segment.stack is not None for segment in updates.segments):
+        return plain.sketch(updates, hashing)
+    out = torch.zeros(updates.n, len(hashing.signs), device=updates.device)
+    signs, step = torch.from_numpy(hashing.signs).to(out), max(1, COPIED_BYTES // (4 * updates.d))
+    for i in range(0, updates.n, step):
+        some = range(i, min(i + step, updates.n))
+        joined = torch.cat([segment.rows[j] for j in some for segment in updates.segments]).to(out.dtype)
+        rows = joined.view(len(some), -1)
+        rows = rows if updates.base is None else rows - updates.base
+        for segment in updates.segments:
+            if segment.measured:
+                block = rows[:, segment.start : segment.stop]
+                plain.add_runs(out[some.start : some.stop], block, segment.start, hashing, signs)
     return out
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..core.stats import Norms, Weights
 from . import ranks
 from .segments import Rows, give_back
+from .sketch import Hashing
 
 HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
 
@@ -86,6 +87,24 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
         found.append(picked)
     out = found[0] if len(found) == 1 else torch.cat(found, dim=1)
     return out if updates.base is None else out - updates.base[torch.from_numpy(columns).to(updates.device)]
+
+
+def sketch(updates: Rows, hashing: Hashing) -> Tensor:
+    """The rows as sketches (n, k), over the measured columns: see :class:`Hashing`."""
+    out = torch.zeros(updates.n, len(hashing.signs), dtype=updates.dtype, device=updates.device)
+    signs = torch.from_numpy(hashing.signs).to(out)
+    for segment, start, stop in updates.pieces():
+        if segment.measured:
+            add_runs(out, updates.block(segment, start, stop), start, hashing, signs)
+    return out
+
+
+def add_runs(out: Tensor, block: Tensor, start: int, hashing: Hashing, signs: Tensor) -> None:
+    """Add columns of the rows, from ``start`` on, to their sketches."""
+    for a, b, entry, place, flip in hashing.runs(start, start + block.shape[1]):
+        out[:, entry : entry + b - a].addcmul_(
+            block[:, a - start : b - start], signs[place : place + b - a], value=flip
+        )
 
 
 def squares(block: Tensor) -> Tensor:

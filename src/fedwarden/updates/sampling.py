@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..core.stats import Norms
 
 RUN = 16  # columns side by side, which memory hands over together
 
@@ -34,6 +37,17 @@ def spread_columns(
         places = (first[:, None] + np.arange(min(RUN, d))).reshape(-1)
     inside = np.searchsorted(stops, places, side="right")
     return np.asarray(places - stops[inside] + ranges[inside, 1], dtype=np.int64)
+
+
+def coarse_lengths(lengths: Norms) -> str:
+    """The lengths of all updates, each to one part in fifty: a seed that no client knows before all have sent theirs.
+
+    It is coarse enough to be the same where sums are added in another order.
+
+    >>> coarse_lengths(np.array([1.0, 1.001, 2.0, 0.0]))
+    '0 0 35 -35460'
+    """
+    return " ".join(f"{round(50 * math.log(max(length, 1e-308)))}" for length in lengths)
 
 
 def nearest_to_median(rows: NDArray[np.floating], index: NDArray[np.int_]) -> int:

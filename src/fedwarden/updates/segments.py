@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.stats import Norms, Weights
+from .sketch import Hashing
 
 ARRAYS = (np.ndarray, Tensor)
 FLOAT32 = (torch.float32,)
@@ -147,6 +148,8 @@ class BackEnd(Protocol):
     def gram(self, updates: Rows, origin: int, /) -> NDArray[np.float64]: ...
 
     def sample(self, updates: Rows, columns: NDArray[np.int64], /) -> Tensor: ...
+
+    def sketch(self, updates: Rows, hashing: Hashing, /) -> Tensor: ...
 
 
 def plan(segments: Sequence[Segment], base: Tensor | None, width: int) -> Plan:

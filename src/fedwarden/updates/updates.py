@@ -20,12 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, gpu, plain
 from .gram import central, cosines, sharp
 from .ranks import closer_half, far_off, median
-from .sampling import nearest_to_median, spread_columns
+from .sampling import coarse_lengths, nearest_to_median, spread_columns
 from .segments import ARRAYS, FLOAT32, PLACES, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .sketch import ALL_PAIRS, SIZE, Hashing, hashing
 from .survey import Survey, correction, counted, even, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
@@ -269,6 +271,22 @@ class Updates:
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         """The (n, k) entries of the rows in k columns, which are given in ascending order."""
         return self._back_end().sample(self, columns)
+
+    def compared(self) -> Updates:
+        """The rows by which all pairs are compared: these, or of more than 256 clients sketches of them; kept.
+
+        The sketch is drawn by the lengths of all rows, so that no client knows it before all have sent theirs. Rows of
+        no more entries than a sketch are compared as they are.
+        """
+        return self if self.n <= ALL_PAIRS or self.d <= SIZE else self.once("sketches", self._sketches)
+
+    def _sketches(self) -> Updates:
+        drawn = hashing(self.d, numpy_rng(0, "sketch", client=coarse_lengths(self.lengths())))
+        return Updates.of(self.sketch(drawn))
+
+    def sketch(self, hashing: Hashing) -> Tensor:
+        """The (n, k) sketches of the rows, over the measured columns."""
+        return self._back_end().sketch(self, hashing)
 
     def folded(self, fold: Callable[..., Tensor], *arguments: Any) -> Tensor:
         """What a function of these rows and some numbers makes of each column: one (d,) tensor."""
