@@ -38,6 +38,7 @@ class _CohortFields:
     claimed: Counts
     reported: Reported
     output: OutputLayer | None
+    tried: Mapping[str, float]
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
@@ -58,7 +59,8 @@ class Cohort(_CohortFields):
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
     counts that are believed, ``claimed`` those that were sent; the same by default. ``reported`` are numbers that
     clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, where that
-    is known. It has no field for the truth.
+    is known. ``tried`` is what a guard's jurors make of the last round's turns, see :mod:`fedwarden.guard.jury`. It has
+    no field for the truth.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Cohort(_CohortFields):
         claimed: ArrayLike = (),
         reported: Reported | None = None,
         output: OutputLayer | None = None,
+        tried: Mapping[str, float] | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -85,6 +88,7 @@ class Cohort(_CohortFields):
             sent if len(sent) else counts,
             reported or {},
             output,
+            tried or {},
         )
 
     def __len__(self) -> int:
@@ -121,6 +125,7 @@ class Cohort(_CohortFields):
             self.claimed[keep],
             self.reported,
             self.output,
+            self.tried,
         )
 
 
