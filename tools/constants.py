@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fedwarden.guard import containment, presets
+from fedwarden.guard import containment, jury, presets
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.history import evidence
@@ -66,6 +66,12 @@ def constants() -> Iterator[tuple[str, float, str]]:
     yield "times", Alone().times, "times the usual size of a lone entry"
     yield "lone", presets.LONE, "share in lone weights: honest clients stay below, backdoors have .02 to .5"
     yield "known", containment.KNOWN, "rounds until a client is no newcomer: those that evidence takes"
+    yield (
+        "recent hearings",
+        jury.RECENT,
+        "rounds that a juror's number is compared with: 20 to 100 find as many attackers",
+    )
+    yield "largest", jury.LARGEST, "deviations that one number counts as: no round decides alone; 1.5 to 3 find as many"
     yield "far off", updates.FAR_OFF, "median absolute deviations of a value of a buffer"
     yield "far", updates.FAR, "share of a client's buffers that may lie far off"
 

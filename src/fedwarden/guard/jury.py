@@ -27,7 +27,7 @@ from ..core.stats import Scores, Weights, median
 WORSE = "train/worse"  # the number that jurors report, by its name in a cohort
 EXAMPLES = 512  # of its own that a juror measures: a share of 1/2 of them has a standard error of .02
 RECENT = 50  # rounds that a number is compared with; 20 to 100 find as many attackers
-LEAST = 5  # rounds before which nothing is said: a spread of fewer is a guess
+LARGEST = 2.0  # deviations that one number counts as at most: no single round decides; 1.5 to 3 find as many
 
 
 def worse(losses: Scores, before: Scores) -> float:
@@ -53,9 +53,7 @@ def jurors_number(reports: Mapping[str, float], jurors: Collection[str]) -> floa
     return float(median(np.array(told))) if told else None
 
 
-def surprises(
-    number: float, coins: Scores, past_numbers: Scores, past_coins: NDArray[np.float64], largest: float = 2.0
-) -> Scores:
+def surprises(number: float, coins: Scores, past_numbers: Scores, past_coins: NDArray[np.float64]) -> Scores:
     """How much larger the jurors' number is, in deviations, than the past and the other clients' coins let expect.
 
         r_i = clip((y - m - sum_{j != i} b_j x_j) / s, -2, 2)
@@ -75,7 +73,7 @@ def surprises(
     if not spread > 0:
         return np.zeros(len(coins))
     others = coins @ effects - coins * effects
-    return np.asarray(np.clip((number - past_numbers.mean() - others) / spread, -largest, largest))
+    return np.asarray(np.clip((number - past_numbers.mean() - others) / spread, -LARGEST, LARGEST))
 
 
 def turns_of(client_ids: Sequence[str], chances: Scores, weights: Weights) -> dict[str, tuple[float, float]]:
@@ -110,7 +108,7 @@ class Hearings:
             return replace(self, turns={}), {}
         coins = {client: inside - chance for client, (inside, chance) in self.turns.items()}
         after = Hearings({}, (*self.past, (number, coins))[-RECENT:])
-        if len(self.past) < LEAST or not coins:
+        if not (self.past and coins):
             return after, {}
         past_coins = np.array([[earlier.get(client, 0.0) for client in coins] for _, earlier in self.past])
         x = np.array([*coins.values()])

@@ -6,6 +6,7 @@ import math
 
 from ..core.registry import register
 from .judge import Watch
+from .jury import LARGEST
 from .limits import Admission
 from .warden import Warden
 
@@ -54,7 +55,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
     usual = 1.5 if alike else USUAL
     far = {"name": "evidence", "alpha": alpha}
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
-    coins = {"name": "capital", "clip": 2.0, "effect": 0.0, "times_clients": False}
+    coins = {"name": "capital", "clip": LARGEST, "effect": 0.0, "times_clients": False}
     watches = [
         Watch(
             {"name": "relative_distance", "bounded": True, "excuse": 1.0}, far, gathered, 1, "distance", action="doubt"

@@ -225,7 +225,7 @@ class Federation:
         now = {juror: self.jurors.losses(self.model, juror) for juror in jurors}
         told = {c: worse(now[c].numpy(), self.losses[c].numpy()) for c in jurors if c in self.losses}
         self.losses |= now
-        return {WORSE: told}
+        return {WORSE: told} if told else {}
 
     def _sight(self, t: int, client: str, chosen: Sequence[str], models: Tensor) -> Sight:
         """What a client sees of the round; copies, so that nothing it does reaches the federation."""
