@@ -320,8 +320,10 @@ def _harm(guard: Guard, histories: Sequence[State], client_ids: tuple[str, ...])
     for watch, state in zip(guard.watches, histories, strict=True):
         if isinstance(watch.history, Capital) and isinstance(watch.rule, Ville):
             harm, help = watch.history.against(state, client_ids)
-            against += harm - help
-            harmful |= harm > ville_threshold(watch.rule.alpha)
+            level = ville_threshold(watch.rule.alpha)
+            harmful |= harm > level
+            # rare turns jolt the model and look like harm: jurors make an honest client's turns rare by proof alone
+            against += (np.maximum(harm - level, 0.0) if watch.signal.jurors else harm) - help
     return against, harmful
 
 
