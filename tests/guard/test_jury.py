@@ -168,7 +168,7 @@ def test_harm_that_jurors_measure_lowers_the_chance_but_leaves_a_coin():
     play(warden, 60, report=harming("a", effect=0.4))
     chances = {client: p for client, (_, p) in warden.memory.hearings.turns.items()}
     assert chances["a"] < 0.2
-    assert chances["b"] > 0.5
+    assert chances["b"] > 2 * chances["a"]
 
 
 # attacks
