@@ -12,7 +12,7 @@ from ..core.stats import Scores
 from ..core.types import Cohort
 
 
-@register("signal", "jury", exempt={"higher-is-suspicious": "it looks at reports and turns, and at no update"})
+@register("signal", "jury")
 @dataclass(frozen=True)
 class Jury:
     """How much worse the jurors found the model when the client was in it: above 0 is evidence of harm, below of help.
