@@ -12,14 +12,13 @@ from pydantic import Field, model_validator
 from ..core.config import Component, Part, Strict, override, parse
 from ..core.errors import ConfigError, nearest
 from ..core.registry import describe, make
-from .judge import Action, Combine, Watch
+from .judge import NAMED, Action, Combine, Watch
 
 if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a warden loads torch
     from .warden import Warden
 
 PER_WATCH = ("history", "rule", "start_round")
 HOW = ("combine", "share_copies", "quorum", "shorten", "joint", "newcomers", "secret")  # a guard judges
-NAMED = ("trusted", "jurors")  # clients that the operator names
 
 
 class WatchConfig(Strict):

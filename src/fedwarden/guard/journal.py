@@ -22,7 +22,7 @@ from ..store.recorder import Recorder
 from ..store.series import Series
 from ..store.verdict import verdict
 from .arrays import Place
-from .config import NAMED
+from .judge import NAMED
 from .warden import Warden
 
 State = Mapping[str, Any]

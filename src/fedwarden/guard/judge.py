@@ -28,6 +28,8 @@ Combine = Literal["any", "all", "vote"]
 Action = Literal["contain", "doubt", "exclude"]
 """What a watch's flag asks for: cut weights that the client alone moves, leave the client to the policy as one in
 doubt, or exclude it."""
+NAMED = ("trusted", "jurors")
+"""Fields of a guard that hold clients by name."""
 
 
 @dataclass(frozen=True)
