@@ -224,6 +224,12 @@ def test_without_an_answer_from_any_juror_nothing_is_heard_and_the_message_names
     )
 
 
+def test_jurors_that_never_answer_are_named_too():
+    """A name that no node has is in no reply, and the server of a running federation cannot know all names."""
+    records = play(guard(jurors=("Bern",)), 2)
+    assert [n.clients for n in records[1].notes if n.kind == "jurors_silent"] == [("Bern",)]
+
+
 # the same again
 
 
@@ -263,6 +269,8 @@ def test_jurors_in_a_configuration():
     assert alter(warden, ["quorum=5"]).guard.jurors == {"h", "i"}
     with pytest.raises(ConfigError, match=r"guard.jurors: there is no client 'Bren'; did you mean 'Bern'\?"):
         GuardConfig(jurors=("Bren",)).build(frozenset({"Bern", "Graz"}))
+    with pytest.raises(ConfigError, match="jurors are heard by a watch with the signal 'jury'"):
+        fw.Warden.preset("pid-made", jurors=["a"])
     with pytest.raises(ConfigError, match=r"jurors is a list of clients, as \['Bern'\]; got 'Bern'"):
         fw.Warden.preset("auto", jurors="Bern")
 

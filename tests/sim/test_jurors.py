@@ -84,3 +84,9 @@ def test_without_jurors_nobody_measures_and_the_checkpoint_holds_no_losses(tmp_p
 def test_a_juror_that_does_not_exist_is_an_error_that_names_the_nearest():
     with pytest.raises(ConfigError, match=r"guard\.jurors: there is no client '77'"):
         Federation(scenario_of(guard={"jurors": ["77"]}))
+
+
+def test_with_labelled_samples_both_bets_are_made():
+    federation = Federation(scenario_of(rounds=3, data={"clients": 8, "reserve": 60, "probe": 60}))
+    records = list(federation.play())
+    assert {"harm", "jury"} <= {watch.name for watch in records[-1].watches}

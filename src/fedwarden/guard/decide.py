@@ -186,7 +186,7 @@ def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort,
     here = guard.jurors.intersection(cohort.client_ids)
     reports = {juror: told for juror, told in cohort.reported.get(WORSE, {}).items() if juror in here}
     hearings, tried = memory.hearings.hear(reports, here - set(memory.excluded) - memory.doubted)
-    silent = sorted(juror for juror in here if not 0 <= reports.get(juror, -1.0) <= 1)
+    silent = sorted(juror for juror in here or guard.jurors if not 0 <= reports.get(juror, -1.0) <= 1)
     notes = [Note.of("jurors_silent", *silent, metric=WORSE)] if silent and cohort.round > 1 else []
     return replace(memory, hearings=hearings), replace(cohort, tried=tried), notes
 

@@ -73,6 +73,10 @@ class Warden:
         names = [w.name for w in watches]
         if len(set(names)) < len(names):
             raise ConfigError(f"every watch needs a name of its own; got {', '.join(names)}: set name")
+        if jurors and not any(w.signal.jurors for w in watches):
+            raise ConfigError(
+                "jurors are heard by a watch with the signal 'jury', as the preset 'auto' has; there is none"
+            )
         watches = [replace(w, optional=False) if jurors and w.signal.jurors else w for w in watches]
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
