@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fedwarden.guard import containment, presets
+from fedwarden.guard import containment, jury, presets
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.history import evidence
@@ -70,6 +70,12 @@ def constants() -> Iterator[tuple[str, float, str]]:
         "half: a trigger's lone weights raise one class by .6 to .9, other inputs' by .2 to .5",
     )
     yield "known", containment.KNOWN, "clear rounds that make a doubt, until which a client is a newcomer"
+    yield (
+        "recent hearings",
+        jury.RECENT,
+        "rounds that a juror's number is compared with: 20 to 100 find as many attackers",
+    )
+    yield "largest", jury.LARGEST, "deviations that one number counts as: no round decides alone; 1.5 to 3 find as many"
     yield "far off", updates.FAR_OFF, "median absolute deviations of a value of a buffer"
     yield "far", updates.FAR, "share of a client's buffers that may lie far off"
 

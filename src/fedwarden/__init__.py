@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .signals.divergence import Divergence, divergence
     from .signals.ensemble import Ensemble
     from .signals.harm import Harm
+    from .signals.jury import Jury
     from .signals.length import UpdateLength, UpdateNorm
     from .signals.loss import ProbeLoss
     from .signals.opposition import Opposition
@@ -87,9 +88,9 @@ __all__ = [
     "Auditor", "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered",
     "Cohort", "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Exclude",
     "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gathered", "Gaussian",
-    "GeometricMedian", "Harm", "History", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra", "MultiKrum",
-    "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome", "Policy",
-    "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
+    "GeometricMedian", "Harm", "History", "Jury", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra",
+    "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome",
+    "Policy", "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
     "ReportedNumber", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard",
     "TrimmedMean", "Turns", "Twins", "UpdateLength", "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch",
     "WatchRecord", "Word", "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register",
@@ -149,6 +150,7 @@ _HOMES = {
     "signals.divergence": ("Divergence", "divergence"),
     "signals.ensemble": ("Ensemble",),
     "signals.harm": ("Harm",),
+    "signals.jury": ("Jury",),
     "signals.length": ("UpdateLength", "UpdateNorm"),
     "signals.loss": ("ProbeLoss",),
     "signals.alone": ("Alone",),

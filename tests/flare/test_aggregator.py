@@ -426,6 +426,16 @@ def test_metrics_are_averaged_and_a_lie_is_bounded():
     assert aggregator.record.metrics["train/loss"] == pytest.approx(2.0)
 
 
+def test_what_jurors_send_as_a_metric_reaches_the_guard():
+    """Of all sites that send it, the named one is heard."""
+    aggregator = guarded(options={"jurors": [SITES[1]]})
+    sites = enumerate(SITES)
+    combine(
+        aggregator, [answer(s, sent(s, model(), ParamsType.FULL), metrics={"worse": 0.1 * i + 0.2}) for i, s in sites]
+    )
+    assert [number for number, _ in aggregator.guard.memory.hearings.past] == pytest.approx([0.3])
+
+
 def test_the_order_of_answers_changes_no_bit():
     made, other = combine(guarded(), crowd()), combine(guarded(), reversed(crowd()))
     for name, value in made.params.items():

@@ -16,7 +16,18 @@ from ..sim.federation import Federation
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite, backdoors, defences, different, framing, groups, judges, long_runs
+from ..studies import (
+    attack_cases,
+    attack_suite,
+    backdoors,
+    defences,
+    different,
+    framing,
+    groups,
+    judges,
+    jurors,
+    long_runs,
+)
 from ..studies.plan import Asked, Plan, no_pictures
 from ..studies.runner import Cell, Table, collect, results, results_file
 from ..studies.tables import Result, Results
@@ -33,10 +44,12 @@ PLANS: Mapping[str, Callable[[Asked], Plan]] = {
     "framing": framing.plan,
     "groups": groups.plan,
     "different": different.plan,
+    "jurors": jurors.plan,
 }
 GOES_WITH = {
-    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups", "different"),
-    "defence": ("defences", "backdoors", "different"), "attack": ("defences", "backdoors", "framing", "groups"),
+    "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups", "different", "jurors"),
+    "defence": ("defences", "backdoors", "different"),
+    "attack": ("defences", "backdoors", "framing", "groups", "jurors"),
     "case": ("attacks", "long-runs", "judges", "different"), "set": ("attacks", "long-runs", "different"),
     "device": ("defences", "judges"), "clients": ("different",),
 }  # fmt: skip
@@ -49,11 +62,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing", "groups", "different"],
+        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing", "groups", "different", "jurors"],
         typer.Argument(
             help="The grid of defences, attacks on a configuration of your own, honest clients alone, the settings of "
-            "others, backdoors, attackers who want an honest client excluded, groups whose sums alone are seen, or "
-            "honest clients that differ."
+            "others, backdoors, attackers who want an honest client excluded, groups whose sums alone are seen, "
+            "honest clients that differ, or jurors."
         ),
     ] = "defences",
     file: Annotated[
@@ -63,7 +76,8 @@ def command(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"defences, long-runs, framing, groups, different: {' (default) or '.join(defences.SETTINGS)}; "
+            help="defences, long-runs, framing, groups, different, jurors: "
+            f"{' (default) or '.join(defences.SETTINGS)}; "
             f"backdoors: {', '.join(backdoors.SOURCES)} (default: the first)."
         ),
     ] = None,
@@ -73,7 +87,7 @@ def command(
             min=1,
             help=f"Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's; "
             f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}; groups: {groups.SEEDS}; different: "
-            f"{different.SEEDS}.",
+            f"{different.SEEDS}; jurors: {jurors.SEEDS}.",
         ),
     ] = None,
     rounds: Annotated[
@@ -81,7 +95,7 @@ def command(
         typer.Option(
             min=1,
             help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}; framing: "
-            f"{framing.ROUNDS}; different: {different.ROUNDS}; judges: as published.",
+            f"{framing.ROUNDS}; different: {different.ROUNDS}; jurors: {jurors.HORIZONS[-1]}; judges: as published.",
         ),
     ] = None,
     defence: Annotated[
@@ -129,6 +143,8 @@ def command(
     With `groups`, show the guard sums of random groups only, as under secure aggregation, and see what it still finds.
 
     With `different`, let honest clients differ in data, training or updates, and compare every defence with FedAvg.
+
+    With `jurors`, let three named clients judge, and count the attackers and the honest clients that are excluded.
 
     Every result is kept as it comes: a grid that was cut off goes on where it was, and more seeds only add to it.
     """

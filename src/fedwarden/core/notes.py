@@ -195,6 +195,10 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         "reserve samples of all classes to see it"
     ),
     "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
+    "jurors_silent": (
+        "{clients} reported no number '{metric}' from 0 to 1, which a juror sends with its update: "
+        "see docs/how-to/jurors.md"
+    ),
     "left_out": "{clients} was skipped in this round: {words}",
     "lone_weights": "in the update of {clients}, weights that the other clients hardly move are left out",
     "not_alike": (

@@ -44,7 +44,8 @@ class Findings:
     ``flagged`` marks clients that a watch excludes, ``doubted`` clients that stand out for now. ``far`` is how far out
     each stands, or a function that tells it: few policies ask. What a policy draws at random hangs on the ``secret``
     of the run and the ``round``. ``against`` is the log of the capital of the bet that a client does harm, less that
-    of the bet that it helps, where harm is measured; empty elsewhere.
+    of the bet that it helps, where harm is measured; empty elsewhere. Where clients are ``judged`` by their turns, a
+    coin has to stay a coin.
     """
 
     client_ids: tuple[str, ...]
@@ -54,6 +55,7 @@ class Findings:
     round: int = 0
     secret: int = 0
     against: Scores = field(default_factory=lambda: np.zeros(0))
+    judged: bool = False
 
     @cached_property
     def severity(self) -> Scores:
@@ -92,7 +94,8 @@ class CompleteSignal(Protocol):
 
     ``words`` say what a flag means. With ``weights_only`` it looks at nothing but weights and claimed counts. With
     ``spread`` or ``pairs`` it asks for distances to the mean, or for the inner products of all pairs of updates.
-    ``server`` is what it has been lent; one that cannot measure without a server has None until then.
+    ``server`` is what it has been lent; one that cannot measure without a server has None until then. With ``jurors``
+    it measures by what clients report that the operator has named as jurors.
     """
 
     words: ClassVar[str] = ""
@@ -100,6 +103,7 @@ class CompleteSignal(Protocol):
     spread: ClassVar[bool] = False
     pairs: ClassVar[bool] = False
     server: ClassVar[Server | None] = Server()
+    jurors: ClassVar[bool] = False
 
     def __call__(self, cohort: Cohort) -> Scores | Reading: ...
 
@@ -115,6 +119,13 @@ class CompletePolicy(Policy, Protocol):
     """A policy and what it declares: one that ``tries`` lets clients in doubt into the model at times, on trial."""
 
     tries: ClassVar[bool] = False
+
+    def chances(self, excluded: Mapping[str, int], findings: Findings) -> Scores:
+        """The probability of each client of being in the model; 0 or 1 unless a coin of the policy decides.
+
+        ``excluded`` is the policy's state after its step with these findings.
+        """
+        return np.array([float(client not in excluded) for client in findings.client_ids])
 
 
 class CompleteAggregator(Aggregator, Protocol):

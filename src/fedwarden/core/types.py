@@ -40,6 +40,7 @@ class _CohortFields:
     reported: Reported
     output: OutputLayer | None
     layers: Mapping[str, int]
+    tried: Mapping[str, float]
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
@@ -60,7 +61,8 @@ class Cohort(_CohortFields):
     that define what is normal, those not excluded in an earlier round; everybody by default. ``num_examples`` are the
     counts that are believed, ``claimed`` those that were sent; the same by default. ``reported`` are numbers that
     clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, and ``layers``
-    the first column of each layer by its name, where that is known. It has no field for the truth.
+    the first column of each layer by its name, where that is known. ``tried`` is what a guard's jurors make of the last
+    round's turns, see :mod:`fedwarden.guard.jury`. It has no field for the truth.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Cohort(_CohortFields):
         reported: Reported | None = None,
         output: OutputLayer | None = None,
         layers: Mapping[str, int] | None = None,
+        tried: Mapping[str, float] | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -89,6 +92,7 @@ class Cohort(_CohortFields):
             reported or {},
             output,
             layers or {},
+            tried or {},
         )
 
     def __len__(self) -> int:
@@ -126,6 +130,7 @@ class Cohort(_CohortFields):
             self.reported,
             self.output,
             self.layers,
+            self.tried,
         )
 
 

@@ -16,13 +16,13 @@ if find_spec("flwr") is None:
 
 if TYPE_CHECKING:
     from .groups import GuardedGroups
-    from .mods import audit_mod
+    from .mods import audit_mod, jury_mod
     from .secure import secure_mod
     from .strategy import Guarded
 
-__all__ = ["Guarded", "GuardedGroups", "audit_mod", "secure_mod"]
+__all__ = ["Guarded", "GuardedGroups", "audit_mod", "jury_mod", "secure_mod"]
 
 __getattr__ = late(
     __name__,
-    {"groups": ["GuardedGroups"], "mods": ["audit_mod"], "secure": ["secure_mod"], "strategy": ["Guarded"]},
+    {"groups": ["GuardedGroups"], "mods": ["audit_mod", "jury_mod"], "secure": ["secure_mod"], "strategy": ["Guarded"]},
 )

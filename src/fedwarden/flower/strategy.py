@@ -86,7 +86,9 @@ class Guarded(Strategy):
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
         self.names = Names(client_name)
         admission = self.warden.admission
-        self.names.check({*admission.shares, *(admission.known or ()), *self.warden.guard.trusted})
+        self.names.check(
+            {*admission.shares, *(admission.known or ()), *self.warden.guard.trusted, *self.warden.guard.jurors}
+        )
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.grid: Any = None

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from ..core.config import Component, Part, Strict, override, parse
 from ..core.errors import ConfigError, nearest
 from ..core.registry import describe, make
-from .judge import Action, Combine, Watch
+from .judge import NAMED, Action, Combine, Watch
 
 if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a warden loads torch
     from .warden import Warden
@@ -51,7 +51,7 @@ class GuardConfig(Strict):
     """A preset with its options, or watches of one's own; what is given here replaces the preset's.
 
     The name of a preset stands for it, as that of any component does. ``alike`` says of ``auto`` that all clients hold
-    data of the same kind.
+    data of the same kind. ``trusted`` and ``jurors`` name clients.
     """
 
     preset: str = "auto"
@@ -68,6 +68,7 @@ class GuardConfig(Strict):
     secret: int | None = Field(None, ge=0)
     alike: bool | None = None
     trusted: tuple[str, ...] | None = None
+    jurors: tuple[str, ...] | None = None
     admission: AdmissionConfig = AdmissionConfig()
 
     @model_validator(mode="before")
@@ -81,16 +82,17 @@ class GuardConfig(Strict):
 
     def build(self, known: frozenset[str] | None = None, secret: int | None = None) -> Warden:
         """The warden; ``secret`` is what its draws hang on where the configuration names none."""
-        for client in self.trusted or ():
-            if known is not None and client not in known:
-                raise ConfigError(f"guard.trusted: there is no client {client!r}; {nearest(client, known)}")
+        for key in NAMED:
+            for client in getattr(self, key) or ():
+                if known is not None and client not in known:
+                    raise ConfigError(f"guard.{key}: there is no client {client!r}; {nearest(client, known)}")
         base: Warden = make(
             "preset", self.preset, **self.options, **({} if self.alike is None else {"alike": self.alike})
         )
         parts: dict[str, Any] = {key: getattr(self, key) for key in HOW if getattr(self, key) is not None}
         parts |= {kind: part.make(kind) for kind in ("policy", "aggregator") if (part := getattr(self, kind))}
         parts |= {} if self.watches is None else {"watches": [w.build() for w in self.watches]}
-        parts |= {} if self.trusted is None else {"trusted": self.trusted}
+        parts |= {key: clients for key in NAMED if (clients := getattr(self, key)) is not None}
         parts |= {} if secret is None else {"secret": parts.get("secret", secret)}
         limits = self.admission.model_dump(exclude_none=True)
         return base.but(admission=replace(base.admission, known=known, **limits), **parts)
@@ -134,7 +136,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         **{key: getattr(warden.guard, key) for key in HOW},
         "shorten": warden.guard.shorten or math.inf,
         "joint": warden.guard.joint or math.inf,
-        "trusted": sorted(warden.guard.trusted),
+        **{key: sorted(getattr(warden.guard, key)) for key in NAMED},
         "watches": [
             {
                 "name": w.name,

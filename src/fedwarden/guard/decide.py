@@ -25,6 +25,7 @@ from .containment import bounded
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
+from .jury import WORSE
 from .telling import judgement_notes
 from .word import obey, overrule, with_trusted
 
@@ -151,6 +152,9 @@ def decide(
             cohort, (), inside, Measured(), none, none, torch.zeros(0), nobody,
             tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
         )  # fmt: skip
+    if guard.jurors:
+        memory, inside, silent = _hear(guard, memory, inside)
+        notes += silent
     for i in sorted(set(guard.firsts)):
         guard.watches[i].signal.begin(inside)
     leaders = _leaders(guard, inside)
@@ -178,6 +182,16 @@ def decide(
         cohort, index, replace(inside, num_examples=counts), measured, weights, factors, buffers, judgement,
         tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
     )  # fmt: skip
+
+
+def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort, list[Note]]:
+    """What the jurors in good standing report, as what the last turns say, and a note of those that report nothing."""
+    here = guard.jurors.intersection(cohort.client_ids)
+    reports = {juror: told for juror, told in cohort.reported.get(WORSE, {}).items() if juror in here}
+    hearings, tried = memory.hearings.hear(reports, here - set(memory.excluded) - memory.doubted)
+    silent = sorted(juror for juror in here or guard.jurors if not 0 <= reports.get(juror, -1.0) <= 1)
+    notes = [Note.of("jurors_silent", *silent, metric=WORSE)] if silent and cohort.round > 1 else []
+    return replace(memory, hearings=hearings), replace(cohort, tried=tried), notes
 
 
 @np.errstate(over="ignore")  # a signal may square what is too large for it

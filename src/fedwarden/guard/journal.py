@@ -22,6 +22,7 @@ from ..store.recorder import Recorder
 from ..store.series import Series
 from ..store.verdict import verdict
 from .arrays import Place
+from .judge import NAMED
 from .warden import Warden
 
 State = Mapping[str, Any]
@@ -159,9 +160,8 @@ def experiment(
     guard = {
         k: v
         for k, v in options(warden.guard).items()
-        if k not in ("watches", "policy", "admission", "trusted", "secret")
-    }
-    guard |= {"trusted": warden.guard.trusted} if warden.guard.trusted else {}  # runs of before it was there go on
+        if k not in ("watches", "policy", "admission", "secret") and (k not in NAMED or v)
+    }  # runs of before a key was there go on
     return {
         "strategy": " of ".join(strategies),
         "watches": digest([options(watch) for watch in (*warden.watches, *warden.waiting)]),

@@ -21,12 +21,15 @@ from ..history.capital import Capital
 from ..rules.ville import Ville, ville_threshold
 from .containment import newcomers_share
 from .copies import Leaders, of_leaders
+from .jury import Hearings, turns_of
 from .limits import Admission
 
 Combine = Literal["any", "all", "vote"]
 Action = Literal["contain", "doubt", "exclude"]
 """What a watch's flag asks for: cut weights that the client alone moves, leave the client to the policy as one in
 doubt, or exclude it."""
+NAMED = ("trusted", "jurors")
+"""Fields of a guard that hold clients by name."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class Guard:
     ``quorum`` different updates of clients in good standing have come. Updates longer than ``shorten`` times the median
     one are shortened to that; clients in doubt have, all together, ``joint`` times the number of clients in median
     lengths instead. With ``newcomers`` false, clients that are hardly known have the weight of one of them together,
-    where most of a round is known. No watch acts on a ``trusted`` client. What is drawn at random hangs on ``secret``.
+    where most of a round is known. No watch acts on a ``trusted`` client. What the ``jurors`` report is believed, see
+    :mod:`fedwarden.guard.jury`. What is drawn at random hangs on ``secret``.
     """
 
     watches: tuple[Watch, ...]
@@ -92,6 +96,7 @@ class Guard:
     joint: float | None = None
     newcomers: bool = True
     trusted: frozenset[str] = frozenset()
+    jurors: frozenset[str] = frozenset()
     secret: int = 0
 
     @property
@@ -121,7 +126,8 @@ class Memory:
     """What a guard remembers between rounds: plain numbers by client id.
 
     ``tests`` counts the rounds in which each watch has judged; ``doubted`` are the clients in doubt, each as of the
-    last round that it took part in. ``seen`` counts each client's rounds, where the guard cares.
+    last round that it took part in. ``seen`` counts each client's rounds, where the guard cares, and ``hearings`` are
+    for its jurors.
     """
 
     histories: tuple[State, ...]
@@ -129,6 +135,7 @@ class Memory:
     excluded: Mapping[str, int]
     doubted: frozenset[str] = frozenset()
     seen: State = field(default_factory=dict)
+    hearings: Hearings = field(default_factory=Hearings)
 
     @property
     def suspended(self) -> tuple[str, ...]:
@@ -277,8 +284,12 @@ def judge(
     unlike, alone = asked("doubt", "any") & ~flagged, asked("contain", "any")
     doubted = unlike | (harmful & ~flagged)
     far = partial(severity, [record.scores for record in records], trusted)
-    findings = Findings(client_ids, flagged, far, doubted, round, guard.secret, against)
+    findings = Findings(client_ids, flagged, far, doubted, round, guard.secret, against, bool(guard.jurors))
     excluded, weights = guard.policy.step(memory.excluded, findings)
+    hearings = memory.hearings
+    if guard.jurors:
+        turns = turns_of(client_ids, guard.policy.chances(excluded, findings), weights)
+        hearings = replace(hearings, turns=turns)
     lasting, seen = memory.doubted, memory.seen
     over = _lasting(guard, histories, records) & unlike
     if not outnumbered(flagged | doubted, good):
@@ -296,7 +307,7 @@ def judge(
         weights, seen = weights * newcomers_share(rounds), known.updated(client_ids, [rounds + 1])
     facts = {name: value for reading in readings for name, value in reading.facts.items()}
     return (
-        Memory(tuple(histories), tuple(tests), excluded, lasting, seen),
+        Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings),
         Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful),
     )
 
@@ -311,8 +322,10 @@ def _harm(guard: Guard, histories: Sequence[State], client_ids: tuple[str, ...])
     for watch, state in zip(guard.watches, histories, strict=True):
         if isinstance(watch.history, Capital) and isinstance(watch.rule, Ville):
             harm, help = watch.history.against(state, client_ids)
-            against += harm - help
-            harmful |= harm > ville_threshold(watch.rule.alpha)
+            level = ville_threshold(watch.rule.alpha)
+            harmful |= harm > level
+            # rare turns jolt the model and look like harm: jurors make an honest client's turns rare by proof alone
+            against += (np.maximum(harm - level, 0.0) if watch.signal.jurors else harm) - help
     return against, harmful
 
 

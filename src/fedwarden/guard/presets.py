@@ -7,6 +7,7 @@ import math
 from ..core.registry import register
 from .containment import KNOWN
 from .judge import Watch
+from .jury import LARGEST
 from .limits import Admission
 from .warden import Warden
 
@@ -46,7 +47,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
     take turns: each is in the model in nine of ten rounds, but no more than two or a tenth of the clients at once, and
     those that are in it move it together by 0.4 n median lengths at most: as much as the only owner of a class needs to
     be heard. *Exclude.* Only harm on the server's labelled samples excludes for good, with a guarantee for the whole
-    run; without such samples, the operator's word alone does.
+    run, or harm that the clients that the operator named as ``jurors`` report; else the operator's word alone.
 
     ``alike`` is the operator's statement that all clients hold data of the same kind: clients in doubt are then left
     out for as long as the doubt lasts, and no update is longer than 1.5 median lengths. ``lone`` is the share of an
@@ -56,6 +57,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
     usual = 1.5 if alike else USUAL
     far = {"name": "evidence", "alpha": alpha}
     moved = {"name": "evidence", "alpha": alpha, "effect": math.log(3)}  # not corrected for the size of a data set
+    coins = {"name": "capital", "clip": LARGEST, "effect": 0.0, "times_clients": False}
     watches = [
         Watch(
             {"name": "relative_distance", "bounded": True, "excuse": 1.0}, far, gathered, 1, "distance", action="doubt"
@@ -72,6 +74,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
         ),
         Watch({"name": "divergence", "relative": True}, moved, gathered, 1, "representations", True, "doubt"),
         Watch({"name": "harm", "shorten": usual}, "capital", {"name": "ville", "alpha": alpha}, 1, "harm", True),
+        Watch("jury", coins, {"name": "ville", "alpha": alpha}, 1, "jury", True),
     ]
     return Warden(
         watches,

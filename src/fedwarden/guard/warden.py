@@ -23,6 +23,7 @@ from ..store.series import Series
 from .admission import Reply, admit
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
+from .jury import Hearings
 from .limits import Admission
 from .word import exclusions, obey, with_trusted
 
@@ -55,11 +56,13 @@ class Warden:
         joint: float | None = None,
         newcomers: bool = True,
         trusted: Collection[str] = (),
+        jurors: Collection[str] = (),
         secret: int | None = None,
     ) -> None:
         """For ``combine`` and what follows see :class:`Guard`; without a ``secret`` one is drawn."""
-        if isinstance(trusted, str):
-            raise ConfigError(f"trusted is a list of clients, as [{trusted!r}]; got {trusted!r}")
+        for name, clients in {"trusted": trusted, "jurors": jurors}.items():
+            if isinstance(clients, str):
+                raise ConfigError(f"{name} is a list of clients, as [{clients!r}]; got {clients!r}")
         if isinstance(watches, str):
             raise ConfigError(f"watches are a list; a preset is made by Warden.preset({watches!r})")
         odd = [watches] if isinstance(watches, Watch) else [w for w in watches if not isinstance(w, Watch)]
@@ -70,10 +73,15 @@ class Warden:
         names = [w.name for w in watches]
         if len(set(names)) < len(names):
             raise ConfigError(f"every watch needs a name of its own; got {', '.join(names)}: set name")
+        if jurors and not any(w.signal.jurors for w in watches):
+            raise ConfigError(
+                "jurors are heard by a watch with the signal 'jury', as the preset 'auto' has; there is none"
+            )
+        watches = [replace(w, optional=False) if jurors and w.signal.jurors else w for w in watches]
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
-            share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)),
+            share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)), frozenset(map(str, jurors)),
             randbits(62) if secret is None else int(secret),
         )  # fmt: skip
         self.aggregator: CompleteAggregator = component("aggregator", aggregator)
@@ -137,10 +145,13 @@ class Warden:
     def equip(self, server: Server) -> Warden:
         """Give signals and aggregator what they need of the server, before the first round; returns this warden.
 
-        Optional watches for which the server has nothing go on waiting for one that has.
+        Optional watches for which the server has nothing go on waiting for one that has, or for jurors.
         """
         ready, left = [], []
         for watch in self.waiting:
+            if watch.signal.jurors:
+                left.append(watch)
+                continue
             try:
                 ready.append(replace(watch, signal=watch.signal.equip(server), optional=False))
             except ConfigError:
@@ -224,6 +235,7 @@ class Warden:
             "aggregator": dict(self.carried),
             "doubted": sorted(m.doubted),
             "seen": dict(m.seen),
+            "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "secret": self.guard.secret,
         }
 
@@ -242,6 +254,7 @@ class Warden:
             state["excluded"],
             frozenset(state["doubted"]),
             state["seen"],
+            Hearings(state["hearings"]["turns"], tuple(state["hearings"]["past"])),
         )
         self.keep_secret(state["secret"])
         self.carried = state["aggregator"]
@@ -263,7 +276,7 @@ class Warden:
         return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
 
     def _repr_html_(self) -> str:
-        waiting = ", ".join(f"{w.name} (waits for a server)" for w in self.waiting)
+        waiting = ", ".join(f"{w.name} (waits for {'jurors' if w.signal.jurors else 'a server'})" for w in self.waiting)
         told = {
             "watches": ", ".join(filter(None, [*(w.name for w in self.watches), waiting])) or "none",
             "policy": describe(self.policy)["name"],

@@ -71,7 +71,8 @@ def overrule(word: Word, memory: Memory, judgement: Judgement, client_ids: Seque
         weights=weights,
         freed=freed,
     )
-    return replace(memory, excluded=exclusions(word, memory.excluded)), judgement
+    hearings = memory.hearings.without({client_ids[i] for i in np.flatnonzero(freed | out).tolist()})
+    return replace(memory, excluded=exclusions(word, memory.excluded), hearings=hearings), judgement
 
 
 def _without(state: State, clients: Collection[str]) -> State:

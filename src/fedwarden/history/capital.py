@@ -95,13 +95,15 @@ class Capital:
     """The log of the capital of a bet that a client does harm, times the client's share of the level.
 
     Values are losses; times the number of clients in good standing they are clipped to +-``clip``, and harm up to
-    ``effect`` is none: with .1, the loss would be .1 lower if all did without what this client does. ``stake`` is the
-    most of the capital that one round can lose. A client that is away keeps its capital.
+    ``effect`` is none: with .1, the loss would be .1 lower if all did without what this client does. Other values are
+    taken as they are, without ``times_clients``. ``stake`` is the most of the capital that one round can lose. A client
+    that is away keeps its capital.
     """
 
     clip: float = 0.4
     effect: float = 0.1
     stake: float = 0.8
+    times_clients: bool = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.effect < self.clip and 0 < self.stake < 1):
@@ -121,7 +123,7 @@ class Capital:
         blank = (0.0, 0.0, 0.0, 0.0, 0.0, share)
         log_capital, log_help, means, variances, rounds, shares = known.columns(client_ids, blank)
         n = len(values) if trusted is None or not trusted.any() else int(trusted.sum())
-        z = np.clip(n * values, -self.clip, self.clip)
+        z = np.clip(n * values if self.times_clients else values, -self.clip, self.clip)
         most = self.stake / (self.clip + self.effect)
         log_capital = grow(log_capital, z, stake(means, variances, self.effect, most), self.effect)
         log_help = np.minimum(grow(log_help, -z, stake(-means, variances, 0.0, most), 0.0), LAPSE)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.protocols import FOR_GOOD, Findings
 from ..core.registry import register
@@ -35,7 +34,7 @@ def draw(client_ids: Sequence[str], chances: Scores, secret: int, round: int) ->
     """1 for the clients whose turn it is, each by a coin of its own with its own chance; 0 for the others.
 
     A coin hangs on the secret, the round and the client's name alone, so no client can foretell or influence its own
-    or another one's. That makes the turns a randomised experiment: see :mod:`fedwarden.guard.jury`.
+    or another one's. That makes the turns a randomised experiment, see :mod:`fedwarden.guard.jury`.
 
     >>> [draw("abcd", np.full(4, 0.5), secret=7, round=t).astype(int).tolist() for t in range(1, 4)]
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 0, 0]]
@@ -56,6 +55,9 @@ class Turns:
     rises with that of the bet that it helps.
 
         p_i = min(1, p H_i / K_i)
+
+    Where jurors judge by the turns it stays between 1 - ``most`` and ``most``: a coin that always falls the same way
+    tells nothing any more.
     """
 
     most: float = 1 - TENTH
@@ -75,19 +77,22 @@ class Turns:
         ids = findings.client_ids
         proven = [ids[i] for i in np.flatnonzero(findings.flagged).tolist()]
         excluded = {**excluded, **dict.fromkeys(proven, FOR_GOOD)}
-        weights = np.where(among(excluded, ids), 0.0, 1.0)
-        doubted = np.flatnonzero(findings.doubted & (weights > 0)) if len(findings.doubted) else np.zeros(0, int)
-        if len(doubted):
-            chances = self.chances(findings, doubted)
-            weights[doubted] = draw([ids[i] for i in doubted.tolist()], chances, findings.secret, findings.round)
+        weights = self.chances(excluded, findings)
+        drawn = np.flatnonzero((weights > 0) & (weights < 1))
+        if len(drawn):
+            weights[drawn] = draw([ids[i] for i in drawn.tolist()], weights[drawn], findings.secret, findings.round)
         return excluded, weights
 
-    def chances(self, findings: Findings, doubted: NDArray[np.int_]) -> Scores:
-        """The probability of each of these clients in doubt of being in the model of the round."""
+    def chances(self, excluded: Mapping[str, int], findings: Findings) -> Scores:
+        """The probability of each client of being in the model of the round."""
         n = len(findings.client_ids)
+        chances = np.where(among(excluded, findings.client_ids), 0.0, 1.0)
+        doubted = np.flatnonzero(findings.doubted & (chances > 0)) if len(findings.doubted) else np.zeros(0, int)
         p = 1.0 if n < self.few else chance(len(doubted), n, self.most, self.share, self.least)
         against = findings.against[doubted] if len(findings.against) else np.zeros(len(doubted))
-        return np.asarray(np.minimum(1.0, p * np.exp(-against)), dtype=np.float64)
+        low, high = (min(p, 1.0 - self.most), max(p, self.most)) if findings.judged else (0.0, 1.0)
+        chances[doubted] = np.clip(p * np.exp(-against), low, high)
+        return chances
 
     def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
         return excluded.get(client_id, 0) != FOR_GOOD

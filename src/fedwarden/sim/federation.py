@@ -23,6 +23,7 @@ from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..guard.decide import decide
+from ..guard.jury import WORSE, worse
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -34,6 +35,7 @@ from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
 from .evaluation import Asked, Evaluation
 from .first_batch import fit, try_model
+from .jurors import Jurors
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
@@ -122,6 +124,8 @@ class Federation:
         self.senders: dict[str, Rewrite] = {}
         self.publisher: Rewrite | None = None
         self.previous: Tensor | None = None  # kept only where somebody may want to send it again
+        self.jurors = Jurors(self.warden.guard.jurors, self.task, self.world, scenario.seed, self.device)
+        self.losses: dict[str, Tensor] = {}  # of the jurors' examples, under the model that each received last
         self.round = 0
 
     def _server(self) -> Server:
@@ -149,12 +153,14 @@ class Federation:
 
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
+        state |= {"losses": self.losses} if self.losses else {}
         return state if self.previous is None else {**state, "previous": self.previous}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.round = int(state["round"])
         self.params = state["params"].to(self.device)
         self.previous = state["previous"].to(self.device) if "previous" in state else None
+        self.losses = dict(state.get("losses", {}))
         self.warden.load_state_dict(state["warden"])
 
     def play(
@@ -183,21 +189,22 @@ class Federation:
     def _step(self, pool: Trainer, word: Word) -> RoundRecord:
         t = self.round + 1
         chosen = self._choose(t, word)
+        told = self._ask_jurors(chosen)
         models = pool.train(self.params, t, chosen, self.world.changed(t)).to(self.device)
 
         def accepted(models: Tensor) -> Mask:
-            cohort = self._cohort(t, chosen, models)
+            cohort = self._cohort(t, chosen, models, told)
             return decide(self.warden.guard, self.warden.memory, cohort, word=word)[1].unsuspected
 
         def foreseen(models: Tensor) -> tuple[Tensor, Weights, Mask]:
-            decision, outcome = self.warden.foresee(self._cohort(t, chosen, models), word)
+            decision, outcome = self.warden.foresee(self._cohort(t, chosen, models, told), word)
             return outcome.update, outcome.weights, decision.unsuspected
 
         notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted, foreseen))
         for i, client in enumerate(chosen):
             if client in self.senders:
                 models[i] = self.params + self.senders[client](t, models[i] - self.params)
-        outcome = self.warden.step(self._cohort(t, chosen, models), word=word)
+        outcome = self.warden.step(self._cohort(t, chosen, models, told), word=word)
         update = outcome.update.to(torch.float32)
         if self.publisher is not None:
             update = self.publisher(t, update)
@@ -207,8 +214,19 @@ class Federation:
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
         record, (metrics, own) = outcome.record, self._evaluate(word)
-        told = {**record.metrics, **metrics, **self._detect(record)}
-        return replace(record, notes=(*record.notes, *notes), metrics=told, reported=joined(record.reported, own))
+        metrics = {**record.metrics, **metrics, **self._detect(record)}
+        return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
+
+    def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
+        """What the jurors among these clients report of the model that they receive, from the second one on."""
+        jurors = [client for client in chosen if client in self.jurors]
+        if not jurors:
+            return {}
+        self.model.load_state_dict(self.engine.layout.unflatten(self.params))
+        now = {juror: self.jurors.losses(self.model, juror) for juror in jurors}
+        told = {c: worse(now[c].numpy(), self.losses[c].numpy()) for c in jurors if c in self.losses}
+        self.losses |= now
+        return {WORSE: told} if told else {}
 
     def _sight(self, t: int, client: str, chosen: Sequence[str], models: Tensor) -> Sight:
         """What a client sees of the round; copies, so that nothing it does reaches the federation."""
@@ -217,13 +235,15 @@ class Federation:
         share = len(self.world.rows[client]) / sum(len(self.world.rows[c]) for c in chosen)
         return Sight(t, self.params.clone(), models[chosen.index(client)].clone(), len(chosen), share)
 
-    def _cohort(self, t: int, chosen: Sequence[str], models: Tensor) -> Cohort:
+    def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         claims = self.adversary.claims(t)
         counts = np.array([len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen], dtype=np.float64)
         updates = (
             Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
         )
-        return Cohort(t, tuple(chosen), updates, counts, self.params, output=self.output, layers=self.layers)
+        return Cohort(
+            t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
+        )
 
     def _choose(self, t: int, word: Word) -> list[str]:
         asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]

@@ -1,4 +1,4 @@
-"""Mods of a ClientApp: the auditor, a red team that is off until a node switches it on, and noise on what is sent.
+"""Mods of a ClientApp: the auditor, jurors, a red team that is off until a node switches it on, and noise.
 
 Names are imported when they are first used: a client without a red team loads no attack.
 """
@@ -11,12 +11,18 @@ from ...core.late import late
 
 if TYPE_CHECKING:
     from .audit import audit_mod
+    from .jury import jury_mod
     from .privacy import clip_and_noise
     from .red_team import attack_mod, poisoned
 
-__all__ = ["attack_mod", "audit_mod", "clip_and_noise", "poisoned"]
+__all__ = ["attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "poisoned"]
 
 __getattr__ = late(
     __name__,
-    {"audit": ["audit_mod"], "privacy": ["clip_and_noise"], "red_team": ["attack_mod", "poisoned"]},
+    {
+        "audit": ["audit_mod"],
+        "jury": ["jury_mod"],
+        "privacy": ["clip_and_noise"],
+        "red_team": ["attack_mod", "poisoned"],
+    },
 )

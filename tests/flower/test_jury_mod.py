@@ -1,0 +1,135 @@
+"""The juror's mod: its number is that of a loop over its examples, though a new process answers every message."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import strategy as flower
+
+import fedwarden as fw
+from fedwarden.flower import Guarded, jury_mod
+from fedwarden.store.ledger import Ledger
+
+from .nodes import NODES, LocalGrid, content, evaluated, model, trained
+
+EXAMPLES = np.random.default_rng(0).normal(size=(8, 3))
+
+
+def losses(arrays, context):
+    """The squares of a linear model's outputs."""
+    return (EXAMPLES @ arrays["w"].numpy()) ** 2
+
+
+def context():
+    return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
+
+
+def ask(t, w, kind="train"):
+    arrays = ArrayRecord({"w": Array(np.asarray(w, np.float32))})
+    return Message(RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": t})}), 7, kind)
+
+
+def answer(message, here, measure=losses):
+    """A process of its own: only the context is left of the ones before."""
+    app = ClientApp(mods=[jury_mod(measure)])
+
+    @app.train()
+    def train(message, context):
+        return Message(
+            RecordDict({"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}),
+            reply_to=message,
+        )
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+    return app(message, here).content["metrics"]
+
+
+def share(now, before):
+    pairs = [(float((x @ now) ** 2), float((x @ before) ** 2)) for x in EXAMPLES]
+    return sum(a > b for a, b in pairs) / len(pairs)
+
+
+def test_the_number_compares_with_the_model_that_the_node_received_last():
+    models, here = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32), context()
+    assert answer(ask(1, models[0]), here)["worse"] == -1
+    assert answer(ask(2, models[1]), here)["worse"] == share(models[1], models[0])
+    assert answer(ask(3, models[2]), here)["worse"] == share(models[2], models[1])
+    assert "worse" not in answer(ask(3, models[3], kind="evaluate"), here)
+    assert answer(ask(5, models[4]), here)["worse"] == share(models[4], models[2])  # it was not asked in round 4
+
+
+def test_a_server_that_repeats_a_round_gets_the_same_number():
+    models, here = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32), context()
+    told = [answer(ask(t, models[t]), here)["worse"] for t in (1, 2, 2, 2, 3, 3)]
+    assert told[1] == told[2] == told[3] == share(models[2], models[1])
+    assert told[4] == told[5] == share(models[3], models[2])
+
+
+def test_losses_that_cannot_be_measured_or_compared_never_disturb_the_training(caplog):
+    def broken(arrays, context):
+        raise RuntimeError("no data")
+
+    here = context()
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        assert answer(ask(1, [1.0, 0, 0]), here, broken)["worse"] == -1
+        assert answer(ask(2, [1.0, 0, 0]), here)["worse"] == -1
+        assert answer(ask(3, [1.0, 0, 0]), here, lambda *_: [1.0])["worse"] == -1
+    assert "no data" in caplog.text
+    assert "expected the losses of the same 8 examples as before; got 1" in caplog.text
+
+
+def reporting(node, number):
+    def reply(message):
+        if message.metadata.message_type == "evaluate":
+            return evaluated(message)
+        metrics = {"num-examples": 10, "train_loss": 0.5, "worse": number(message)}
+        return [Message(content(trained(message, node), metrics), reply_to=message)]
+
+    return reply
+
+
+def test_what_jurors_report_in_training_reaches_the_guard(tmp_path):
+    """All nodes report, as the strategy wants; only the named ones are heard."""
+    first = NODES[0]
+
+    def number(message):
+        t = int(message.content["config"]["server-round"])
+        return -1.0 if t == 1 else t / 10
+
+    nodes = {node: reporting(node, number if node == first else lambda _: 0.9) for node in NODES}
+    guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", jurors=[str(first)]), home=tmp_path)
+    guarded.start(LocalGrid(nodes), model(), num_rounds=4)
+    assert [number for number, _ in guarded.warden.memory.hearings.past] == pytest.approx([0.2, 0.3, 0.4])
+    with Ledger(tmp_path) as ledger:
+        records = ledger.records(1)
+    assert records[-1].reported["train/worse"][str(first)] == pytest.approx(0.4)
+    assert [w.name for w in records[-1].watches][-1] == "jury"
+
+
+def test_a_resumed_server_goes_on_with_what_the_jurors_said(tmp_path):
+    nodes = {node: reporting(node, lambda m: int(m.content["config"]["server-round"]) / 10) for node in NODES}
+
+    def guarded():
+        warden = fw.Warden.preset("auto", jurors=[str(NODES[0])], secret=3)
+        return Guarded(flower.FedAvg(), warden, home=tmp_path, name="app", resume=True)
+
+    class Cut(Exception):
+        pass
+
+    def cut(t, arrays):
+        if t == 2:
+            raise Cut
+        return MetricRecord({})
+
+    with pytest.raises(Cut):
+        guarded().start(LocalGrid(nodes), model(), num_rounds=4, evaluate_fn=cut)
+    again = guarded()
+    again.start(LocalGrid(nodes), model(), num_rounds=4)
+    assert [number for number, _ in again.warden.memory.hearings.past] == pytest.approx([0.1, 0.2, 0.3, 0.4])
