@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedwarden.cli import main
+from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord
 from fedwarden.studies import framing
 
@@ -22,7 +25,13 @@ def test_only_honest_clients_count():
     rounds = [record(1, excluded=("0", "1", "2"), suspended=("1",)), record(2, (1, 0, 1, 1), ("0", "2"))]
     rounds += [record(t, (1, t != 5, 1, 0), ("0", "2")) for t in range(3, 9)]
     told = framing.tally(rounds, {"0": frozenset()})
-    assert told == {"excluded": 1, "skipped": 2, "out": 1, "late_accuracy": 0.5}
+    assert told == {"excluded": 1, "skipped": 2, "out": 1, "late_accuracy": 0.5, "part": 6 / 8}
+
+
+def test_the_part_of_a_client_includes_its_copies():
+    shared = replace(record(1, (1, 0.5, 0.5, 1)), notes=(Note.of("copies_share", "1", "2", leading=0),))
+    assert [framing.part(shared, client) for client in "012"] == [1.0, 1.0, 1.0]
+    assert framing.part(record(1, (1, 0.5, 0.5, 1)), "2") == 0.5
 
 
 def test_every_way_has_the_runs_without_attack_beside_it():
@@ -35,7 +44,7 @@ def test_every_way_has_the_runs_without_attack_beside_it():
 
 def found(how, excluded):
     cell = {"clients": 4, "attackers": 1, "alpha": None, "how": how, "seed": 0}
-    result = {"excluded": excluded, "skipped": 1, "out": 0, "late_accuracy": 0.9}
+    result = {"excluded": excluded, "skipped": 1, "out": 0, "late_accuracy": 0.9, "part": 0.75}
     return {"cell": cell, "result": result}
 
 

@@ -14,6 +14,7 @@ import torch
 from ..attacks.frame import How
 from ..core.types import RoundRecord
 from ..core.words import count
+from ..guard.copies import told_leaders
 from ..sim.federation import simulate
 from ..sim.scenario import load_scenario
 from ..store.conclusion import mostly_out, presence
@@ -79,11 +80,19 @@ def measure(table: Table) -> dict[str, Any]:
         return tally(simulate(scenario, Path(folder)).records, scenario.truth())
 
 
+def part(record: RoundRecord, client: str) -> float:
+    """The weight of a client and of those that copy it in a round, over that of one of n equal clients."""
+    leaders = told_leaders(record.notes, record.client_ids, record.excluded)
+    same = leaders == leaders[record.client_ids.index(client)]
+    return float(len(leaders) * record.weights[same].sum())
+
+
 def tally(records: Sequence[RoundRecord], attackers: Collection[str]) -> dict[str, Any]:
     """How many honest clients were excluded for good, skipped in a tenth of the rounds, or mostly out at the end.
 
-    Also the late accuracy.
+    Also the late accuracy, and the part of the model that the framed client had, the first honest one.
     """
+    framed = next(c for c in records[0].client_ids if c not in attackers)
     gone = {c for r in records for c in set(r.excluded) - set(r.suspended)} - set(attackers)
     here = {c: np.mean(rounds) for c, rounds in presence(records).items() if c not in attackers}
     return {
@@ -91,6 +100,7 @@ def tally(records: Sequence[RoundRecord], attackers: Collection[str]) -> dict[st
         "skipped": sum(bool(share < 1 - SKIPPED) for share in here.values()),
         "out": len(mostly_out(records) - set(attackers)),
         "late_accuracy": float(np.mean([r.metrics["accuracy"] for r in records[-LATE:]])),
+        "part": float(np.mean([part(r, framed) for r in records if framed in r.client_ids])),
     }
 
 
@@ -109,8 +119,14 @@ def by_way(results: Results) -> str:
     header = (
         "attackers", "runs", "with an honest client excluded for good",
         "with one skipped in a tenth of the rounds", "with one mostly out at the end", "accuracy",
+        "part of the framed client", "least",
     )  # fmt: skip
-    return markdown(header, [[how, *_row(select(results, {"how": how}))] for how in (NONE, *HOWS)])
+    rows = []
+    for how in (NONE, *HOWS):
+        found = select(results, {"how": how})
+        parts = [r["part"] for r in found]
+        rows.append([how, *_row(found), *([f"{np.mean(parts):.2f}", f"{min(parts):.2f}"] if parts else ["-", "-"])])
+    return markdown(header, rows)
 
 
 def by_size(results: Results) -> str:
@@ -147,6 +163,8 @@ def page(results: Results, data: str, rounds: int, command: str) -> str:
   sends, `surround` nearly the same, `oppose` its mirror image about the mean, `shrink` a thousandth of it, and `crowd`
   the mean of the other honest clients. `none` are the same runs without attackers.
 - Data, model and training are those of `fedwarden bench defences --data {data}`, for {count(rounds, "round")}.
+- *Part* is the weight of the framed client and of all that copy it, over that of one of n equal clients, as the mean
+  over the rounds of a run: over all runs, and in the run with the least.
 - Shares of runs are in percent, with the 95 % interval (Clopper and Pearson). *Accuracy* is on test data, averaged over
   the last {LATE} rounds, in percent with the 95 % interval over runs.
 
