@@ -53,6 +53,10 @@ def test_harm_that_was_measured_and_the_word_of_the_operator_end_it():
     [
         ({}, ""),
         (
+            {"lone": True},
+            "; weights that it alone moves lead to one class, as those of a backdoor do, and are left out",
+        ),
+        (
             {"layer": "fc.weight", "layers": 4, "share": 0.5, "usual": 0.25},
             "; 50 % of its deviation lies in layer fc.weight, where the median client has 25 %",
         ),

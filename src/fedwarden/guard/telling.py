@@ -77,6 +77,7 @@ def judgement_notes(
         if kind:
             told: dict[str, Value] = {"watches": tuple(r.name for r in by), "words": words}
             told |= {**(details or {}).get(client_ids[i], {}), **({"harmful": True} if judgement.harmful[i] else {})}
+            told |= {"lone": True} if judgement.alone.any() and judgement.alone[i] else {}
             notes.append(Note(kind, (client_ids[i],), told))
     if judgement.alone.any():
         notes.append(Note.of("lone_weights", *(client_ids[i] for i in np.flatnonzero(judgement.alone).tolist())))

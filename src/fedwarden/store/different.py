@@ -71,3 +71,5 @@ def _differences(values: Mapping[str, object]) -> Iterator[str]:
         if isinstance(classes, Sequence) and len(classes):
             word = "classes" if len(classes) > 1 else "class"
             yield f"it {verb} {word} {listed([str(c) for c in classes])}, which hardly any other client does"
+    if values.get("lone"):
+        yield "weights that it alone moves lead to one class, as those of a backdoor do, and are left out"
