@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .guard.warden import Warden
     from .history.capital import Capital
     from .history.evidence import Evidence, Gathered
+    from .history.leaning import Leaning
     from .history.pid import PID
     from .history.smoothing import CUSUM, EWMA, Raw
     from .history.standard import Standard
@@ -88,10 +89,10 @@ __all__ = [
     "Auditor", "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered",
     "Cohort", "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Exclude",
     "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gathered", "Gaussian",
-    "GeometricMedian", "Harm", "History", "Jury", "KSigma", "Krum", "LFighter", "Mean", "Median", "MissingExtra",
-    "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition", "Outcome",
-    "Policy", "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance", "Reply",
-    "ReportedNumber", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard",
+    "GeometricMedian", "Harm", "History", "Jury", "KSigma", "Krum", "LFighter", "Leaning", "Mean", "Median",
+    "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition",
+    "Outcome", "Policy", "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance",
+    "Reply", "ReportedNumber", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard",
     "TrimmedMean", "Turns", "Twins", "UpdateLength", "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch",
     "WatchRecord", "Word", "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register",
     "robust_z",
@@ -135,6 +136,7 @@ _HOMES = {
     "guard.warden": ("Warden",),
     "history.capital": ("Capital",),
     "history.evidence": ("Evidence", "Gathered"),
+    "history.leaning": ("Leaning",),
     "history.pid": ("PID",),
     "history.smoothing": ("CUSUM", "EWMA", "Raw"),
     "history.standard": ("Standard",),
