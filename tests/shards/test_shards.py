@@ -207,7 +207,7 @@ def test_what_was_handed_over_is_read_again_from_the_spool_which_goes_with_the_r
 def test_what_is_kept_nowhere_else_is_lost_and_whose_it_was_is_told(shards):
     cohort, rejected = taken(shards, updates_of(1))
     ray.kill(shards.workers[1])
-    with pytest.raises(LostShard, match=r"worker 2 of 3, with columns 1333 to 2666, .*client c0: .*no copy of it is kept"):
+    with pytest.raises(LostShard, match=r"worker 2 of 3, with columns 1333 to 2666, .*c0: .*no copy of it is kept"):
         fw.Warden.preset("pid_made").step(cohort, rejected)
     cohort, rejected = taken(shards, updates_of(1))  # the next round goes on
     assert len(fw.Warden.preset("pid_made").step(cohort, rejected).record.rejected) == 0
