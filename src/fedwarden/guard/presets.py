@@ -40,18 +40,18 @@ LONE = 0.01  # of an update's squared length in lone weights; owners of a class 
 def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: float = LONE) -> Warden:
     """The default: no number of attackers and no tuning; clients that differ stay in the model.
 
-    *Contain.* No client moves the model by more than three median lengths in a round; of the update of a client that
-    moves weights which the others leave as they are, as a backdoor does, what is unusual is left out. *Doubt.* Evidence
+    *Contain.* No client moves the model by more than three median lengths in a round. Weights that a client alone moves
+    and that lead to the same class round after round, as those of a backdoor do, are left out. *Doubt.* Evidence
     gathered over rounds, of a long distance to the core of the cohort or of updates that point away from the others',
     puts a client in doubt, and so does, for the round, an update of more than three median lengths. Clients in doubt
     take turns: each is in the model in nine of ten rounds, but no more than two or a tenth of the clients at once, and
     those that are in it move it together by 0.4 n median lengths at most: as much as the only owner of a class needs to
     be heard. *Exclude.* Only harm on the server's labelled samples excludes for good, with a guarantee for the whole
-    run, or harm that the clients that the operator named as ``jurors`` report; else the operator's word alone.
+    run, or harm that clients report which the operator named as ``jurors``; else the operator's word alone.
 
     ``alike`` is the operator's statement that all clients hold data of the same kind: clients in doubt are then left
     out for as long as the doubt lasts, and no update is longer than 1.5 median lengths. ``lone`` is the share of an
-    update's squared length in lone weights from which on it is so; 1 turns this off.
+    update's squared length from which on such weights count; 1 turns this off.
     """
     gathered = {"name": "offset", "limit": EVIDENCE}
     usual = 1.5 if alike else USUAL

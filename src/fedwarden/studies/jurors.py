@@ -150,7 +150,7 @@ def rows(results: Results) -> list[list[object]]:
         if not late:
             continue
         mean = {name: np.mean([x[name] for x in late]) if late[0][name] is not None else None for name in late[0]}
-        caught, wronged = excluded(found, horizon)
+        caught, honest = excluded(found, horizon)
         made.append(
             [
                 attack,
@@ -163,7 +163,7 @@ def rows(results: Results) -> list[list[object]]:
                 "-" if mean["attackers"] is None else f"{mean['attackers']:.2f}",
                 f"{mean['owner']:.2f}",
                 f"{caught[0]} of {caught[1]}" if f else "-",
-                f"{wronged[0]} of {wronged[1]}",
+                f"{honest[0]} of {honest[1]}",
             ]
         )
     return made
@@ -177,10 +177,10 @@ def by_attack(results: Results) -> str:
 def headline(results: Results) -> str:
     """How many attackers and honest clients the jurors had excluded by the end."""
     found, last = [r for r in results if r["cell"]["defence"] == JURY], horizons(results)[-1]
-    caught, wronged = excluded(found, last)
+    caught, honest = excluded(found, last)
     return (
         f"With three jurors of ten clients, {share(*caught)} of the attackers are excluded for good within "
-        f"{count(last, 'round')}, and {share(*wronged)} of the honest clients."
+        f"{count(last, 'round')}, and {share(*honest)} of the honest clients."
     )
 
 
