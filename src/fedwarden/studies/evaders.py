@@ -114,7 +114,7 @@ def cases(rounds: int) -> list[Case]:
         "sign flip x3, slow drift": {**_TRIPLE, "ramp": round(2 * rounds / 3)},
         "label flip, slow drift": {**_FLIP, "ramp": round(2 * rounds / 3)},
     }
-    renamed = {"sign flip x3": _TRIPLE, "label flip": _FLIP}
+    renamed: dict[str, Mapping[str, Any]] = {"sign flip x3": _TRIPLE, "label flip": _FLIP}
     return [
         Case("on-off and drift", HONEST),
         *(
