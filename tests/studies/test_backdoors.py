@@ -13,13 +13,13 @@ from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.backdoors import (
     ATTACKS,
     DEFENCES,
-    SHARES,
     SOURCES,
     accuracy_table,
     cells,
     excluded_table,
     headline,
     page,
+    shares,
     success_table,
 )
 from fedwarden.studies.runner import results_file
@@ -46,12 +46,13 @@ def made(success, accuracy=0.9, caught=0, wronged=0):
 def test_every_cell_is_a_scenario_and_there_is_one_without_attack_per_defence(data):
     wanted = cells(range(2), data, 30)
     divisions = 1 if data.startswith("writers") else 2
-    cases = 1 + (len(ATTACKS) - 1) * len(SHARES)
+    cases = 1 + sum(len(shares(attack)) for attack in ATTACKS if attack != "none")
     assert len(wanted) == 2 * divisions * cases * len(DEFENCES)
     assert len({str(cell) for cell, _ in wanted}) == len(wanted)
     assert Counter(c["share"] for c, _ in wanted)[0.0] == 2 * divisions * len(DEFENCES)
-    for _, table in wanted[:: len(DEFENCES) - 1]:
+    for cell, table in wanted[:: len(DEFENCES) - 1]:
         scenario = load_scenario(table)
+        assert scenario.data.reserve == 100 * (cell["defence"] == "auto with probe")
         assert len({frozenset(a.clients) for a in scenario.attacks}) <= 1  # one group carries out all parts
 
 

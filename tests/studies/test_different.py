@@ -20,8 +20,8 @@ AT_HAND = [kind for kind in different.KINDS if kind.file is None]
 
 
 @pytest.fixture
-def nothing_at_hand(monkeypatch):
-    monkeypatch.setattr(different, "_at_hand", lambda file: False)
+def nothingat_hand(monkeypatch):
+    monkeypatch.setattr(different, "at_hand", lambda file: False)
 
 
 def tables(kind, n=10, defence="FedAvg", rounds=6, seed=3):
@@ -153,7 +153,7 @@ def test_the_page_and_the_table_tell_the_numbers(tmp_path):
     assert different.write([], tmp_path, "digits") == []
 
 
-def test_real_federations_without_their_files_are_skipped(nothing_at_hand):
+def test_real_federations_without_their_files_are_skipped(nothingat_hand):
     plan = different.plan(different.Asked(case=["Beijing", "8 bits"], seeds=1))
     assert {cell["kind"] for cell, _ in plan.cells} == {"8 bits a number"}
     assert "Skipped: stations of Beijing. There is no file beijing_air.csv.gz in any data folder." in plan.told([])

@@ -22,6 +22,7 @@ from ..studies import (
     backdoors,
     defences,
     different,
+    evaders,
     framing,
     groups,
     judges,
@@ -45,12 +46,13 @@ PLANS: Mapping[str, Callable[[Asked], Plan]] = {
     "groups": groups.plan,
     "different": different.plan,
     "jurors": jurors.plan,
+    "evaders": evaders.plan,
 }
 GOES_WITH = {
     "file": ("attacks",), "data": ("defences", "long-runs", "backdoors", "framing", "groups", "different", "jurors"),
-    "defence": ("defences", "backdoors", "different"),
+    "defence": ("defences", "backdoors", "different", "evaders"),
     "attack": ("defences", "backdoors", "framing", "groups", "jurors"),
-    "case": ("attacks", "long-runs", "judges", "different"), "set": ("attacks", "long-runs", "different"),
+    "case": ("attacks", "long-runs", "judges", "different", "evaders"), "set": ("attacks", "long-runs", "different"),
     "device": ("defences", "judges"), "clients": ("different",),
 }  # fmt: skip
 
@@ -62,11 +64,22 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command(name="bench")
 def command(
     what: Annotated[
-        Literal["defences", "attacks", "long-runs", "judges", "backdoors", "framing", "groups", "different", "jurors"],
+        Literal[
+            "defences",
+            "attacks",
+            "long-runs",
+            "judges",
+            "backdoors",
+            "framing",
+            "groups",
+            "different",
+            "jurors",
+            "evaders",
+        ],
         typer.Argument(
             help="The grid of defences, attacks on a configuration of your own, honest clients alone, the settings of "
             "others, backdoors, attackers who want an honest client excluded, groups whose sums alone are seen, "
-            "honest clients that differ, or jurors."
+            "honest clients that differ, jurors, or attackers that evade."
         ),
     ] = "defences",
     file: Annotated[
@@ -87,7 +100,7 @@ def command(
             min=1,
             help=f"Repetitions of every cell; by default 5 from seed 0 on, or 3 from the scenario's; "
             f"long-runs: {long_runs.SEEDS}; judges: {judges.SEEDS}; groups: {groups.SEEDS}; different: "
-            f"{different.SEEDS}; jurors: {jurors.SEEDS}.",
+            f"{different.SEEDS}; jurors: {jurors.SEEDS}; evaders: {evaders.SEEDS}.",
         ),
     ] = None,
     rounds: Annotated[
@@ -95,11 +108,12 @@ def command(
         typer.Option(
             min=1,
             help=f"Rounds of every run; by default 30, or the scenario's; long-runs: {long_runs.ROUNDS}; framing: "
-            f"{framing.ROUNDS}; different: {different.ROUNDS}; jurors: {jurors.HORIZONS[-1]}; judges: as published.",
+            f"{framing.ROUNDS}; different: {different.ROUNDS}; jurors: {jurors.HORIZONS[-1]}; "
+            f"evaders: {evaders.ROUNDS}; judges: as published.",
         ),
     ] = None,
     defence: Annotated[
-        list[str] | None, typer.Option(help="defences, backdoors, different: only this one; may be repeated.")
+        list[str] | None, typer.Option(help="defences, backdoors, different, evaders: only this one; may be repeated.")
     ] = None,
     attack: Annotated[
         list[str] | None,
@@ -108,8 +122,8 @@ def command(
     case: Annotated[
         list[str] | None,
         typer.Option(
-            help="attacks, long-runs, different: only this case, or those with these words; judges: only this one. "
-            "May be repeated."
+            help="attacks, long-runs, different: only this case, or those with these words; judges, evaders: only this "
+            "one. May be repeated."
         ),
     ] = None,
     clients: Annotated[
@@ -143,6 +157,8 @@ def command(
     With `groups`, show the guard sums of random groups only, as under secure aggregation, and see what it still finds.
 
     With `different`, let honest clients differ in data, training or updates, and compare every defence with FedAvg.
+
+    With `evaders`, let attackers come and go, drift, forge buffers or change names; one of four sites flips labels.
 
     With `jurors`, let three named clients judge, and count the attackers and the honest clients that are excluded.
 

@@ -14,15 +14,17 @@ import numpy as np
 
 from ..core.seeds import numpy_rng
 from ..core.words import count
-from .defences import POINT, SETTINGS
+from .defences import POINT, PROBED, RESERVE, SETTINGS
 from .plan import Asked, Plan, check
 from .runner import LATE, Cell, Table
 from .tables import Results, confidence, markdown, select
 
 ROUNDS, SEEDS = 30, 5
 SHARES = (0.1, 0.25)
+CURVE = (0.1, 0.15, 0.25, 0.4)  # shares of attackers that have the patch in the centre
 BAR = 0.2  # a backdoor that works more often got through
 NONE, PLAIN, GUARD = "none", "FedAvg", "auto"
+CENTRE = "in the centre"
 
 WITHOUT = {"preset": "auto", "options": {"lone": 1.0}}
 BEHIND = {
@@ -32,6 +34,7 @@ BEHIND = {
 DEFENCES: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {"preset": "none"},
     GUARD: {"preset": "auto"},
+    PROBED: {"preset": "auto"},
     "auto without alone": WITHOUT,
     **{f"{label} behind it": {**WITHOUT, "aggregator": name} for label, name in BEHIND.items()},
     **{label: {"preset": "none", "aggregator": name} for label, name in BEHIND.items()},
@@ -41,7 +44,7 @@ ATTACKS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "backdoor": ({"name": "backdoor"},),
     "DBA": ({"name": "dba"},),
     "Neurotoxin": ({"name": "backdoor"}, {"name": "neurotoxin"}),
-    "in the centre": ({"name": "backdoor", "corner": "centre"},),
+    CENTRE: ({"name": "backdoor", "corner": "centre"},),
 }
 WRITERS = {"dataset": "femnist_writers"}
 SMALL = {"lr": 0.05, "momentum": 0.9, "epochs": 2, "batch_size": 16}
@@ -95,17 +98,18 @@ def cells(
     check("attack", attacks, list(ATTACKS))
     found: list[tuple[Cell, Table]] = []
     setting = SOURCES[data]
-    cases = [(a, s) for a, s in product(ATTACKS, SHARES) if a != NONE and (not attacks or a in attacks)]
+    cases = [(a, s) for a in ATTACKS if a != NONE and (not attacks or a in attacks) for s in shares(a)]
     for seed, split, (attack, share), defence in product(
         seeds, splits(data), [(NONE, 0.0), *cases], [d for d in DEFENCES if not defences or d in defences]
     ):
         who = attackers(seed, split.clients, share)
         cell = {"split": split.name, "attack": attack, "share": share, "defence": defence, "seed": seed}
+        probed = {"reserve": RESERVE, "probe": RESERVE} if defence == PROBED else {}
         table = {
             "seed": seed,
             "rounds": rounds,
             "checkpoint_every": rounds,
-            "data": {**setting["data"], "clients": split.clients, "partition": split.partition},
+            "data": {**setting["data"], "clients": split.clients, "partition": split.partition, **probed},
             "model": setting["model"],
             "train": {**setting["train"], "group": 10, "workers": 1},
             "attacks": [{**part, "clients": who} for part in ATTACKS[attack]],
@@ -113,6 +117,11 @@ def cells(
         }
         found.append((cell, table))
     return found
+
+
+def shares(attack: str) -> tuple[float, ...]:
+    """The shares of attackers; where the patch lies in the centre they make a curve."""
+    return CURVE if attack == CENTRE else SHARES
 
 
 def attackers(seed: int, n: int, share: float) -> list[int]:
@@ -128,7 +137,7 @@ def attackers(seed: int, n: int, share: float) -> list[int]:
 def places(results: Results, data: str) -> list[tuple[str, str, float]]:
     """The divisions, attacks and shares that have been run, in order."""
     present = {(r["cell"]["split"], r["cell"]["attack"], r["cell"]["share"]) for r in results}
-    every = product((s.name for s in splits(data)), ATTACKS, (0.0, *SHARES))
+    every = product((s.name for s in splits(data)), ATTACKS, (0.0, *CURVE))
     return [place for place in every if place in present]
 
 
@@ -172,7 +181,7 @@ def accuracy_table(results: Results, data: str, split: str) -> str:
 def excluded_table(results: Results, data: str) -> str:
     """Per case: the attackers that the guard excluded, and the runs in which it excluded somebody else."""
     rows = []
-    for (split, attack, share), defence in product(places(results, data), (GUARD, "auto without alone")):
+    for (split, attack, share), defence in product(places(results, data), (GUARD, PROBED, "auto without alone")):
         if found := _of(results, split, attack, share, defence):
             all_of = sum(r["attackers"] for r in found)
             wronged = sum(r["wronged"] > 0 for r in found)
@@ -204,7 +213,8 @@ def page(results: Results, data: str, rounds: int, command: str) -> str:
 {command}
 ```
 
-- {count(rounds, "round")}; model `{model}`. The server has no samples, and no defence is told how many attack.
+- {count(rounds, "round")}; model `{model}`. The server has no samples, but {RESERVE} labelled ones with `{PROBED}`; no
+  defence is told how many attack.
 - *backdoor*: a bright patch of 3 x 3 pixels in a corner of half of an attacker's images, which get the label of the
   target class. *DBA*: a trigger of four bars that the attackers share out. *Neurotoxin*: the backdoor, without the
   weights that the model moved most. *In the centre*: the patch lies where other clients have ink.

@@ -137,7 +137,7 @@ def plan(asked: Asked) -> Plan:
     check_data(data)
     check("defence", asked.defence, DEFENCES)
     known = choose([kind for kind in KINDS if kind.file is None or data == "digits"], asked.case)
-    missing = [kind for kind in known if kind.file is not None and not _at_hand(kind.file)]
+    missing = [kind for kind in known if kind.file is not None and not at_hand(kind.file)]
     known = [kind for kind in known if kind not in missing]
     defences = [d for d in DEFENCES if d == PLAIN or not asked.defence or d in asked.defence]
     wanted = cells(range(seeds), known, data, rounds, defences, asked.clients, asked.settings)
@@ -156,7 +156,7 @@ def plan(asked: Asked) -> Plan:
     )
 
 
-def _at_hand(file: str) -> bool:
+def at_hand(file: str) -> bool:
     try:
         locate(file, None)
     except DataError:
