@@ -27,7 +27,7 @@ from .defences import PROBED, RESERVE, SETTINGS
 from .different import STATIONS, at_hand
 from .plan import Asked, Plan, check
 from .runner import LATE, Cell, Table
-from .tables import Results, confidence, markdown, select, write_csv
+from .tables import Results, confidence, select, write_csv
 
 PLAIN, GUARD = "FedAvg", "auto"
 DEFENCES = (PLAIN, GUARD, PROBED, "median")
@@ -149,7 +149,7 @@ def plan(asked: Asked) -> Plan:
         f"evaders-{rounds}",
         wanted,
         "evaders.md",
-        lambda found: "\n\n".join(filter(None, [skipped, headline(found), table_of(found)])),
+        lambda found: "\n\n".join(filter(None, [skipped, headline(found)])),
         lambda found: page(found, rounds, command, skipped),
         run=measure,
         pictures=write,
@@ -330,11 +330,6 @@ def rows(results: Results, group: str | None = None) -> list[list[str]]:
     return made
 
 
-def table_of(results: Results, group: str | None = None) -> str:
-    """The rows as a table."""
-    return markdown(HEADER, rows(results, group))
-
-
 def write(results: Results, folder: Path) -> list[Path]:
     """The same as a CSV file."""
     return [write_csv(folder / "evaders.csv", (list(HEADER), rows(results)))] if results else []
@@ -342,8 +337,6 @@ def write(results: Results, folder: Path) -> list[Path]:
 
 def page(results: Results, rounds: int, command: str, skipped: str = "") -> str:
     """Everything as Markdown; ``command`` is what makes it."""
-    present = [g for g in GROUPS if any(r["cell"]["group"] == g for r in results)]
-    tables = "\n\n".join(f"## {group[0].upper()}{group[1:]}\n\n{table_of(results, group)}" for group in present)
     note = f"\n\n{skipped}" if skipped else ""
     return f"""# Attackers that evade
 
@@ -364,4 +357,4 @@ def page(results: Results, rounds: int, command: str, skipped: str = "") -> str:
   others for every seed.
 - The server has {RESERVE} labelled samples, of which only `{PROBED}` makes use.
 
-{tables}"""
+[All cases](evaders.csv)"""
