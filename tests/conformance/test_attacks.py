@@ -14,7 +14,7 @@ import fedwarden as fw
 from fedwarden.attacks import DataAttack, ModelAttack
 from fedwarden.conformance.attacks import images, subject
 from fedwarden.conformance.component import Component
-from fedwarden.core.registry import lookup, make, parameters
+from fedwarden.core.registry import lookup, make
 from fedwarden.sim.adversary import Adversary, Round
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation

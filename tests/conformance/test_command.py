@@ -15,7 +15,7 @@ from fedwarden.conformance.__main__ import main
 from fedwarden.conformance.law import Finding, examine
 from fedwarden.conformance.laws import LAWS
 from fedwarden.conformance.subject import RULES, Subject, flat, layered
-from fedwarden.core.registry import exemptions, names
+from fedwarden.core.registry import exemptions
 
 MINE = """
 import numpy as np
