@@ -1,4 +1,4 @@
-"""Which laws Flower, ByzFL and fedwarden keep: the tables of docs/conformance.md.
+"""Which laws Flower, ByzFL and fedwarden keep: the tables of docs/results/conformance.md.
 
 Needs the environment of `make peers`: ``.venv-peers/bin/python benchmarks/conformance_table.py``.
 """

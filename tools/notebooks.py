@@ -186,7 +186,7 @@ def page(notebook: Notebook, name: str) -> tuple[str, dict[str, bytes]]:
         if cell["cell_type"] == "markdown":
             parts.append(source(cell))
             continue
-        parts.append(f"```python\n{source(cell)}\n```")
+        parts.append(f"``` {{.python .wrapped}}\n{source(cell)}\n```")
         for output in cell["outputs"]:
             data = output.get("data", {"text/plain": output.get("text", ())})
             text = "".join(data.get("text/plain", ()))
@@ -197,7 +197,7 @@ def page(notebook: Notebook, name: str) -> tuple[str, dict[str, bytes]]:
             elif "text/html" in data:
                 parts.append("".join(data["text/html"]))
             else:
-                parts.append(f"```text\n{text.rstrip()}\n```")
+                parts.append(f"``` {{.text .wrapped}}\n{text.rstrip()}\n```")
     parts.append(
         f"This page is [a notebook]({name}.ipynb): save it and open it in Jupyter to change it and run it again."
     )

@@ -22,7 +22,12 @@ from fedwarden.studies.tables import markdown as table
 from fedwarden.studies.tables import read_csv
 
 ROOT = Path(__file__).parents[1]
-AT_THE_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+AT_THE_ROOT = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+}
 ON_THE_SITE = {**AT_THE_ROOT, "README.md": "index.md"}
 SHOWN = {".md", ".py", ".sh", ".toml"}
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+|(?:docs/|examples/)?[\w./-]+)(?=[)#])")

