@@ -9,8 +9,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from fedwarden.core.errors import MissingExtra
-from fedwarden.studies import pictures
-from fedwarden.studies.pictures import COLOURS, STRONG, curves, spread
+from fedwarden_research.studies import pictures
+from fedwarden_research.studies.pictures import COLOURS, STRONG, curves, spread
 
 PANELS = {
     "left": {"loud": {0.0: [0.5, 0.7], 1.0: [0.9, 0.9]}, "quiet": {0.0: [0.1], 1.0: [0.2]}},
