@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fedwarden.core.errors import MissingExtra
 from fedwarden.studies import runner
 from fedwarden.studies.attack_cases import NO_ATTACK
 from fedwarden.studies.runner import results, results_file
@@ -151,13 +150,3 @@ def test_attacks_on_a_configuration_of_ones_own(call, call_json, tiny, workspace
     other = call_json("bench", "attacks", tiny, *SMALL, "--set", "train.lr=0.2", "--case", NO_ATTACK)
     assert len(list((workspace / "studies").iterdir())) == 2
     assert [c["case"] for c in other["cases"]] == [NO_ATTACK]
-
-
-def test_without_matplotlib_nothing_is_run(call, workspace, monkeypatch):
-    def missing():
-        raise MissingExtra("pictures need matplotlib")
-
-    monkeypatch.setattr(defences, "drawing", missing)
-    code, _, err = call(*ASKED, *TWO)
-    assert (code, err) == (2, "error: pictures need matplotlib\n")
-    assert not workspace.exists()

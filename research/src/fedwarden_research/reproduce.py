@@ -18,7 +18,6 @@ from fedwarden.studies.tables import Results
 from .papers.catalogue import PAPERS, paper_of
 from .papers.item import Item, Paper, wanted
 from .papers.page import heading, write, write_page
-from .studies.pictures import drawing
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -65,8 +64,6 @@ def command(
         raise ConfigError(f"name a paper, one of {', '.join(PAPERS)}; fedwarden reproduce --list shows their items")
     chosen = paper_of(paper)
     items = [chosen.item(name) for name in dict.fromkeys(names or ())] or list(chosen.items)
-    if folder is not None:
-        drawing()  # say now, not after hours, that pictures cannot be drawn
     place = workspace or home()
     jobs = {i.name: chosen.jobs(i, seeds or i.seeds, device) for i in items}
     chosen_data = {i.name: _of(i, data or (), len(items) == 1) for i in items}

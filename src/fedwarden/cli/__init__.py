@@ -65,15 +65,15 @@ class Lazy(TyperGroup):
         name, stub, rest = super().resolve_command(ctx, args)
         if name is None:
             return name, stub, rest
-        return name, typer.main.get_command(_app(name)), rest
+        return name, command_of(name), rest
 
 
-def _app(name: str) -> Any:
-    """What a command runs; of another package, its entry point in the group ``fedwarden.commands``."""
+def command_of(name: str) -> Any:
+    """A command, or the group of that name; one of another package is an entry point of ``fedwarden.commands``."""
     if (module := COMMANDS[name][0]) is not None:
-        return import_module(f"{__name__}.{module}").app
+        return typer.main.get_command(import_module(f"{__name__}.{module}").app)
     for entry in entry_points(group="fedwarden.commands", name=name):
-        return entry.load()
+        return typer.main.get_command(entry.load())
     raise ConfigError(f"fedwarden {name} comes with {RESEARCH}")
 
 

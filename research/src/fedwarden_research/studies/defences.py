@@ -19,7 +19,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import confidence, markdown, select
 
-from .pictures import curves, drawing
+from .pictures import curves
 from .plan import Asked, Plan, check
 
 CLIENTS = 20
@@ -119,7 +119,6 @@ def plan(asked: Asked) -> Plan:
     check_data(data)
     check("defence", asked.defence, list(DEFENCES))
     check("attack", asked.attack, ["none", *ATTACKS, *GROUPS])
-    drawing()  # say now, not after hours, that pictures cannot be drawn
     attacks = chosen(asked.attack)
     wanted = [
         (cell, table)

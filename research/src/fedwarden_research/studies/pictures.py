@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedwarden.core.errors import MissingExtra
 from fedwarden.studies.tables import mean_interval
 
 Line = Mapping[Any, Sequence[float]]
@@ -27,10 +25,6 @@ APART = 0.1  # between lines over the same word: their spreads would hide each o
 
 def drawing() -> Any:
     """Matplotlib without a display."""
-    if find_spec("matplotlib") is None:
-        raise MissingExtra(
-            "pictures need matplotlib, which is not installed; install it with: pip install 'fedwarden[figures]'"
-        )
     matplotlib = import_module("matplotlib")
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedwarden"})  # small, and the same every time

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ...core.generators import torch_rng
-from ...models.layout import Layout
-from .optimizer import FusedOptimizer, LocalTraining
-from .stacked import Stacked, keep_mask, loss_gradient
-from .trainer import Shard, plan, schedule
+from fedwarden.core.generators import torch_rng
+from fedwarden.models.layout import Layout
+from fedwarden.sim.training.optimizer import FusedOptimizer, LocalTraining
+from fedwarden.sim.training.stacked import Stacked, keep_mask, loss_gradient
+from fedwarden.sim.training.trainer import Shard, plan, schedule
 
 KEPT = 3  # captured steps of different numbers of clients; each has memory for its own models and activations
 FIRST, AHEAD = 1 << 16, 1 << 20  # numbers of dropout that are drawn at a time: few at first, while the device waits

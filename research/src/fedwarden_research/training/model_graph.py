@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...core.generators import torch_rng
-from ...models.layout import Layout
-from ..tasks import Task
-from .optimizer import FusedOptimizer, LocalTraining
-from .stacked import keep_mask
-from .trainer import Shard, plan
+from fedwarden.core.generators import torch_rng
+from fedwarden.models.layout import Layout
+from fedwarden.sim.tasks import Task
+from fedwarden.sim.training.optimizer import FusedOptimizer, LocalTraining
+from fedwarden.sim.training.stacked import keep_mask
+from fedwarden.sim.training.trainer import Shard, plan
 
 KEPT = 64  # sizes of batches that are captured; they share their memory
 
