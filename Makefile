@@ -69,7 +69,7 @@ $(PEERS)/.installed: benchmarks/peers-requirements.txt constraints.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -r benchmarks/peers-requirements.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps byzfl==0.0.11 pfl==0.6.0 dp-accounting==0.6.0 prv-accountant==0.2.0
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check hatchling editables
-	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . -e ./research
 	@touch $@
 
 clean:

@@ -13,8 +13,9 @@ from common import say, show
 
 from fedwarden.conformance.law import Finding, examine
 from fedwarden.conformance.laws import LAWS
-from fedwarden.conformance.subject import RULES, Function, Subject, registered
+from fedwarden.conformance.subject import Function, registered
 from fedwarden.core.registry import exemptions
+from fedwarden_research.conformance.rules import RULES, subject_of
 
 LIBRARIES = {"flower": f"Flower {version('flwr')}", "byzfl": f"ByzFL {version('byzfl')}"}
 CELLS = {"kept": "kept", "broken": "**broken**", "excused": "-", "cannot tell": "-"}
@@ -22,7 +23,7 @@ CELLS = {"kept": "kept", "broken": "**broken**", "excused": "-", "cannot tell": 
 
 def findings(function: Function, rule: str) -> list[Finding]:
     say(f"{function.__name__} as {rule}")
-    subject, exempt = Subject.of(function, rule), exemptions("aggregator", rule)
+    subject, exempt = subject_of(function, rule), exemptions("aggregator", rule)
     return [examine(subject, law, exempt) for law in LAWS]
 
 

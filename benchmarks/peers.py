@@ -1,7 +1,7 @@
 """Flower and ByzFL as plain functions (rows, **options) -> (d,), for the conformance suite and the benchmarks.
 
 Needs the environment of `make peers`; from this folder:
-``../.venv-peers/bin/python -m fedwarden.conformance peers:flower_krum --rule krum``.
+``../.venv-peers/bin/python -m fedwarden_research.conformance peers:flower_krum --rule krum``.
 Options have the suite's names; a default is the library's own.
 """
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import fedwarden as fw
 from fedwarden.aggregators.arc import ARC, arc_factors
-from fedwarden.conformance import golden
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden_research.conformance import golden
 
 
 def rows(t=0, n=9, d=6):

@@ -8,7 +8,7 @@ from scipy.stats import trim_mean
 
 import fedwarden as fw
 from fedwarden.aggregators.coordinate import Sign, TrimmedMean, trimmed_mean
-from fedwarden.conformance import golden
+from fedwarden_research.conformance import golden
 
 
 def rows(n, d=7, seed=0):

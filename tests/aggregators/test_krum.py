@@ -7,7 +7,7 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.aggregators.krum import Bulyan, Krum, MultiKrum, bulyan_selection, krum_scores, multi_krum, ranking
-from fedwarden.conformance import golden
+from fedwarden_research.conformance import golden
 
 
 def rows(n, d=6, seed=0):

@@ -8,9 +8,9 @@ import torch
 
 import fedwarden as fw
 from fedwarden.aggregators.mixing import Bucketing, NearestNeighbourMixing, bucket_matrix, neighbour_matrix
-from fedwarden.conformance import golden
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden_research.conformance import golden
 
 MIXERS = {"nearest_neighbour_mixing": {"f": 2}, "bucketing": {"s": 2}}
 

@@ -7,8 +7,8 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.aggregators.similarity import Clustered, FoolsGold, bipartition, foolsgold_weights
-from fedwarden.conformance import golden
 from fedwarden.updates.gram import cosines
+from fedwarden_research.conformance import golden
 
 
 def test_weights_are_those_of_the_paper_for_any_history():

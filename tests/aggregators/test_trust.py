@@ -8,8 +8,8 @@ import torch
 
 import fedwarden as fw
 from fedwarden.aggregators.trust import FLTrust, fltrust
-from fedwarden.conformance import golden
 from fedwarden.core.errors import ConfigError
+from fedwarden_research.conformance import golden
 
 ROOT = np.array([1.0, -2.0, 0.5, 3.0])
 

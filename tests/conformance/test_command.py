@@ -1,4 +1,4 @@
-"""``python -m fedwarden.conformance``: the table, the exit codes and the one-line errors."""
+"""The commands of the conformance suites: the table, the exit codes and the one-line errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwarden.conformance.__main__ import main
+from fedwarden.conformance.__main__ import main as on_components
 from fedwarden.conformance.law import Finding, examine
 from fedwarden.conformance.laws import LAWS
-from fedwarden.conformance.subject import RULES, Subject, flat, layered
-from fedwarden.core.registry import exemptions
+from fedwarden.conformance.subject import Subject, flat, layered
+from fedwarden.core.registry import FOLDERS, exemptions
+from fedwarden_research.conformance.__main__ import main
+from fedwarden_research.conformance.rules import RULES, subject_of
 
 MINE = """
 import numpy as np
@@ -83,28 +85,36 @@ def test_list_names_every_law_and_rule(capsys):
     assert all(rule in out for rule in RULES)
     assert main(["--list", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"laws", "rules"}
+    assert on_components(["--list", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {f"laws of a {kind}" for kind in FOLDERS}
+
+
+OF_COMPONENTS = [
+    (["ruel", "gesd"], "there is no kind 'ruel'; did you mean 'rule'?"),
+    (["rule", "gesdd"], "there is no rule 'gesdd'; did you mean 'gesd'?"),
+    (["rule", "gesd", "--import", "nowhere"], "cannot import 'nowhere'"),
+    (["rule", "--set", "k=2"], "options are those of one component"),
+    (["rule", "k_sigma", "--set", "kk=2"], "rule 'k_sigma' has no option 'kk'"),
+    (["rule", "--bogus"], "unrecognized arguments: --bogus (see --help)"),
+]
+OF_FUNCTIONS = [
+    ([], "name a function as module:function, a rule by --rule, or both"),
+    (["mine", "--rule", "krum"], "a function is written module:function; got 'mine'"),
+    (["nowhere:f", "--rule", "krum"], "cannot import 'nowhere'"),
+    (["mine:kum", "--rule", "krum"], "'mine' has no function 'kum'; did you mean 'krum'?"),
+    (["mine:value", "--rule", "krum"], "'mine' has no function 'value'"),
+    (["mine:krum", "--rule", "kum"], "there is no rule 'kum'; did you mean 'krum'?"),
+    (["mine:krum", "--rule", "multi_krum"], "cannot be called as function(rows, f=..., m=...)"),
+    (["mine:krum", "--rule", "krum", "--set", "f"], "an option is written f=2; got 'f'"),
+]
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["ruel", "gesd"], "there is no kind 'ruel'; did you mean 'rule'?; a function is written module:function"),
-        (["rule", "gesdd"], "there is no rule 'gesdd'; did you mean 'gesd'?"),
-        (["rule", "gesd", "--import", "nowhere"], "cannot import 'nowhere'"),
-        (["rule", "--set", "k=2"], "options are those of one component"),
-        (["rule", "k_sigma", "--set", "kk=2"], "rule 'k_sigma' has no option 'kk'"),
-        (["mine", "--rule", "krum"], "a function is written module:function; got 'mine'"),
-        (["nowhere:f", "--rule", "krum"], "cannot import 'nowhere'"),
-        (["mine:kum", "--rule", "krum"], "'mine' has no function 'kum'; did you mean 'krum'?"),
-        (["mine:value", "--rule", "krum"], "'mine' has no function 'value'"),
-        (["mine:krum", "--rule", "kum"], "there is no rule 'kum'; did you mean 'krum'?"),
-        (["mine:krum", "--rule", "multi_krum"], "cannot be called as function(rows, f=..., m=...)"),
-        (["mine:krum", "--rule", "krum", "--set", "f"], "an option is written f=2; got 'f'"),
-        (["mine:krum", "--bogus"], "unrecognized arguments: --bogus (see --help)"),
-    ],
+    ("command", "args", "says"),
+    [*((on_components, *case) for case in OF_COMPONENTS), *((main, *case) for case in OF_FUNCTIONS)],
 )
-def test_a_wrong_call_is_one_line_and_exit_code_2(mine, capsys, args, says):
-    assert main(args) == 2
+def test_a_wrong_call_is_one_line_and_exit_code_2(mine, capsys, command, args, says):
+    assert command(args) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith("error: ")
@@ -116,7 +126,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(mine, capsys, args, says):
 def test_as_a_command_from_the_folder_of_the_module(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     done = subprocess.run(
-        [sys.executable, "-m", "fedwarden.conformance", "mine:krum", "--rule", "krum"],
+        [sys.executable, "-m", "fedwarden_research.conformance", "mine:krum", "--rule", "krum"],
         cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
@@ -129,7 +139,7 @@ def test_an_exception_is_a_broken_law_and_an_exempt_rule_is_not_asked():
         law.name, "broken", "raised ZeroDivisionError: division by zero"
     )
     translation = next(law for law in LAWS if law.name == "translation")
-    excused = examine(Subject.of(lambda rows, **o: None, "sign"), translation, exemptions("aggregator", "sign"))
+    excused = examine(subject_of(lambda rows, **o: None, "sign"), translation, exemptions("aggregator", "sign"))
     assert excused == Finding("translation", "excused", "signs are taken from zero")
 
 

@@ -12,12 +12,28 @@ from scipy.spatial.distance import pdist
 from scipy.stats import trim_mean
 
 import fedwarden as fw
-from fedwarden.conformance import golden
+from fedwarden.conformance import check
 from fedwarden.conformance.law import examine
 from fedwarden.conformance.laws import LAWS, draw
-from fedwarden.conformance.subject import Subject, registered
+from fedwarden.conformance.subject import registered
+from fedwarden.core.registry import exemptions
+from fedwarden_research.conformance import golden
+from fedwarden_research.conformance.rules import RULES, subject_of
 
 LAW = {law.name: law for law in LAWS}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_its_paper_and_keeps_the_laws(name, one_thread):
+    """As a function that the suite calls, and as a component; f is as many as the rule tolerates there."""
+    rule, exempt = RULES[name], exemptions("aggregator", name)
+    subject = subject_of(registered(name), name, registered=True)
+    found = {law.name: examine(subject, law, exempt) for law in LAWS}
+    assert not {law: f for law, f in found.items() if f.status == "broken"}
+    options = {key: value for key, value in rule.options.items() if key != "f" and not callable(value)}
+    report = check("aggregator", name, **options)
+    assert not report.broken
+    assert report.excused == {**exempt}
 
 
 def cases(n=9, d=5, many=5):
@@ -93,7 +109,7 @@ def test_bucketing_is_the_loop_for_one_of_all_orders():
 def test_bulyan_does_not_depend_on_the_order_where_one_neighbour_is_left(f):
     """The last picks have one neighbour, with which the closest pair ties."""
     for law in ("permutation", "odd-n", "even-n"):
-        assert examine(Subject.of(registered("bulyan"), "bulyan", f=f), LAW[law]).status == "kept"
+        assert examine(subject_of(registered("bulyan"), "bulyan", f=f), LAW[law]).status == "kept"
 
 
 @pytest.mark.parametrize(
@@ -101,5 +117,5 @@ def test_bulyan_does_not_depend_on_the_order_where_one_neighbour_is_left(f):
 )
 def test_laws_at_other_options(rule, options):
     for law in LAWS:
-        finding = examine(Subject.of(registered(rule), rule, **options), law)
+        finding = examine(subject_of(registered(rule), rule, **options), law)
         assert finding.status != "broken", (law.name, finding.note)

@@ -10,26 +10,27 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.aggregators.flanders import foretell
-from fedwarden.conformance import golden
 from fedwarden.conformance.law import examine
 from fedwarden.conformance.laws import LAWS
-from fedwarden.conformance.subject import Subject, registered
+from fedwarden.conformance.subject import registered
 from fedwarden.core.registry import lookup, make
+from fedwarden_research.conformance import golden
+from fedwarden_research.conformance.rules import subject_of
 
 LAW = {law.name: law for law in LAWS}
 
 
 def rules_out(law, rule, faulty, **options):
     """The law is kept by fedwarden and broken by the faulty function; returns what it says of the latter."""
-    ours = examine(Subject.of(registered(rule), rule, **options), LAW[law])
+    ours = examine(subject_of(registered(rule), rule, **options), LAW[law])
     assert ours.status == "kept", ours.note
-    theirs = examine(Subject.of(faulty, rule, **options), LAW[law])
+    theirs = examine(subject_of(faulty, rule, **options), LAW[law])
     assert theirs.status == "broken", theirs.note
     return theirs.note
 
 
 def keeps(law, rule, function, **options):
-    return examine(Subject.of(function, rule, **options), LAW[law]).status == "kept"
+    return examine(subject_of(function, rule, **options), LAW[law]).status == "kept"
 
 
 def stack(clients):

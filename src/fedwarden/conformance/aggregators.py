@@ -16,8 +16,7 @@ from ..guard.warden import Warden
 from ..updates.updates import Updates
 from . import laws as on_rows
 from .component import Component
-from .golden import Array
-from .law import CannotTell, Law, laws, require, same
+from .law import Array, CannotTell, Law, laws, require, same
 from .server import equipped, of_size
 from .subject import Subject, registered
 
@@ -35,7 +34,7 @@ class Examined:
 def subject(component: Component) -> Examined:
     """The aggregator with a server, at its default options; as a function at those that the laws use."""
     made = equipped("aggregator", component.make(), of_size(D))
-    function = Subject.of(registered(component.name), component.name, registered=True, **component.options)
+    function = Subject(registered(component.name), name=component.name, options=component.options, registered=True)
     return Examined(made, function)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+Array = NDArray[np.float64]
 Status = Literal["kept", "broken", "excused", "cannot tell"]
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .golden import Array
-from .law import Broken, CannotTell, laws, line, same
+from .law import Array, Broken, CannotTell, laws, line, same
 from .subject import Subject, as_bfloat16, layered
 
 D = 17

@@ -12,8 +12,7 @@ from ..core.stats import Counts, Mask, Scores
 from ..core.types import Cohort, Reading
 from ..updates.updates import Updates
 from .component import Component
-from .golden import Array
-from .law import Broken, laws, require, same
+from .law import Array, Broken, laws, require, same
 from .server import PARAMETERS, equipped, with_model
 
 N = 12

@@ -18,9 +18,7 @@ from ..core.registry import make
 from ..core.types import Cohort
 from ..guard.warden import Warden
 from ..updates.updates import Updates
-from . import golden
-from .golden import Array
-from .law import Broken
+from .law import Array, Broken
 from .server import equipped, of_size
 
 Function = Callable[..., Any]
@@ -41,31 +39,6 @@ class Rule:
     tolerance: float = 1e-6
 
 
-def _then(rows: Array, f: int, then: str) -> Array:
-    return golden.nearest_neighbour_mixing(rows, f, RULES[then].golden or golden.mean)
-
-
-def _clipped(rows: Array, f: int, then: str) -> Array:
-    return golden.arc(rows, f, RULES[then].golden or golden.mean)
-
-
-RULES: Mapping[str, Rule] = {
-    "mean": Rule(golden.mean),
-    "median": Rule(golden.median),
-    "trimmed_mean": Rule(golden.trimmed_mean, {"b": 2}, lambda o: 2 * o["b"] + 1, "n > 2b"),
-    "krum": Rule(golden.krum, {"f": 2}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
-    "multi_krum": Rule(golden.multi_krum, {"f": 2, "m": 3}, lambda o: 2 * o["f"] + 3, "n >= 2f + 3"),
-    "bulyan": Rule(golden.bulyan, {"f": 3}, lambda o: 4 * o["f"] + 3, "n >= 4f + 3"),
-    "geometric_median": Rule(golden.geometric_median, tolerance=1e-3),
-    "sign": Rule(golden.sign, {"step_size": 0.5}),
-    "norm_clipping": Rule(golden.norm_clipping, {"limit": 5.0}),
-    "centered_clipping": Rule(golden.centered_clipping, {"limit": 5.0, "steps": 3}),
-    "fltrust": Rule(golden.fltrust, {"root": lambda d: np.random.default_rng(7).normal(1.0, 1.0, size=d)}),
-    "foolsgold": Rule(golden.foolsgold),
-    "clustered": Rule(golden.clustered, least=lambda o: 3, needs="n >= 3"),
-    "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-    "arc": Rule(_clipped, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-}
 UNKNOWN = Rule()
 
 
@@ -78,12 +51,6 @@ class Subject:
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     registered: bool = False
-
-    @classmethod
-    def of(cls, function: Function, name: str, registered: bool = False, **options: Any) -> Subject:
-        """The function as the rule of that name; options replace those that the laws would use."""
-        rule = RULES.get(name, UNKNOWN)
-        return cls(function, rule, name, {**rule.options, **options}, registered)
 
     @property
     def least(self) -> int:

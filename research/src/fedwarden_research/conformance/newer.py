@@ -8,8 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedwarden.conformance.golden import Array, cosine, length, mean, norm_clipping, trimmed_mean
-from fedwarden.conformance.subject import Rule
+from .golden import Array, cosine, length, mean, norm_clipping, trimmed_mean
 
 
 def foundationfl(rows: Array, m: int, b: int) -> Array:
@@ -175,16 +174,3 @@ def dnc(rows: Array, f: int, c: float = 1.0, samples: Sequence[Sequence[int]] | 
         order = sorted(range(len(rows)), key=outlying.__getitem__)
         good &= set(order[: len(rows) - math.ceil(c * f)])
     return mean(rows[sorted(good)])
-
-
-RULES = {
-    "foundationfl": Rule(
-        foundationfl, {"m": 2, "b": 3}, lambda o: max(3, 2 * o["b"] - o["m"] + 1), "n >= 3 and n + m > 2b"
-    ),
-    "flame": Rule(flame, {"noise": 0.0}, lambda o: 2, "n >= 2"),
-    "alignins": Rule(alignins, {"share": 0.5, "angle": 1.0, "signs": 1.2}, lambda o: 3, "n >= 3"),
-    "lfighter": Rule(lfighter, {"classes": 3, "features": 4}, lambda o: 3, "n >= 3"),
-    "caf": Rule(caf, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-    "smea": Rule(smea, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-    "dnc": Rule(dnc, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-}

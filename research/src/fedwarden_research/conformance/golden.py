@@ -11,9 +11,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from fedwarden.conformance.law import Array
 
 
 def mean(rows: Array) -> Array:
