@@ -86,7 +86,7 @@ def test_list_names_every_law_and_rule(capsys):
     assert main(["--list", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"laws", "rules"}
     assert on_components(["--list", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {f"laws of a {kind}" for kind in FOLDERS}
+    assert set(json.loads(capsys.readouterr().out)) == {f"laws of kind {kind}" for kind in FOLDERS}
 
 
 OF_COMPONENTS = [

@@ -96,7 +96,7 @@ def run(args: Sequence[str] | None = None) -> int:
         laws = {
             kind: {law.name: law.says for law in laws_of(kind)} for kind in ([given.kind] if given.kind else FOLDERS)
         }
-        show({f"laws of a {kind}": rows for kind, rows in laws.items()}, given.json)
+        show({f"laws of kind {kind}": rows for kind, rows in laws.items()}, given.json)
         return 0
     return on_components(given.kind, given.name, settings(given.set), given.json)
 
