@@ -39,7 +39,7 @@ def results(page: Path) -> bool:
 
 def pages() -> Iterator[Path]:
     yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"))
-    yield from (page for page in sorted(DOCS.rglob("*.md")) if not results(page))
+    yield from sorted(DOCS.rglob("*.md"))
     yield from sorted((ROOT / "examples").glob("*/README.md"))
 
 

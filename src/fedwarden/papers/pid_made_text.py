@@ -304,7 +304,7 @@ def figure_5_sheets(results: Results) -> list[Sheet]:
     ]
     if select(results, {"defence": ATTACKED}):
         found += [
-            Sheet("scores", "Scores with nobody excluded, means over seeds", scores_table(results)),
+            Sheet("scores", "Scores with no client excluded, means over seeds", scores_table(results)),
             Sheet("separation", "In deviations above the mean of the eight, rounds 2 to 8", separation_table(results)),
             Sheet("thresholds", "What each threshold makes of these scores", thresholds_table(results, ATTACKED)),
             Sheet("signals", "Where client 0 stands in other signals", watches_table(results)),
