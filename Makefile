@@ -9,12 +9,12 @@ PARALLEL := -n auto --maxprocesses 4
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml research/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("fedwarden needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables pyhocon  # of nvflare: built from source
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]' -e ./research
 	@touch $(STAMP)
 
 demo: setup

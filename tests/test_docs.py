@@ -24,7 +24,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +33,7 @@ import pytest
 import torch
 import typer
 
-from fedwarden.cli import COMMANDS, main
+from fedwarden.cli import COMMANDS, command_of, main
 from fedwarden.core import registry
 from fedwarden.sim.change_audit import AuditConfig
 from fedwarden.sim.scenario import load_scenario
@@ -199,7 +199,8 @@ def check_command(block: Block, command: str) -> None:
         return
     words = shlex.split(SHELL.split(command[known.start(1) :])[0], comments=True)
     if words[0] == "fedwarden":
-        parser_of(words[1]).make_context(words[1], words[2:])
+        command, rest = parser_of(words[1:])
+        command.make_context(words[1], rest)
     elif words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         assert set(words[1:]) <= set(targets), f"{block}: no target {words[1:]} in the Makefile"
@@ -207,9 +208,13 @@ def check_command(block: Block, command: str) -> None:
         assert (ROOT / words[1]).exists() or (block.page.parent / words[1]).exists(), f"{block}: no {words[1]}"
 
 
-def parser_of(name: str) -> typer.core.TyperCommand:
-    assert name in COMMANDS, f"there is no command {name!r}"
-    return typer.main.get_command(import_module(f"fedwarden.cli.{COMMANDS[name][0]}").app)
+def parser_of(words: Sequence[str]) -> tuple[typer.core.TyperCommand, list[str]]:
+    """The command that these words call, and what is left for it."""
+    assert words[0] in COMMANDS, f"there is no command {words[0]!r}"
+    command, rest = command_of(words[0]), list(words[1:])
+    while (parts := getattr(command, "commands", None)) is not None and rest and not rest[0].startswith("-"):
+        command = parts[rest.pop(0)]
+    return command, rest
 
 
 def compare(block: Block, wanted: str, printed: str) -> None:
@@ -292,7 +297,7 @@ def test_every_command_is_one_that_exists(page):
 def test_a_command_within_a_sentence_exists_with_its_options(page):
     for words in map(str.split, INLINE.findall(prose(page))):
         if words[0].islower():  # COMMAND and its like stand for any
-            known = {option for p in parser_of(words[0]).params for option in p.opts} | {"--help"}
+            known = {option for p in parser_of(words)[0].params for option in p.opts} | {"--help"}
             assert {w for w in words if w.startswith("-") and w != "-"} <= known, f"{named(page)}: {words}"
 
 

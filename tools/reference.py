@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import typer
 from pydantic import BaseModel
 
 import fedwarden
-from fedwarden.cli import COMMANDS
+from fedwarden.cli import COMMANDS, command_of
 from fedwarden.cli.listing import options
 from fedwarden.core.registry import FOLDERS, names, summary
 from fedwarden.sim.change_audit import AuditConfig
@@ -54,14 +52,24 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def commands() -> str:
     """Every command with its arguments and options."""
     parts = ["# Command line", "`fedwarden COMMAND --help` says the same."]
-    for name, (module, text) in COMMANDS.items():
-        command: Any = typer.main.get_command(import_module(f"fedwarden.cli.{module}").app)
+    for name, text, command in every_command():
         context = command.make_context(name, [], resilient_parsing=True)
         usage = " ".join(["fedwarden", name, *command.collect_usage_pieces(context)])
         rows = [[f"`{_spelt(p, context)}`", p.help or "", _default(p)] for p in command.params]
         body = f"## fedwarden {name}\n\n{text}\n\n```text\n{usage}\n```\n\n{command.help}"
         parts.append(f"{body}\n\n{table(['argument or option', 'what it does', 'default'], rows)}")
     return "\n\n".join(parts) + "\n"
+
+
+def every_command() -> Iterator[tuple[str, str, Any]]:
+    """The commands with what they do, a group's one by one."""
+    for name, (_, text) in COMMANDS.items():
+        command = command_of(name)
+        parts = getattr(command, "commands", None)
+        if parts is None:
+            yield name, text, command
+        for part, inner in (parts or {}).items():
+            yield f"{name} {part}", inner.get_short_help_str(limit=200), inner
 
 
 def _spelt(parameter: Any, context: Any) -> str:

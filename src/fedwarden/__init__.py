@@ -10,24 +10,16 @@ from typing import TYPE_CHECKING
 from .core.late import late
 
 if TYPE_CHECKING:
-    from .aggregators.alignins import AlignIns
     from .aggregators.arc import ARC
-    from .aggregators.caf import CAF
     from .aggregators.clipping import CenteredClipping, NormClipping
     from .aggregators.common import aggregate
     from .aggregators.coordinate import Median, Sign, TrimmedMean
-    from .aggregators.dnc import DnC
-    from .aggregators.flame import Flame
     from .aggregators.flanders import Flanders
-    from .aggregators.foundationfl import FoundationFL
     from .aggregators.geometric import GeometricMedian
     from .aggregators.krum import Bulyan, Krum, MultiKrum
-    from .aggregators.lfighter import LFighter
     from .aggregators.mean import Mean
     from .aggregators.mixing import Bucketing, NearestNeighbourMixing
-    from .aggregators.randeigen import RandEigen
     from .aggregators.similarity import Clustered, FoolsGold
-    from .aggregators.smea import SMEA
     from .aggregators.trust import FLTrust
     from .audit.auditor import Auditor
     from .audit.metrics import cmd, cosine, procrustes
@@ -85,13 +77,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ARC", "CAF", "CUSUM", "EWMA", "GESD", "PID", "SMEA", "Admission", "Aggregate", "Aggregator", "AlignIns", "Alone",
+    "ARC", "CUSUM", "EWMA", "GESD", "PID", "Admission", "Aggregate", "Aggregator", "Alone",
     "Auditor", "Bucketing", "Bulyan", "Cantelli", "Capital", "CenteredClipping", "CentroidDistance", "Clustered",
-    "Cohort", "ConfigError", "Direction", "Divergence", "DnC", "DownWeight", "Ensemble", "Evidence", "Exclude",
-    "FLTrust", "FedwardenError", "Flame", "Flanders", "FoolsGold", "FoundationFL", "Gathered", "Gaussian",
-    "GeometricMedian", "Harm", "History", "Jury", "KSigma", "Krum", "LFighter", "Leaning", "Mean", "Median",
+    "Cohort", "ConfigError", "Direction", "Divergence", "DownWeight", "Ensemble", "Evidence", "Exclude",
+    "FLTrust", "FedwardenError", "Flanders", "FoolsGold", "Gathered", "Gaussian",
+    "GeometricMedian", "Harm", "History", "Jury", "KSigma", "Krum", "Leaning", "Mean", "Median",
     "MissingExtra", "MultiKrum", "NearestNeighbourMixing", "NormClipping", "Note", "Observe", "Offset", "Opposition",
-    "Outcome", "Policy", "ProbeLoss", "Quarantine", "RandEigen", "Raw", "Reading", "Rejection", "RelativeDistance",
+    "Outcome", "Policy", "ProbeLoss", "Quarantine", "Raw", "Reading", "Rejection", "RelativeDistance",
     "Reply", "ReportedNumber", "RobustZ", "RoundRecord", "Rule", "RunRecord", "Server", "Sign", "Signal", "Standard",
     "TrimmedMean", "Turns", "Twins", "UpdateLength", "UpdateNorm", "Updates", "Verdict", "Ville", "Warden", "Watch",
     "WatchRecord", "Word", "aggregate", "cmd", "cosine", "divergence", "gesd", "names", "procrustes", "register",
@@ -99,23 +91,15 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "aggregators.alignins": ("AlignIns",),
     "aggregators.arc": ("ARC",),
-    "aggregators.caf": ("CAF",),
     "aggregators.clipping": ("CenteredClipping", "NormClipping"),
     "aggregators.coordinate": ("Median", "Sign", "TrimmedMean"),
-    "aggregators.dnc": ("DnC",),
-    "aggregators.flame": ("Flame",),
     "aggregators.flanders": ("Flanders",),
-    "aggregators.foundationfl": ("FoundationFL",),
     "aggregators.geometric": ("GeometricMedian",),
     "aggregators.krum": ("Bulyan", "Krum", "MultiKrum"),
-    "aggregators.lfighter": ("LFighter",),
     "aggregators.mean": ("Mean",),
     "aggregators.mixing": ("Bucketing", "NearestNeighbourMixing"),
-    "aggregators.randeigen": ("RandEigen",),
     "aggregators.similarity": ("Clustered", "FoolsGold"),
-    "aggregators.smea": ("SMEA",),
     "aggregators.trust": ("FLTrust",),
     "audit.auditor": ("Auditor",),
     "audit.metrics": ("cmd", "cosine", "procrustes"),

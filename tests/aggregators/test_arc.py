@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fedwarden as fw
 from fedwarden.aggregators.arc import ARC, arc_factors
-from fedwarden.conformance import golden, golden_newer
+from fedwarden.conformance import golden
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 
@@ -68,12 +68,12 @@ def test_nobody_is_longer_than_the_longest_left_alone(lengths, data):
 )
 def test_a_name_a_table_or_a_thing_inside(f, then, loop):
     x = rows()
-    np.testing.assert_allclose(fw.aggregate("arc", x, f=f, then=then).update, golden_newer.arc(x, f, loop), atol=1e-9)
+    np.testing.assert_allclose(fw.aggregate("arc", x, f=f, then=then).update, golden.arc(x, f, loop), atol=1e-9)
 
 
 def test_defaults():
     x = rows(n=8)  # f = 3 for both, and b = 1
-    want = golden_newer.arc(x, 3, lambda y: golden.nearest_neighbour_mixing(y, 3, lambda z: golden.trimmed_mean(z, 1)))
+    want = golden.arc(x, 3, lambda y: golden.nearest_neighbour_mixing(y, 3, lambda z: golden.trimmed_mean(z, 1)))
     np.testing.assert_allclose(fw.aggregate("arc", x).update, want, atol=1e-9)
 
 
@@ -96,7 +96,7 @@ def test_a_rule_with_a_memory_keeps_it(cohort_of):
     state, centre = rule.init(), np.zeros(6)
     for t in range(1, 5):
         state, result = rule.step(state, cohort_of(rows(t), round=t), np.ones(9))
-        centre = golden_newer.arc(rows(t), 2, lambda y, v=centre: golden.centered_clipping(y, 0.7, 1, v))
+        centre = golden.arc(rows(t), 2, lambda y, v=centre: golden.centered_clipping(y, 0.7, 1, v))
         np.testing.assert_allclose(result.update, centre, atol=1e-9)
     np.testing.assert_array_equal(state["centre"], result.update)
 

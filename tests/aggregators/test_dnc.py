@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.aggregators.dnc import DnC, kept_by_all, outlier_scores
-from fedwarden.conformance import golden_newer
+import newer_loops
 from fedwarden.core.errors import ConfigError
+from fedwarden_research.aggregators.dnc import DnC, kept_by_all, outlier_scores
 
 
 def rows(n=10, d=6, seed=0):
@@ -27,7 +27,7 @@ def test_scores_are_those_of_a_singular_value_decomposition():
 def test_all_coordinates_by_the_loop(f, c):
     x = rows()
     result = fw.aggregate("dnc", x, f=f, c=c)
-    np.testing.assert_allclose(result.update, golden_newer.dnc(x, f, c), atol=1e-9)
+    np.testing.assert_allclose(result.update, newer_loops.dnc(x, f, c), atol=1e-9)
     assert (result.weights == 0).sum() == {(2, 0.5): 1, (2, 1.5): 3, (3, 1.1): 4, (4, 2.0): 8}.get((f, c), f)
 
 
@@ -35,7 +35,7 @@ def test_several_samples_by_the_loop():
     x, rng = rows(12, 40), np.random.default_rng(1)
     samples = [sorted(rng.choice(40, 7, replace=False)) for _ in range(4)]
     kept = kept_by_all([x[:, s] for s in samples], f=2, c=1.0)
-    np.testing.assert_allclose(x[kept].mean(axis=0), golden_newer.dnc(x, 2, samples=samples), atol=1e-12)
+    np.testing.assert_allclose(x[kept].mean(axis=0), newer_loops.dnc(x, 2, samples=samples), atol=1e-12)
     assert 12 - 4 * 2 <= len(kept) <= 10
 
 
@@ -71,14 +71,14 @@ def test_columns_that_are_not_measured_are_never_drawn():
     x[:, 10:40] *= 1e6
     layers = [[r[:10], r[10:40], r[40:]] for r in x]
     got = fw.aggregate("dnc", fw.Updates.of(layers, measured=[(0, 10), (40, 50)]), f=2, steps=1)
-    want = golden_newer.dnc(x, 2, samples=[[*range(10), *range(40, 50)]])
+    want = newer_loops.dnc(x, 2, samples=[[*range(10), *range(40, 50)]])
     np.testing.assert_allclose(got.update, want, rtol=1e-9)
 
 
 def test_options():
     x = rows()
-    np.testing.assert_allclose(fw.aggregate("dnc", x).update, golden_newer.dnc(x, 2), atol=1e-9)
-    np.testing.assert_allclose(fw.aggregate("dnc", x[:4]).update, golden_newer.dnc(x[:4], 1), atol=1e-9)
+    np.testing.assert_allclose(fw.aggregate("dnc", x).update, newer_loops.dnc(x, 2), atol=1e-9)
+    np.testing.assert_allclose(fw.aggregate("dnc", x[:4]).update, newer_loops.dnc(x[:4], 1), atol=1e-9)
     for f, c in ((5, 1.0), (-1, 1.0), (2, -1.0), (4, 2.5)):
         with pytest.raises(
             ValueError, match=rf"dnc needs n > 2f clients, f >= 0 and 0 <= c f < n; got n=10, f={f}, c={c}"

@@ -8,7 +8,7 @@ from sklearn.cluster import HDBSCAN
 from sklearn.metrics.pairwise import cosine_distances
 
 import fedwarden as fw
-from fedwarden.aggregators.flame import Flame, majority
+from fedwarden_research.aggregators.flame import Flame, majority
 
 ANGLES = np.deg2rad([0.0, 5.0, 12.0, 90.0, 180.0])
 FAN = np.array([1.0, 2.0, 3.0, 10.0, 20.0])[:, None] * np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import trim_mean
 
 import fedwarden as fw
-from fedwarden.aggregators.foundationfl import FoundationFL, from_extremes
+from fedwarden_research.aggregators.foundationfl import FoundationFL, from_extremes
 
 CIRCLE = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0], [3.0, 0.0]])
 

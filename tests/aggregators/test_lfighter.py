@@ -9,8 +9,15 @@ from sklearn.cluster import KMeans
 from torch import nn
 
 import fedwarden as fw
-from fedwarden.aggregators.lfighter import LFighter, dissimilarity, lfighter, output_layer, relevant_neurons, two_means
 from fedwarden.core.errors import ConfigError
+from fedwarden_research.aggregators.lfighter import (
+    LFighter,
+    dissimilarity,
+    lfighter,
+    output_layer,
+    relevant_neurons,
+    two_means,
+)
 
 CLASSES, FEATURES, ATTACKERS = 4, 6, 3
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedwarden as fw
-from fedwarden.aggregators.randeigen import RandEigen, power_iteration, randeigen_kept
 from fedwarden.core.errors import ConfigError
+from fedwarden_research.aggregators.randeigen import RandEigen, power_iteration, randeigen_kept
 
 
 def loop(x, f, starts, draws, accuracy=0.1):

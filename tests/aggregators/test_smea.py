@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.aggregators import smea as module
-from fedwarden.aggregators.smea import SMEA, smallest_spread
-from fedwarden.conformance import golden_newer
+import newer_loops
+from fedwarden_research.aggregators import smea as module
+from fedwarden_research.aggregators.smea import SMEA, smallest_spread
 
 
 def rows(n=9, d=6, seed=0):
@@ -25,7 +25,7 @@ def test_no_subset_varies_less(n, f, together, monkeypatch):
     for seed in range(3):
         x = rows(n, seed=seed)
         result = fw.aggregate("smea", x, f=f)
-        np.testing.assert_allclose(result.update, golden_newer.smea(x, f), atol=1e-9)
+        np.testing.assert_allclose(result.update, newer_loops.smea(x, f), atol=1e-9)
         assert sorted(result.weights) == pytest.approx([0.0] * f + [1 / (n - f)] * (n - f))
 
         def spread(chosen, x=x):
@@ -59,10 +59,10 @@ def test_attackers_that_agree_are_left_out():
 
 def test_options(cohort_of):
     x = rows(8)
-    np.testing.assert_allclose(fw.aggregate("smea", x).update, golden_newer.smea(x, 3), atol=1e-9)
+    np.testing.assert_allclose(fw.aggregate("smea", x).update, newer_loops.smea(x, 3), atol=1e-9)
     keep = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     result = SMEA(f=2).step({}, cohort_of(x), keep)[1]
-    np.testing.assert_allclose(result.update, golden_newer.smea(x[keep > 0], 2), atol=1e-9)
+    np.testing.assert_allclose(result.update, newer_loops.smea(x[keep > 0], 2), atol=1e-9)
     assert result.weights[2] == 0
     for f in (4, -1):
         with pytest.raises(ValueError, match=rf"smea needs n > 2f clients and f >= 0; got n=8, f={f}"):

@@ -10,9 +10,9 @@ import torch
 
 import fedwarden as fw
 from fedwarden.attacks import View
-from fedwarden.attacks.fang import beyond, direction, krum_bound, krum_strength, outlying
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden_research.attacks.fang import beyond, direction, krum_bound, krum_strength, outlying
 
 N, F, D = 12, 3, 60
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedwarden.attacks import View
-from fedwarden.attacks.rop import turned
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden_research.attacks.rop import turned
 
 D = 30
 HONEST = torch.from_numpy(np.random.default_rng(1).normal(0.4, 1.0, size=(6, D)))

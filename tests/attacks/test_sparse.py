@@ -10,9 +10,9 @@ import torch
 
 from fedwarden.attacks import View
 from fedwarden.attacks.optimised import alie_z
-from fedwarden.attacks.sparse import sensitive
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden_research.attacks.sparse import sensitive
 
 D, F, N = 200, 4, 12
 HONEST = torch.from_numpy(np.random.default_rng(0).normal(0.2, 1.0, size=(N - F, D)))

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from fedwarden.audit.verdict import Leakage, Sight
 from fedwarden.cli.audit import table_of, words
-from fedwarden.papers.shifts import all_changes
 from fedwarden.sim.change_audit import CHANGE, FRESH, PARTIAL, STILL, Answer, Source, load_plan
 from fedwarden.studies.runner import results_file
 from fedwarden.studies.tables import read_csv
+from fedwarden_research.papers.shifts import all_changes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
 SURE, UNSURE = Leakage(0.98, 0.93, 1.0, 1e-4, 1.0, 5e-6), Leakage(0.6, 0.4, 0.8, 0.3, 0.1, 5e-6)

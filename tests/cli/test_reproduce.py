@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from fedwarden.papers.catalogue import PAPERS
 from fedwarden.studies.runner import results_file
+from fedwarden_research.papers.catalogue import PAPERS
 
 
 def test_the_list_has_every_item_and_what_it_takes(call_json):

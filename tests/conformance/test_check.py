@@ -27,8 +27,11 @@ from fedwarden.sim.data.partition import IID
 from fedwarden.sim.data.sources import Dataset
 
 ELSEWHERE = [("model", "masked_lm")]  # needs files: tests/sim/test_text.py
-EVERY = [  # sinks: tests/sinks
-    (k, name) for k in registry.FOLDERS for name in names(k) if k != "sink" and (k, name) not in ELSEWHERE
+EVERY = [  # sinks: tests/sinks; plug-ins: tests/aggregators/test_newer.py
+    (k, name)
+    for k in registry.FOLDERS
+    for name in names(k)
+    if k != "sink" and (k, name) not in ELSEWHERE and registry.lookup(k, name).__module__.startswith("fedwarden.")
 ]
 STALE = {("aggregator", "centered_clipping", "identical")}  # holds where the radius is as large as the updates
 

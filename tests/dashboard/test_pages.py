@@ -15,16 +15,14 @@ from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.core.words import percent
 from fedwarden.dashboard import routes
 from fedwarden.dashboard.layout import clients
-from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
+from fedwarden.dashboard.pages import PAGES, audit, runs, whatif
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.glance import listing
 from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
 from fedwarden.dashboard.state import Workspace
 from fedwarden.figures.glance import Glance
-from fedwarden.papers import shifts
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.series import Series
-from fedwarden.studies.runner import results_file
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
@@ -265,33 +263,6 @@ def test_an_audit_opens_with_the_alarm_that_chance_explains_least(shared):
     assert audit.surest([*quiet, *seen, *surer]) == "outputs/cosine/"
     assert audit.surest(quiet) == "evaluation/cosine/"
     assert audit.surest([]) is None
-
-
-def leaks(even, seed):
-    """A study's line in which outputs see the shift and weights do not."""
-    rng = np.random.default_rng(seed)
-
-    def branch(shift):
-        value = {"weights/cosine/": 1 + 0.1 * rng.random(), "outputs/mean_logits/": 1.0}
-        return {"readings": {k: [[11, v, 1.0, 9.0 * shift + rng.random(), 0.1, 0.0]] for k, v in value.items()}}
-
-    changes = {shifts.Change(shifts.STILL): 0, shifts.Change(shifts.FRESH): 0, shifts.Change("fresh", even): 1}
-    kept = {str(c): {"kind": c.kind, "even": c.even, **branch(shift)} for c, shift in changes.items()}
-    return {"cell": {"n": 2, "m": 1, "seed": seed}, "result": {"branches": kept}}
-
-
-def test_a_study_is_shown_as_far_as_it_has_come(tmp_path):
-    workspace = Workspace(tmp_path)
-    assert studies.version(workspace, routes.Page("studies")) == ""
-    path = results_file(tmp_path, "sensitivity-digits")
-    path.parent.mkdir()
-    path.write_text("".join(json.dumps(leaks(0.82, seed)) + "\n" for seed in range(5)) + '{"cell": {"n"')
-    assert "sensitivity-digits" in studies.version(workspace, routes.Page("studies"))
-    case = studies.cases(workspace, "sensitivity-digits")
-    assert list(case) == ["1 of 2 changes to 82-18"]
-    found = studies.judged(workspace, "sensitivity-digits", workspace.study_stamp("sensitivity-digits"), *case)
-    assert found["outputs, mean logits"][shifts.FRESH].auroc == 1.0
-    assert found["weights, cosine"][shifts.FRESH].auroc < 1.0
 
 
 def test_numbers_that_are_missing():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import linregress, t
 
-from fedwarden.audit.mitigations import Measured
 from fedwarden.audit.trend import departure
 from fedwarden.audit.verdict import Leakage
 from fedwarden.core.types import Observation
@@ -62,12 +61,3 @@ def test_each_source_against_each_null():
     assert figure.data[0].error_x.array[0] == pytest.approx(0.1)
     assert figure.data[0].error_x.arrayminus[0] == pytest.approx(0.2)
     assert audit.aurocs({}).layout.annotations[0].text == "no source has been judged"
-
-
-def test_a_line_per_kind_of_measure():
-    figure = audit.mitigation(
-        [Measured("noise", 0.6, 0.1, 0.3), Measured("noise", 0.8, 0.02, 0.1), Measured("none", 0.9, 0)]
-    )
-    noise = trace(figure, "noise")
-    assert (noise.x, noise.y) == ((2.0, 10.0), (0.8, 0.6))
-    assert trace(figure, "none").y == (0.9,)

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from fedwarden.papers.divergence import (
+from fedwarden.sim.scenario import load_scenario
+from fedwarden_research.papers.divergence import (
     ALPHAS,
     CLIENTS,
     CORRUPTIONS,
@@ -24,7 +25,6 @@ from fedwarden.papers.divergence import (
     run,
     thirds_table,
 )
-from fedwarden.sim.scenario import load_scenario
 
 ROUNDS = 20
 LATE = 6

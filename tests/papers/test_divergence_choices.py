@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedwarden.papers.divergence import CORRUPTIONS
-from fedwarden.papers.divergence_choices import (
+from fedwarden.sim.scenario import load_scenario
+from fedwarden_research.papers.divergence import CORRUPTIONS
+from fedwarden_research.papers.divergence_choices import (
     CHOICES,
     HARMS,
     KINDS,
@@ -15,7 +16,6 @@ from fedwarden.papers.divergence_choices import (
     weights,
     weights_table,
 )
-from fedwarden.sim.scenario import load_scenario
 
 
 def rows(grid):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedwarden.papers.divergence import ALPHAS, CLIENTS, CORRUPTIONS
-from fedwarden.papers.divergence_figures import (
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.tables import Sheet
+from fedwarden_research.papers.divergence import ALPHAS, CLIENTS, CORRUPTIONS
+from fedwarden_research.papers.divergence_figures import (
     MANY,
     SHIFTED,
     crowd,
@@ -17,8 +19,6 @@ from fedwarden.papers.divergence_figures import (
     standing_out,
     standing_out_holds,
 )
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.tables import Sheet
 
 ROUNDS = 9
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.papers.catalogue import PAPERS
-from fedwarden.papers.item import Item, Paper, wanted
-from fedwarden.papers.page import LONG, contents, page, write, write_page
 from fedwarden.studies.tables import Sheet
+from fedwarden_research.papers.catalogue import PAPERS
+from fedwarden_research.papers.item import Item, Paper, wanted
+from fedwarden_research.papers.page import LONG, contents, page, write, write_page
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

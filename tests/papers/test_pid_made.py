@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fedwarden.papers import pid_made_attackers, pid_made_convergence
-from fedwarden.papers.item import no_pictures
-from fedwarden.papers.page import page, write
-from fedwarden.papers.pid_made import GUARDS, RULES, SETTINGS, run
-from fedwarden.papers.pid_made_attackers import (
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.tables import Sheet
+from fedwarden_research.papers import pid_made_attackers, pid_made_convergence
+from fedwarden_research.papers.item import no_pictures
+from fedwarden_research.papers.page import page, write
+from fedwarden_research.papers.pid_made import GUARDS, RULES, SETTINGS, run
+from fedwarden_research.papers.pid_made_attackers import (
     BLOOD,
     FLIPPED,
     blood_hold,
@@ -23,11 +25,9 @@ from fedwarden.papers.pid_made_attackers import (
     many_hold,
     many_sheets,
 )
-from fedwarden.papers.pid_made_clients import FIGURE_10, FIGURE_11, count
-from fedwarden.papers.pid_made_convergence import CASES, FIGURE_2, loss_hold, loss_sheets, rounds_table
-from fedwarden.papers.pid_made_items import PAPER
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.tables import Sheet
+from fedwarden_research.papers.pid_made_clients import FIGURE_10, FIGURE_11, count
+from fedwarden_research.papers.pid_made_convergence import CASES, FIGURE_2, loss_hold, loss_sheets, rounds_table
+from fedwarden_research.papers.pid_made_items import PAPER
 
 RUNS = [item for item in PAPER.items if item.run is run]
 

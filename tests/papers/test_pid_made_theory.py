@@ -12,9 +12,14 @@ import torch
 from fedwarden.core.registry import describe
 from fedwarden.core.types import Cohort
 from fedwarden.history.pid import PID
-from fedwarden.papers import pid_made_times as times
-from fedwarden.papers.pid_made import TABLE_3
-from fedwarden.papers.pid_made_theory import (
+from fedwarden.rules.sigma import Cantelli, Gaussian, KSigma, masking_limit
+from fedwarden.signals.distance import CentroidDistance
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.tune import Grade
+from fedwarden.updates.updates import Updates
+from fedwarden_research.papers import pid_made_times as times
+from fedwarden_research.papers.pid_made import TABLE_3
+from fedwarden_research.papers.pid_made_theory import (
     bounds_table,
     rate_bound,
     rate_hold,
@@ -25,7 +30,7 @@ from fedwarden.papers.pid_made_theory import (
     shift_bound,
     spread,
 )
-from fedwarden.papers.pid_made_thresholds import (
+from fedwarden_research.papers.pid_made_thresholds import (
     EDGE_CASES,
     EDGES,
     THEOREM_5,
@@ -35,12 +40,7 @@ from fedwarden.papers.pid_made_thresholds import (
     threshold_hold,
     threshold_sheets,
 )
-from fedwarden.papers.pid_made_tuning import EXPERT, distinct, holds, sheets, tuned
-from fedwarden.rules.sigma import Cantelli, Gaussian, KSigma, masking_limit
-from fedwarden.signals.distance import CentroidDistance
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.sim.tune import Grade
-from fedwarden.updates.updates import Updates
+from fedwarden_research.papers.pid_made_tuning import EXPERT, distinct, holds, sheets, tuned
 
 
 @pytest.mark.parametrize(("n", "f"), [(5, 1), (20, 2), (20, 9)])

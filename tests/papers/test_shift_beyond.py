@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedwarden.papers.shift_beyond import (
+from fedwarden_research.papers.shift_beyond import (
     SHIFT,
     STRATEGIES,
     Scaled,
@@ -16,7 +16,7 @@ from fedwarden.papers.shift_beyond import (
     larger_holds,
     larger_sheets,
 )
-from fedwarden.papers.shifts import FRESH, SETTINGS, STILL, Change
+from fedwarden_research.papers.shifts import FRESH, SETTINGS, STILL, Change
 
 
 def played(moved, seed, strategy="passive", n=2):

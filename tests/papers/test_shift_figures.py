@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedwarden.papers.enough import order_of
-from fedwarden.papers.shift_figures import (
+from fedwarden_research.papers.enough import order_of
+from fedwarden_research.papers.shift_figures import (
     centralised_holds,
     centralised_sheets,
     layers_hold,
@@ -18,9 +18,9 @@ from fedwarden.papers.shift_figures import (
     sensitivity_holds,
     sensitivity_sheets,
 )
-from fedwarden.papers.shift_items import PAPER, draw_diagonal
-from fedwarden.papers.shift_settings import MODELS, count
-from fedwarden.papers.shifts import STILL, VALIDATION, all_changes
+from fedwarden_research.papers.shift_items import PAPER, draw_diagonal
+from fedwarden_research.papers.shift_settings import MODELS, count
+from fedwarden_research.papers.shifts import STILL, VALIDATION, all_changes
 
 SOURCES = [f"{s}/{m}/" for s in ("weights", "gradients", "representations") for m in ("cosine", "procrustes", "cmd")]
 START, END = 6, 8

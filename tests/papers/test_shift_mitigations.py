@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedwarden.papers.shift_mitigations import MEASURES, NORM, SHIFT, advice, cells, draw, measures, table
-from fedwarden.papers.shifts import SETTINGS
 from fedwarden.sim.scenario import load_scenario
+from fedwarden_research.papers.shift_mitigations import MEASURES, NORM, SHIFT, advice, cells, draw, measures, table
+from fedwarden_research.papers.shifts import SETTINGS
 
 UPDATE = torch.full((400,), 0.5)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedwarden.papers import shift_pictures
-from fedwarden.papers.shift_audits import AUDITS
-from fedwarden.papers.shift_pictures import (
+from fedwarden_research.papers import shift_pictures
+from fedwarden_research.papers.shift_audits import AUDITS
+from fedwarden_research.papers.shift_pictures import (
     CERTAINTY,
     CLIENTS,
     LAYERS,
@@ -21,7 +21,7 @@ from fedwarden.papers.shift_pictures import (
     over_severities,
     over_sizes,
 )
-from fedwarden.papers.shifts import all_changes
+from fedwarden_research.papers.shifts import all_changes
 
 MOVES = {"no change": 0.0, "fresh swap": 1.0, "fresh 70-30": 2.0, "fresh 90-10": 3.0, "partial swap 90-10": 0.5}
 

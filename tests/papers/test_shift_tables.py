@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedwarden.papers.shift_audits import AUDITS
-from fedwarden.papers.shift_tables import (
+from fedwarden_research.papers.shift_audits import AUDITS
+from fedwarden_research.papers.shift_tables import (
     clients_table,
     departure,
     fresh_table,
@@ -17,7 +17,7 @@ from fedwarden.papers.shift_tables import (
     sight_table,
     smallest_clients,
 )
-from fedwarden.papers.shifts import STILL, all_changes
+from fedwarden_research.papers.shifts import STILL, all_changes
 
 CHANGES = all_changes([0.7, 0.9])
 

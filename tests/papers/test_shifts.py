@@ -7,10 +7,10 @@ import json
 import pytest
 
 from fedwarden.core.config import parse
-from fedwarden.papers.shifts import SETTINGS, Change, branches, centralised, federated, many, run, scalability
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import AttackConfig, load_scenario
+from fedwarden_research.papers.shifts import SETTINGS, Change, branches, centralised, federated, many, run, scalability
 
 
 @pytest.mark.parametrize("even", [0.55, 0.7, 1.0])

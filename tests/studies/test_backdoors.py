@@ -10,7 +10,8 @@ import pytest
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.backdoors import (
+from fedwarden.studies.runner import results_file
+from fedwarden_research.studies.backdoors import (
     ATTACKS,
     DEFENCES,
     SOURCES,
@@ -22,7 +23,6 @@ from fedwarden.studies.backdoors import (
     shares,
     success_table,
 )
-from fedwarden.studies.runner import results_file
 
 
 def made(success, accuracy=0.9, caught=0, wronged=0):

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.defences import (
+from fedwarden_research.studies.defences import (
     ALPHAS,
     ATTACKS,
     CLIENTS,

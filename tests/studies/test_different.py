@@ -14,7 +14,7 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies import different
+from fedwarden_research.studies import different
 
 AT_HAND = [kind for kind in different.KINDS if kind.file is None]
 

@@ -11,10 +11,21 @@ from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import RoundRecord
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies import evaders
-from fedwarden.studies.evaders import FLIPS, GROUPS, HONEST, LEFT_OUT, PLAIN, Evaded, cases, cells, headline, tally
-from fedwarden.studies.plan import Asked
 from fedwarden.studies.runner import results_file
+from fedwarden_research.studies import evaders
+from fedwarden_research.studies.evaders import (
+    FLIPS,
+    GROUPS,
+    HONEST,
+    LEFT_OUT,
+    PLAIN,
+    Evaded,
+    cases,
+    cells,
+    headline,
+    tally,
+)
+from fedwarden_research.studies.plan import Asked
 
 
 def table(group, case, seed=0, rounds=3):

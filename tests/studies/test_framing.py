@@ -10,7 +10,7 @@ import pytest
 from fedwarden.cli import main
 from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord
-from fedwarden.studies import framing
+from fedwarden_research.studies import framing
 
 
 def record(t, weights=(1, 1, 1, 1), excluded=(), suspended=()):

@@ -8,7 +8,7 @@ import pytest
 from fedwarden.cli import main
 from fedwarden.core.types import RoundRecord
 from fedwarden.guard.groups import Evidence
-from fedwarden.studies import groups
+from fedwarden_research.studies import groups
 
 
 def test_every_attack_is_run_with_every_size():

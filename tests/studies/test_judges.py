@@ -8,8 +8,8 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import RoundRecord
 from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.judge_settings import BACKFED, FLPOISON, JUDGES, LFIGHTER
-from fedwarden.studies.judges import cells, choose, page, table, tally, worst_cases
+from fedwarden_research.studies.judge_settings import BACKFED, FLPOISON, JUDGES, LFIGHTER
+from fedwarden_research.studies.judges import cells, choose, page, table, tally, worst_cases
 
 
 def rows(text):

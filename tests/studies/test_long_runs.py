@@ -16,7 +16,8 @@ from fedwarden.sim.data.partition import dirichlet_split
 from fedwarden.sim.data.sources import digits
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies import runner
-from fedwarden.studies.long_runs import (
+from fedwarden.studies.tables import share
+from fedwarden_research.studies.long_runs import (
     Case,
     by_split,
     cases,
@@ -32,7 +33,6 @@ from fedwarden.studies.long_runs import (
     study_name,
     tally,
 )
-from fedwarden.studies.tables import share
 
 
 def rows(table):
@@ -270,8 +270,8 @@ def test_the_command_in_processes_of_its_own(tmp_path, capsys):
         (["--set", "rounds=3"], "the study decides rounds"),
         (["--set", "train.lrr=3"], "did you mean 'lr'?"),
         (["--set", "guard.shorten=-1"], "shorten"),
-        (["--defence", "Krum"], "--defence goes with fedwarden bench defences"),
-        (["mine.toml"], "a scenario file goes with fedwarden bench attacks"),
+        (["--defence", "Krum"], "No such option: --defence"),
+        (["mine.toml"], "mine.toml"),
     ],
 )
 def test_bad_calls(args, part, tmp_path, capsys):

@@ -8,9 +8,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from fedwarden.core.errors import MissingExtra
-from fedwarden.studies import pictures
-from fedwarden.studies.pictures import COLOURS, STRONG, curves, spread
+from fedwarden_research.studies import pictures
+from fedwarden_research.studies.pictures import COLOURS, STRONG, curves, spread
 
 PANELS = {
     "left": {"loud": {0.0: [0.5, 0.7], 1.0: [0.9, 0.9]}, "quiet": {0.0: [0.1], 1.0: [0.2]}},
@@ -67,13 +66,6 @@ def test_panels_may_have_axes_of_their_own(drawn):
 def test_a_panel_without_lines_is_drawn_empty(drawn):
     figure = drawn({"empty": {}, **PANELS})
     assert [(axis.get_title(), len(axis.lines)) for axis in figure.axes] == [("empty", 0), ("left", 2), ("right", 1)]
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'fedwarden\[figures\]'"):
-        curves(tmp_path / "p.svg", PANELS, "t", "x", "y")
-    assert not (tmp_path / "p.svg").exists()
 
 
 def test_a_name_has_one_colour_and_one_entry_in_the_legend_whatever_panel_it_is_in(drawn):

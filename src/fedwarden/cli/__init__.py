@@ -7,20 +7,20 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from ..core.errors import FedwardenError
+from ..core.errors import ConfigError, FedwardenError
 from ..core.words import printable
 
-COMMANDS = {  # name: module, what it does
+COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for an entry point; what it does
     "demo": ("demo", "Twenty clients, four of them attackers, with and without the guard; under a minute."),
     "run": ("run", "Run the federation that a TOML file describes, or continue one that was cut off."),
     "list": ("listing", "What a scenario may name: aggregators, attacks, data sets, models, presets, rules, ..."),
@@ -38,10 +38,11 @@ COMMANDS = {  # name: module, what it does
     "send": ("send", "Send a run's values by client and round to TensorBoard, MLflow, OpenTelemetry or Prometheus."),
     "doctor": ("doctor", "Check the workspace, and save what can be read of a damaged ledger."),
     "audit": ("audit", "What the others would see of a planned change of one client's data; simulated, in words."),
-    "bench": ("bench", "Run every defence against every attack, or every attack against your own configuration."),
-    "reproduce": ("reproduce", "Make the tables and figures of the papers again."),
+    "bench": ("bench", "Run every attack against your own configuration; with fedwarden-research other benches too."),
+    "reproduce": (None, "Make the tables and figures of the papers again; comes with fedwarden-research."),
     "tune": ("tune", "Search for PID coefficients on a scenario: train once per seed, then only replay."),
 }
+RESEARCH = "fedwarden-research (from a clone: pip install ./research)"
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 CTRL_C = 128 + signal.SIGINT
 NO_MEMORY = re.compile(r"tried to allocate|annot allocate|out of memory|can't start new thread")  # torch's words
@@ -64,8 +65,16 @@ class Lazy(TyperGroup):
         name, stub, rest = super().resolve_command(ctx, args)
         if name is None:
             return name, stub, rest
-        command = typer.main.get_command(import_module(f"{__name__}.{COMMANDS[name][0]}").app)
-        return name, command, rest
+        return name, command_of(name), rest
+
+
+def command_of(name: str) -> Any:
+    """A command, or the group of that name; one of another package is an entry point of ``fedwarden.commands``."""
+    if (module := COMMANDS[name][0]) is not None:
+        return typer.main.get_command(import_module(f"{__name__}.{module}").app)
+    for entry in entry_points(group="fedwarden.commands", name=name):
+        return typer.main.get_command(entry.load())
+    raise ConfigError(f"fedwarden {name} comes with {RESEARCH}")
 
 
 app = typer.Typer(
@@ -150,7 +159,7 @@ def _run(args: Sequence[str] | None) -> int:
     except Interrupted as error:
         return _fail(str(error), 128 + error.number)
     except USAGE_ERROR as error:
-        return _fail(f"{error.format_message()} (see fedwarden {_command(error)}--help)", 2)
+        return _fail(f"{error.format_message()} (see {_command(error)} --help)", 2)
     except (FedwardenError, OSError, MemoryError, RuntimeError) as error:
         if (message := told(error)) is None:
             raise
@@ -184,4 +193,4 @@ def _discard(stream: TextIO) -> None:
 
 def _command(error: Any) -> str:
     context = getattr(error, "ctx", None)
-    return f"{context.info_name} " if context is not None and context.parent is not None else ""
+    return "fedwarden" if context is None else str(context.command_path)

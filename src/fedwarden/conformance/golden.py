@@ -288,3 +288,15 @@ def bucketing(rows: Array, s: int, order: Sequence[int], then: Callable[[Array],
 
 def length(row: Any) -> float:
     return math.sqrt(float((row**2).sum()))
+
+
+def arc(rows: Array, f: int, then: Callable[[Array], Array]) -> Array:
+    """The k longest rows cut to the length of the next, then a rule. Allouah et al. (2025), Adaptive Robust Clipping.
+
+    >>> arc(np.array([[0.0, 4.0], [2.0, 0.0], [-1.0, 0.0]]), f=1, then=mean).round(6).tolist()
+    [0.333333, 0.666667]
+    """
+    n = len(rows)
+    k = (2 * f * (n - f)) // n
+    limit = sorted((length(row) for row in rows), reverse=True)[k]
+    return then(np.array([row * min(1.0, limit / (length(row) or 1.0)) for row in rows]))

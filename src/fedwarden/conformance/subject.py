@@ -18,7 +18,7 @@ from ..core.registry import make
 from ..core.types import Cohort
 from ..guard.warden import Warden
 from ..updates.updates import Updates
-from . import golden, golden_newer
+from . import golden
 from .golden import Array
 from .law import Broken
 from .server import equipped, of_size
@@ -46,7 +46,7 @@ def _then(rows: Array, f: int, then: str) -> Array:
 
 
 def _clipped(rows: Array, f: int, then: str) -> Array:
-    return golden_newer.arc(rows, f, RULES[then].golden or golden.mean)
+    return golden.arc(rows, f, RULES[then].golden or golden.mean)
 
 
 RULES: Mapping[str, Rule] = {
@@ -64,16 +64,7 @@ RULES: Mapping[str, Rule] = {
     "foolsgold": Rule(golden.foolsgold),
     "clustered": Rule(golden.clustered, least=lambda o: 3, needs="n >= 3"),
     "nearest_neighbour_mixing": Rule(_then, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-    "foundationfl": Rule(
-        golden_newer.foundationfl, {"m": 2, "b": 3}, lambda o: max(3, 2 * o["b"] - o["m"] + 1), "n >= 3 and n + m > 2b"
-    ),
-    "flame": Rule(golden_newer.flame, {"noise": 0.0}, lambda o: 2, "n >= 2"),
-    "alignins": Rule(golden_newer.alignins, {"share": 0.5, "angle": 1.0, "signs": 1.2}, lambda o: 3, "n >= 3"),
-    "lfighter": Rule(golden_newer.lfighter, {"classes": 3, "features": 4}, lambda o: 3, "n >= 3"),
-    "caf": Rule(golden_newer.caf, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-    "smea": Rule(golden_newer.smea, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
     "arc": Rule(_clipped, {"f": 2, "then": "median"}, lambda o: 2 * o["f"] + 1, "n > 2f"),
-    "dnc": Rule(golden_newer.dnc, {"f": 2}, lambda o: 2 * o["f"] + 1, "n > 2f"),
 }
 UNKNOWN = Rule()
 

@@ -46,7 +46,7 @@ def frame(folder: str) -> html.Div:
                 [
                     dcc.Link("fedwarden", href=link("runs"), className="brand"),
                     html.Nav(
-                        [dcc.Link("Runs", href=link("runs")), dcc.Link("Studies", href=link("studies"))],
+                        [dcc.Link("Runs", href=link("runs"))],
                         **aria(label="Main"),
                     ),
                     html.Span(folder, className="folder", title="The workspace that is shown"),

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 LARGEST = 2**63 - 1  # of SQLite
 RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?/?", re.ASCII)
-FIXED = {"/": "runs", "/compare": "compare", "/studies": "studies"}
+FIXED = {"/": "runs", "/compare": "compare"}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from ..store.ledger import Ledger, LedgerError, Run
 from ..store.overview import brief
 from ..store.series import Series
 from ..store.word import Said, said_in
-from ..studies.runner import results, results_file
-from ..studies.tables import Found
 
 T = TypeVar("T")
 
@@ -54,7 +52,7 @@ class Kept(NamedTuple):
 
 
 class Workspace:
-    """The ledger and the studies of a folder; safe to use from many threads."""
+    """The ledger of a folder; safe to use from many threads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,14 +100,6 @@ class Workspace:
     def said(self, number: int) -> tuple[Said, ...]:
         """What the operator said of a run."""
         return self._read(("said", number), lambda ledger, _: tuple(said_in(ledger, number)))
-
-    def study(self, name: str) -> list[Found]:
-        """The results of a study so far; none where it was never run."""
-        return results(self.folder, name)
-
-    def study_stamp(self, name: str) -> tuple[int, int] | None:
-        """Tells two states of a study's results apart; None where it was never run."""
-        return _size_and_time(results_file(self.folder, name))
 
     def stamp(self) -> Stamp:
         """The state of the ledger's files, which costs no look into them."""

@@ -29,19 +29,6 @@ class Separation(Protocol):
     def p(self) -> float: ...
 
 
-class Measure(Protocol):
-    """A mitigation as it was measured."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def auroc(self) -> float: ...
-    @property
-    def accuracy_lost(self) -> float: ...
-
-
 def leakage(
     observations: Sequence[Observation], source: str, metric: str, layer: str = "", dark: bool = False
 ) -> go.Figure:
@@ -105,31 +92,6 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
             "showgrid": False,
             "zeroline": False,
         },
-    )
-    return fig
-
-
-def mitigation(points: Sequence[Measure], dark: bool = False) -> go.Figure:
-    """How well the change still shows against the accuracy that hiding it costs; a line per kind of measure."""
-    title = "What hiding the change costs"
-    if not points:
-        return empty(title, "no measure has been tried", dark)
-    fig = figure(title, dark, 420)
-    kinds: dict[str, list[Measure]] = {}
-    for point in points:
-        kinds.setdefault(point.kind, []).append(point)
-    for k, (kind, found) in enumerate(kinds.items()):
-        found = sorted(found, key=lambda m: m.accuracy_lost)
-        fig.add_scatter(
-            x=[100 * m.accuracy_lost for m in found], y=[m.auroc for m in found], name=plain(kind),
-            mode="lines+markers", marker={"size": 9, "symbol": k}, line={"color": CYCLE[k % len(CYCLE)], "width": 1.5},
-            hoverinfo="text",
-            text=[f"{plain(m.name)}<br>AUROC {m.auroc:.2f}, {100 * m.accuracy_lost:.1f} points lost" for m in found],
-        )  # fmt: skip
-    fig.add_hline(y=0.5, line={"color": GREY, "dash": "dash", "width": 1.5})
-    fig.update_layout(
-        xaxis={"title": {"text": "points of accuracy lost"}},
-        yaxis={"title": {"text": "AUROC: 0.5 = hidden"}, "range": [0, 1.03]},
     )
     return fig
 

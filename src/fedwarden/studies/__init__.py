@@ -1,1 +1,1 @@
-"""Runs many scenarios and compares them: the runner, the grid of defences, the suite of attacks."""
+"""Many runs of scenarios: kept as they come, and told in tables; the adversary's suite."""

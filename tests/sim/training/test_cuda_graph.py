@@ -6,6 +6,7 @@ The comparison runs twice: on a GPU where there is one, and everywhere on a tape
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,11 +15,14 @@ import torch
 from torch import nn
 
 import fedwarden.sim.training.engine as module
-from fedwarden.sim.training import cuda_graph
-from fedwarden.sim.training.cuda_graph import KEPT, Captured, Uploaded
 from fedwarden.sim.training.engine import Engine, choose_group, train_stacked
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Noise
+from fedwarden_research import training as captured_training
+from fedwarden_research.training import cuda_graph
+from fedwarden_research.training.cuda_graph import KEPT, Captured, Uploaded
+
+graphs = cache(captured_training.stacked)
 
 SEED = 11
 SIZES = (23, 7, 40, 0, 16, 3)  # with batches of 8: 3, 1, 5, 0, 2 and 1 steps an epoch
@@ -67,7 +71,7 @@ def both(engine, params, round, clients):
     """The clients' models after one round, (clients, d) each: under a captured graph, and stacked."""
     shards = [module.Shard(c, engine.x, engine.y, engine.rows[c]) for c in clients]
     outs = [torch.full((len(clients), engine.layout.d), torch.nan, device=params.device) for _ in range(2)]
-    engine.graphs.train(params, shards, round, engine.seed, outs[0])
+    graphs(engine).train(params, shards, round, engine.seed, outs[0])
     train_stacked(engine.stacked, engine.layout, params, shards, engine.training, round, engine.seed, outs[1])
     return outs
 
@@ -112,8 +116,8 @@ def test_a_step_is_captured_once_for_every_number_of_clients(device, monkeypatch
         torch.testing.assert_close(captured, stacked, **TOLERANCE)
         params = captured.mean(dim=0)
     assert made == [2, 4, 6, 1]
-    assert list(engine.graphs._kept) == [6, 1, 2]
-    assert len(engine.graphs._kept) == KEPT
+    assert list(graphs(engine)._kept) == [6, 1, 2]
+    assert len(graphs(engine)._kept) == KEPT
 
 
 def test_the_next_timetable_is_made_meanwhile_and_used_if_it_is_still_right(device, monkeypatch):
@@ -166,8 +170,13 @@ def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
     called = []
     for name in ("train_stacked", "train_sequential"):
         monkeypatch.setattr(module, name, lambda *_, name=name: called.append(name))
-    for name in ("graphs", "model_graphs"):
-        monkeypatch.setattr(Engine, name, SimpleNamespace(train=lambda *_, name=name: called.append(name)))
+
+    def captured(group, name):
+        trains = SimpleNamespace(train=lambda *_: called.append(name))
+        return [SimpleNamespace(load=lambda: lambda engine: trains)]
+
+    monkeypatch.setattr(module, "entry_points", captured)
+    monkeypatch.setattr(module, "fits", lambda *_: True)
     without = nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False))
     for model, group, device in [
         (mlp(), 1, "cuda"), (mlp(), 1, "cpu"), (mlp(), 0, "cuda"), (mlp(), 0, "cpu"), (without, 1, "cuda"),
@@ -175,7 +184,7 @@ def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
     ]:  # fmt: skip
         engine = replace(engine_of(model, group=group), device=torch.device(device))
         engine.train(torch.zeros(engine.layout.d), 1, ["client 0"], torch.empty(1, engine.layout.d))
-    wanted = ["graphs", "train_stacked", "model_graphs", "train_sequential", "model_graphs", "train_sequential"]
+    wanted = ["stacked", "train_stacked", "one_model", "train_sequential", "one_model", "train_sequential"]
     assert called == wanted
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedwarden.sim.models import build_model
 from fedwarden.sim.training.engine import Engine
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.trainer import Shard, train_sequential
+from fedwarden_research.training import one_model
 
 SEED = 3
 SIZES = (23, 8, 40, 0, 23, 5)  # with batches of 8: whole ones, and one of 7 or 5 at the end of an epoch
@@ -63,6 +65,9 @@ class Undecided(nn.Module):
         return self.last((y if y.sum().item() > -1e9 else -y).flatten(1))
 
 
+graphs = cache(one_model)
+
+
 def residual():
     return build_model("resnet18", {"width": 4}, (1, 8, 8), 4, 0)
 
@@ -81,7 +86,7 @@ def both(engine, params, round, clients, home="cpu"):
     shards = [Shard(c, engine.x, engine.y, engine.rows[c]) for c in clients]
     outs = [torch.full((len(clients), engine.layout.d), torch.nan, device=params.device) for _ in range(2)]
     given = (params, shards, round, engine.seed, outs[0])
-    engine.model_graphs.train(*given, torch.device(home))
+    graphs(engine).train(*given, torch.device(home))
     train_sequential(
         engine.model, engine.layout, params, shards, engine.training, round, engine.seed, outs[1], engine.task,
         torch.device(home),
@@ -101,7 +106,7 @@ def test_captured_is_sequential(device, name, model):
         torch.testing.assert_close(captured, plain, **TOLERANCE)
         assert torch.equal(params, before)
         params = captured.mean(dim=0)
-    assert sorted(engine.model_graphs.graphs) == ([7, 8] if training.smallest_batch == 6 else [5, 7, 8])
+    assert sorted(graphs(engine).graphs) == ([7, 8] if training.smallest_batch == 6 else [5, 7, 8])
     assert all(m.training for m in engine.model.modules())
 
 
@@ -111,7 +116,7 @@ def test_the_first_batch_of_a_size_is_taken_step_by_step_and_the_next_client_s_i
     kept = []
     for client in ("client 1", "client 1", "client 0", "client 4"):
         both(engine, params, 1, [client])
-        kept.append(sorted(engine.model_graphs.graphs))
+        kept.append(sorted(graphs(engine).graphs))
     assert kept == [[], [8], [8], [7, 8]]
 
 
@@ -144,4 +149,4 @@ def test_a_model_that_cannot_be_captured_is_trained_all_the_same(device, monkeyp
             captured, plain = both(engine, params, t, list(engine.rows))
             torch.testing.assert_close(captured, plain, **TOLERANCE)
     assert sum("step by step" in str(w.message) for w in told) == 1
-    assert not engine.model_graphs.graphs
+    assert not graphs(engine).graphs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import audit, compare, nowhere, run, runs, studies, whatif
+from . import audit, compare, nowhere, run, runs, whatif
 
 PAGES: dict[str, ModuleType] = {
     "runs": runs,
@@ -12,6 +12,5 @@ PAGES: dict[str, ModuleType] = {
     "run": run,
     "what-if": whatif,
     "audit": audit,
-    "studies": studies,
     "nowhere": nowhere,
 }

@@ -150,8 +150,7 @@ def nothing() -> html.Div:
         "No audit has been recorded in this run.",
         ["A participant records one with ", html.Code("fedwarden.flower.audit_mod"), " on its own machine; the ledger "
          "that it writes there is shown here."],
-        ["What a planned change would show is answered by ", html.Code("fedwarden audit"), "; studies of leakage are "
-         "on the page of studies."],
+        ["What a planned change would show is answered by ", html.Code("fedwarden audit"), "."],
     )  # fmt: skip
 
 

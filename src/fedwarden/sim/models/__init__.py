@@ -1,4 +1,4 @@
-"""The models of the papers, built for an input shape and a number of classes."""
+"""Models, built for an input shape and a number of classes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def pid_made_cnn(
     for option, widths in (("channels", channels), ("hidden", hidden)):
         _need(len(widths) == 2 and min(widths) >= 1, option, "two widths of at least 1", widths)
     _need(len(dropout) == 2 and 0 <= min(dropout) <= max(dropout) <= 1, "dropout", "two shares from 0 to 1", dropout)
-    c, h, w = _image(shape, 16)
+    c, h, w = image(shape, 16)
     flat = channels[1] * (((h - 4) // 2 - 4) // 2) * (((w - 4) // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(c, channels[0], 5), nn.ReLU(), nn.MaxPool2d(2),
@@ -108,54 +108,6 @@ def pid_made_cnn(
         nn.Linear(hidden[0], hidden[1]), nn.ReLU(), nn.Dropout(dropout[1]),
         nn.Linear(hidden[1], classes),
     )  # fmt: skip
-
-
-@register("model", "pid_made_cnn_large")
-def pid_made_cnn_large(shape: Shape, classes: int) -> nn.Module:
-    """The larger CNN of PID-MADE (BloodMNIST): channels 16 and 32, hidden layers 128 and 64."""
-    return pid_made_cnn(shape, classes, channels=(16, 32), hidden=(128, 64))
-
-
-@register("model", "audit_cnn")
-def audit_cnn(shape: Shape, classes: int) -> nn.Module:
-    """The CNN of the audit paper for MNIST and Fashion-MNIST: 1.2 M parameters at 28x28."""
-    c, h, w = _image(shape, 6)
-    flat = 64 * ((h - 4) // 2) * ((w - 4) // 2)
-    return nn.Sequential(
-        nn.Conv2d(c, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(flat, 128), nn.ReLU(), nn.Linear(128, classes),
-    )  # fmt: skip
-
-
-@register("model", "lenet5")
-def lenet5(shape: Shape, classes: int) -> nn.Module:
-    """LeNet-5 with ReLU and max pooling, as in FLPoison: 61,706 parameters at 28x28, which padding makes 32x32."""
-    c, h, w = _image(shape, 12)
-    flat = 16 * ((h // 2 - 4) // 2) * ((w // 2 - 4) // 2)
-    return nn.Sequential(
-        nn.Conv2d(c, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes),
-    )  # fmt: skip
-
-
-@register("model", "lfighter_cnn")
-def lfighter_cnn(shape: Shape, classes: int, dropout: float = 0.5) -> nn.Module:
-    """The CNN of LFighter for MNIST: 21,840 parameters at 28x28.
-
-    Differs from theirs: dropout after the second convolution takes single values, behind the pooling, not channels.
-    """
-    c, h, w = _image(shape, 16)
-    flat = 20 * (((h - 4) // 2 - 4) // 2) * (((w - 4) // 2 - 4) // 2)
-    return nn.Sequential(
-        nn.Conv2d(c, 10, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Dropout(dropout), nn.Linear(flat, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, classes),
-    )  # fmt: skip
-
-
-@register("model", "census_mlp")
-def census_mlp(shape: Shape, classes: int) -> nn.Module:
-    """The MLP of the audit paper for Census: 64, 32, 16, 8 hidden units."""
-    return mlp(shape, classes, hidden=(64, 32, 16, 8))
 
 
 class Residual(nn.Module):
@@ -185,7 +137,7 @@ def resnet18(shape: Shape, classes: int, width: int = 64, pooled: bool = False) 
     ``pooled`` has the stem for large images, a 7x7 convolution and pooling that leave a quarter of each side.
     """
     _need(width >= 1, "width", "at least 1", width)
-    c, _, _ = _image(shape, 8)
+    c, _, _ = image(shape, 8)
     stem = nn.Conv2d(c, width, 7, 2, 3, bias=False) if pooled else nn.Conv2d(c, width, 3, padding=1, bias=False)
     layers: list[nn.Module] = [stem, nn.BatchNorm2d(width), nn.ReLU()]
     if pooled:
@@ -202,7 +154,7 @@ def _need(met: bool, option: str, rule: str, value: object) -> None:
         raise ValueError(f"option {option!r} is {rule}; got {value}")
 
 
-def _image(shape: Shape, smallest: int) -> tuple[int, int, int]:
+def image(shape: Shape, smallest: int) -> tuple[int, int, int]:
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise ValueError(f"needs images of channels x at least {smallest} x {smallest}; got input shape {shape}")
     return shape[0], shape[1], shape[2]

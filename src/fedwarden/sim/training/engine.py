@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,8 +23,6 @@ from torch import Tensor, nn
 from ...models.layout import Layout
 from ..data.places import cache_folder
 from ..tasks import Classification, Task
-from .cuda_graph import Graphs
-from .model_graph import ModelGraphs
 from .optimizer import LocalTraining
 from .stacked import Stacked
 from .trainer import Shard, train_sequential, train_stacked
@@ -67,20 +66,12 @@ class Engine:
         return Stacked.of(self.model) if isinstance(self.task, Classification) else None
 
     @cached_property
-    def graphs(self) -> Graphs | None:
-        """Steps of all clients at once, captured on the GPU, and the data there; None where it has no room for them."""
-        if not fits(self.x, self.device):
-            return None
-        assert self.stacked is not None
-        return Graphs(self.stacked, self.layout, self.training, self.x.to(self.device), self.y.to(self.device))
-
-    @cached_property
-    def model_graphs(self) -> ModelGraphs | None:
-        """The same for steps of the model as it is, of one client."""
-        if not fits(self.x, self.device) or not isinstance(self.task, Classification):
-            return None
-        x, y = self.x.to(self.device), self.y.to(self.device)
-        return ModelGraphs(self.model, self.layout, self.training, self.task, x, y)
+    def captured(self) -> Any:
+        """Training in graphs that a GPU replays, where fedwarden-research is installed and the GPU holds the data."""
+        way = "one_model" if self.stacked is None or self.group == 0 else "stacked"
+        found = tuple(entry_points(group="fedwarden.training", name=way))
+        on_gpu = self.device.type == "cuda" and isinstance(self.task, Classification) and fits(self.x, self.device)
+        return found[0].load()(self) if on_gpu and found else None
 
     def train(
         self,
@@ -101,18 +92,17 @@ class Engine:
             return self.others[trainings.pop()].train(params, round, client_ids, out, changed)
         held = changed or {}
         shards = [Shard(c, self.x, self.y, held.get(c, self.rows[c])) for c in client_ids]
-        given, on_gpu = (params, shards, round, self.seed, out), self.device.type == "cuda"
         if self.stacked is None or self.group == 0:
             # a model that is trained both ways draws its dropout on the CPU, to the same end
             home = params.device if self.stacked is None else torch.device("cpu")
-            if on_gpu and self.model_graphs is not None:
-                self.model_graphs.train(*given, home)
+            if self.captured is not None:
+                self.captured.train(params, shards, round, self.seed, out, home)
             else:
                 train_sequential(
                     self.model, self.layout, params, shards, self.training, round, self.seed, out, self.task, home
                 )
-        elif on_gpu and self.graphs is not None:
-            self.graphs.train(*given)
+        elif self.captured is not None:
+            self.captured.train(params, shards, round, self.seed, out)
         else:
             train_stacked(self.stacked, self.layout, params, shards, self.training, round, self.seed, out)
         return None

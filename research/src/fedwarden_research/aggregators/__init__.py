@@ -1,0 +1,1 @@
+"""Rules from papers that the defences are compared with."""

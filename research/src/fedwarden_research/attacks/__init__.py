@@ -1,0 +1,1 @@
+"""Attacks from papers that only comparisons use."""

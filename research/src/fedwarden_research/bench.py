@@ -1,0 +1,135 @@
+"""The benches of ``fedwarden bench`` beside ``attacks``: defences, long runs, honest clients that differ, ..."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedwarden.cli.bench import run_cells
+from fedwarden.cli.common import AsJson, Home, Settings, emit, out
+from fedwarden.core.words import count
+from fedwarden.sim.federation import Federation
+from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.training import limits
+from fedwarden.store.ledger import home
+from fedwarden.studies.runner import results, results_file
+
+from .studies import backdoors, defences, different, evaders, framing, groups, judges, jurors, long_runs
+from .studies.plan import Asked, Plan, no_pictures
+
+GPU_PROCESSES = 4  # runs at a time where they share a device
+COMMON = ("seeds", "rounds", "processes", "folder", "as_json", "workspace")
+BENCHES: Mapping[str, tuple[Callable[[Asked], Plan], tuple[str, ...], str]] = {  # the plan, its own options, in words
+    "defences": (
+        defences.plan, ("data", "defence", "attack", "device"),
+        "Every defence against every attack, at three shares of attackers and two degrees of heterogeneity.",
+    ),
+    "long-runs": (
+        long_runs.plan, ("data", "case", "settings"),
+        "Let nobody attack for many rounds, and count how often `auto` excludes an honest client for good.",
+    ),
+    "judges": (
+        judges.plan, ("case", "device"), "Run settings that others have published, and write their results beside ours."
+    ),
+    "backdoors": (
+        backdoors.plan, ("data", "defence", "attack"),
+        "How often a trigger works after a run, with the guard and with rules made against backdoors.",
+    ),
+    "framing": (
+        framing.plan, ("data", "attack"), "Let attackers try to have an honest client excluded, and count successes."
+    ),
+    "groups": (
+        groups.plan, ("data", "attack"),
+        "Show the guard sums of random groups only, as under secure aggregation, and see what it still finds.",
+    ),
+    "different": (
+        different.plan, ("data", "defence", "case", "clients", "settings"),
+        "Let honest clients differ in data, training or updates, and compare every defence with FedAvg.",
+    ),
+    "jurors": (
+        jurors.plan, ("data", "attack"),
+        "Let three named clients judge, and count the attackers and the honest clients that are excluded.",
+    ),
+    "evaders": (
+        evaders.plan, ("defence", "case"),
+        "Let attackers come and go, drift, forge buffers or change names; one of four sites flips labels.",
+    ),
+}  # fmt: skip
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+def bench(what: str) -> Callable[..., None]:
+    """The command of a bench, with the options that go with it."""
+    plan, own, says = BENCHES[what]
+
+    def command(
+        data: Annotated[
+            str | None, typer.Option(help="The data set and its setting; the first that the page names by default.")
+        ] = None,
+        seeds: Annotated[
+            int | None, typer.Option(min=1, help="Repetitions of every cell; by default those of the page.")
+        ] = None,
+        rounds: Annotated[
+            int | None, typer.Option(min=1, help="Rounds of every run; by default those of the page.")
+        ] = None,
+        defence: Annotated[list[str] | None, typer.Option(help="Only this defence; may be repeated.")] = None,
+        attack: Annotated[list[str] | None, typer.Option(help="Only this attack or group; may be repeated.")] = None,
+        case: Annotated[
+            list[str] | None, typer.Option(help="Only this case, or those with these words; may be repeated.")
+        ] = None,
+        clients: Annotated[
+            list[int] | None,
+            typer.Option(min=2, help="So many clients in place of a case's own numbers; may be repeated."),
+        ] = None,
+        device: Annotated[str | None, typer.Option(help="Where to train, as cuda; by default cpu.")] = None,
+        settings: Settings = None,
+        processes: Annotated[
+            int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
+        ] = None,
+        folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the pictures go.")] = None,
+        as_json: AsJson = False,
+        workspace: Home = None,
+    ) -> None:
+        asked = Asked(
+            data, seeds, rounds, defence or (), attack or (), case or (), settings or (), device, clients or ()
+        )
+        play(plan(asked), processes or (GPU_PROCESSES if device else None), folder, as_json, workspace or home())
+
+    every = inspect.signature(command, eval_str=True).parameters
+    kept = [p for name, p in every.items() if name in (*own, *COMMON)]
+    command.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+    command.__doc__ = f"{says}\n\nEvery result is kept as it comes: what was cut off goes on where it was."
+    return command
+
+
+for _name in BENCHES:
+    app.command(_name)(bench(_name))
+
+
+def play(plan: Plan, processes: int | None, folder: Path | None, as_json: bool, place: Path) -> None:
+    """Run what has no result yet, write the page and the pictures, and say what came out."""
+    if len(results(place, plan.name, plan.cells)) < len(plan.cells):
+        for scenario in plan.tried:
+            Federation(load_scenario(scenario))  # what is wrong is said now, before anything is run
+    found = run_cells(plan.name, plan.cells, place, limits.processes(processes), plan.run)
+    target = folder or place / "bench" / plan.name
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / plan.file
+    path.write_text(plan.page(found) + "\n", encoding="utf-8")
+    pictures = plan.pictures(found, target)
+    if as_json:
+        drawn = {"pictures": [str(p) for p in pictures]} if plan.pictures is not no_pictures else {}
+        return emit({"runs": len(found), "page": str(path), **drawn, **plan.counts(found)})
+    print(plan.told(found))
+    kind = "picture" if all(p.suffix == ".svg" for p in pictures) else "file"
+    drawn_too = f" and {count(len(pictures), kind)} beside it" if pictures else ""
+    out.print(
+        f"\n{count(len(found), 'run')}; page in {path}{drawn_too}, runs in {results_file(place, plan.name)}",
+        soft_wrap=True,
+    )
+    return None

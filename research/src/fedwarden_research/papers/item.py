@@ -1,0 +1,91 @@
+"""A table or figure of a paper: what the paper says, what is run for it, and what is made of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedwarden.core.errors import ConfigError, nearest
+from fedwarden.studies.runner import Cell, Job, Table
+from fedwarden.studies.tables import Result, Results, Sheet
+
+Cells = Callable[[Sequence[int], str], list[tuple[Cell, Table]]]
+"""All runs of an item for some seeds on a device; where a cell has "data", ``--data`` can choose it."""
+
+Sheets = Mapping[str, Sheet]
+"""The tables of an item by name, as made of results or as read back from CSV."""
+
+
+def no_pictures(found: Results, folder: Path, stem: str) -> list[Path]:
+    """What an item without pictures draws."""
+    return []
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table, figure or section of a paper.
+
+    ``says`` has the paper's own numbers by label, ``claim`` its statement in our words, ``chosen`` what it leaves open
+    and was decided here. ``run`` makes the result of one cell; by default its table is a scenario and the result the
+    summary of that. ``sheets`` puts the paper's values beside ours, ``holds`` says from those tables alone, in one
+    sentence, whether the claim holds, and ``pictures`` draws into files whose names begin with the stem. Items with the
+    same ``runs`` share results. ``rarely`` names data that run only where ``--data`` asks for them.
+    """
+
+    name: str
+    title: str
+    claim: str
+    cells: Cells
+    sheets: Callable[[Results], list[Sheet]]
+    holds: Callable[[Sheets], str]
+    cost: str
+    says: Mapping[str, float | str] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+    run: Callable[[Table], Result] | None = None
+    pictures: Callable[[Results, Path, str], list[Path]] = no_pictures
+    runs: str = ""
+    seeds: int = 3
+    device: str = "cpu"
+    rarely: tuple[str, ...] = ()
+
+    def data(self) -> tuple[str, ...]:
+        """What ``--data`` may name."""
+        return tuple(dict.fromkeys(str(cell["data"]) for cell, _ in self.cells([0], "cpu") if "data" in cell))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper by its short name: where it is to be read, what the page about it begins with, and its items."""
+
+    name: str
+    title: str
+    source: str
+    items: tuple[Item, ...]
+    words: str = ""
+
+    def item(self, name: str) -> Item:
+        known = {item.name: item for item in self.items}
+        if name not in known:
+            raise ConfigError(f"the paper {self.name} has no item {name!r} here; {nearest(name, known)}")
+        return known[name]
+
+    def jobs(self, item: Item, seeds: int, device: str) -> list[Job]:
+        """All runs of an item, each with the name under which its result is kept."""
+        stem = item.runs or f"{self.name}-{item.name}"
+        return [
+            Job(f"{stem}-{cell['data']}" if "data" in cell else stem, cell, table, item.run)
+            for cell, table in item.cells(range(seeds), device)
+        ]
+
+
+def wanted(item: Item, jobs: Sequence[Job], data: Sequence[str]) -> list[Job]:
+    """The runs on the data that were asked for; on all but those run rarely where nothing was."""
+    known = {str(job.cell["data"]) for job in jobs if "data" in job.cell}
+    for name in data:
+        if not known:
+            raise ConfigError(f"--data chooses among several data sets; {item.name} has its own")
+        if name not in known:
+            raise ConfigError(f"{item.name} has no data {name!r}; {nearest(name, known)}")
+    chosen = set(data) or known - set(item.rarely)
+    return [job for job in jobs if not known or job.cell["data"] in chosen]

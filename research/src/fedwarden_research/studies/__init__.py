@@ -1,0 +1,1 @@
+"""Studies: plans of many runs, and the pages that they make."""
