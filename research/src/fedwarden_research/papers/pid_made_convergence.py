@@ -211,8 +211,8 @@ def over_rounds(runs: Sequence[Result], key: str) -> dict[int, list[float]]:
 CHOSEN = (
     "one attacker of 8 clients on ITS and PneumoniaMNIST (mean + 2.33 sigma can flag no more), two of 20 on "
     "FEMNIST as in table 4",
-    "the levels of loss of ITS and PneumoniaMNIST; the paper's .02 on FEMNIST is read as .02 times the batch of 10",
-    "which clients are malicious (the first), the derangement of labels, 10 % of each client for validation",
+    "the levels of loss (the paper's .02 on FEMNIST is read as .02 times the batch of 10)",
+    "the first clients are malicious, 10 % of each client is for validation",
     "FEMNIST's digits are black on white as in the authors' files",
 )
 FIGURE_2 = Item(

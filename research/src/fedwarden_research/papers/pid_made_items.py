@@ -45,8 +45,8 @@ DIGITS = Item(
 )  # fmt: skip
 
 WORDS = """\
-Every table and figure of Boosting Federated Model Convergence with Anomaly Detection and Exclusion: what the paper says
-and what came out here. Its figures have no numbers; what is quoted stands in its text and tables.
+Every table and figure of Boosting Federated Model Convergence with Anomaly Detection and Exclusion. Its figures have no
+numbers; what is quoted stands in its text and tables.
 
 Accuracy and loss are measured on the validation data of *honest clients*, whose labels are right, and in *the authors'
 way*: the mean over all clients that are not excluded, poisoned labels included. The latter charges a rule that excludes

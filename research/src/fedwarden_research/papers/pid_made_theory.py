@@ -197,9 +197,7 @@ def rate_hold(sheets: Sheets) -> str:
 def score_hold(sheets: Sheets) -> str:
     rows = sheets["scores"].records()
     near = ", ".join(r["largest"] for r in rows)
-    return (
-        f"The bound holds in {_held(rows)}; the scores reach at most {near} of it: no threshold, as the paper says too."
-    )
+    return f"The bound holds in {_held(rows)}; the scores reach at most {near} of it: no threshold."
 
 
 CHOSEN = (

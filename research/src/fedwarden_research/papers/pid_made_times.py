@@ -193,7 +193,7 @@ TABLE = Item(
     cells,
     table_3,
     times_hold,
-    "a minute; --processes 1 on a quiet machine",
+    "a minute on a quiet machine",
     says={"20 clients, PID, ms": TABLE_3[20][0], "20 clients, RFA, ms": TABLE_3[20][1]},
     chosen=CHOSEN,
     run=run,

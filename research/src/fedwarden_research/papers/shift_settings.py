@@ -44,7 +44,7 @@ def drawing(name: str, title: str, claim: str, where: Mapping[str, str]) -> Item
         return [Sheet("parts", "Where its parts are here", (["in the paper", "here"], list(map(list, where.items()))))]
 
     def holds(made: Mapping[str, Sheet]) -> str:
-        return "There are no numbers to compare; the table names its parts in this package."
+        return "The table names its parts in this package."
 
     return Item(name, title, claim, cells, sheets, holds, "nothing is run", run=fixed, runs="drawn", seeds=1)
 
