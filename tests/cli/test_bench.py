@@ -33,7 +33,7 @@ def test_a_grid_that_is_done_is_not_run_again(call_json, workspace, monkeypatch)
     """Real runs, in a thread: the slow test below has processes."""
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     told = call_json(*ASKED, "--attack", "none", "--defence", "FedAvg")
-    assert (told["runs"], told["pictures"]) == (2, [])  # two degrees of heterogeneity
+    assert told["runs"] == 2  # two degrees of heterogeneity
     path = results_file(workspace, "defences-digits-2")
     before = path.read_bytes()
     assert call_json(*ASKED, "--attack", "none", "--defence", "FedAvg") == told
@@ -55,7 +55,8 @@ def test_a_small_grid_runs_once(call, call_json, workspace):
     page = workspace / "bench" / "defences-digits-2" / "defences.md"
     assert told["page"] == str(page)
     assert page.read_text().rstrip("\n") == defences.page(found)
-    assert told["pictures"] == [str(page.with_name("sign-flip.svg"))]
+    files = ("detections.csv", "accuracy-sign-flip.csv", "sign-flip.svg")
+    assert told["pictures"] == [str(page.with_name(name)) for name in files]
     assert "<svg" in page.with_name("sign-flip.svg").read_text()
     code, out, _ = call(*ASKED, *TWO)
     assert code == 0
@@ -71,7 +72,9 @@ def test_only_what_was_asked_for_is_told(call, workspace, tmp_path):
     assert code == 0
     assert "`auto` is best or within one point of the best in 6 of 6 cells (100 %); the bar is 90 %." in out
     assert "Krum" not in out
-    assert sorted(p.name for p in (tmp_path / "pages").iterdir()) == ["defences.md", "sign-flip.svg"]
+    assert sorted(p.name for p in (tmp_path / "pages").iterdir()) == [
+        "accuracy-sign-flip.csv", "defences.md", "detections.csv", "sign-flip.svg",
+    ]  # fmt: skip
     assert path.read_bytes() == before  # everything was there
 
 
@@ -79,7 +82,8 @@ def test_several_attacks_and_none(call_json, workspace):
     keep(workspace)
     told = call_json(*ASKED, "--attack", "none", "--attack", "IPM", "--defence", "auto")
     assert told["runs"] == 2 + 6
-    assert [p.rsplit("/", 1)[1] for p in told["pictures"]] == ["ipm.svg"]
+    files = ["detections.csv", "accuracy-none.csv", "accuracy-ipm.csv", "ipm.svg"]
+    assert [p.rsplit("/", 1)[1] for p in told["pictures"]] == files
 
 
 def test_other_rounds_are_another_study(workspace):

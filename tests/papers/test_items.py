@@ -11,7 +11,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.studies.tables import Sheet
 from fedwarden_research.papers.catalogue import PAPERS
 from fedwarden_research.papers.item import Item, Paper, wanted
-from fedwarden_research.papers.page import contents, page, write, write_page
+from fedwarden_research.papers.page import LONG, contents, page, write, write_page
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -77,8 +77,14 @@ def test_a_page_is_made_from_the_tables_alone(tmp_path):
     assert "## Figure 2: Rounds" in text
     assert "fedwarden reproduce some-paper figure-2 --seeds 1\n" in text
     assert "1 of 2 are as quick." in text
+    assert "\n\n[Rounds to 90 %](some-paper/figure-2-rounds.csv)\n\n" in text
     files[0].write_text(files[0].read_text().replace("femnist,9,5", "femnist,5,5"))
     assert "2 of 2 are as quick." in page(PAPER, tmp_path / "some-paper")
+
+
+def test_a_long_table_is_linked_within_a_line_so_that_the_site_does_not_show_it(tmp_path):
+    write(PAPER, ITEM, [FOUND[0]] * (LONG + 1), tmp_path)
+    assert f"[Rounds to 90 %](some-paper/figure-2-rounds.csv), {LONG + 1} rows.\n" in page(PAPER, tmp_path / PAPER.name)
 
 
 @pytest.mark.parametrize("name", [name for name in PAPERS if (RESULTS / f"{name}.md").is_file()])

@@ -139,12 +139,13 @@ def test_the_tables_of_thresholds_and_edge_cases_by_hand():
         for c, _ in THEOREM_5.cells([0, 1], "cpu")
     ]
     told = threshold_hold({s.name: s for s in threshold_sheets(found)})
-    assert told.startswith(
-        "k = 2.33 excludes 2.0 of 2 and 3.0 of 6 attackers, and 1.0 of 20 clients where nobody attacks; "
+    assert told == (
+        "2 of 20 attackers are all excluded by every threshold. 6 of 20 attackers are all excluded by no threshold. "
+        "Where no client attacks, the thresholds exclude 1.0, 1.0, 1.0, 1.0, 1.0 of 20 clients."
     )
     found = [{"cell": dict(c), "result": summary(0, 0, 0.75)} for c, _ in EDGE_CASES.cells([0], "cpu")]
     told = edge_hold({s.name: s for s in edge_sheets(found)})
-    assert "case 2, 8 of 20: 0.0 and 0.0 attackers excluded, AUROC 0.75 and 0.75" in told
+    assert "case 2, 0.0 and 0.0 of 8" in told
     assert "At most 3 of 20 values" in told
 
 

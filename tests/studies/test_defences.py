@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 
 import pytest
@@ -28,6 +29,7 @@ from fedwarden_research.studies.defences import (
     successes,
     table,
     verdict,
+    write,
 )
 
 
@@ -144,10 +146,10 @@ def test_what_a_backdoor_reaches():
     made = [result("DBA", 0.1, 0.5, "auto", 0.9, seed) for seed in (0, 1)]
     for r, reached in zip(made, (0.5, 1.0), strict=True):
         r["result"]["attack_success"] = reached
-    found = {row[0]: row[1:] for row in rows(successes(made, "DBA"))}
+    found = {row[0]: row[1:] for row in successes(made, "DBA")[1]}
     assert found["auto"][list(product(SHARES, ALPHAS)).index((0.1, 0.5))] == "75.0"
-    assert set(found["Krum"]) == {"-"}
-    assert "What the attackers reach of it" in page(made)
+    assert set(found) == {"auto"}  # the others were not run
+    assert "(success-dba.csv)" in page(made)
 
 
 def test_only_the_probed_guard_has_a_probe():
@@ -182,11 +184,11 @@ def test_the_ranking_by_hand():
 
 
 def test_the_table_of_an_attack_by_hand():
-    text = table(RESULTS, "sign flip")
+    header, body = table(RESULTS, "sign flip")
     places = list(product(SHARES, ALPHAS))
-    assert [f"{100 * s:.0f} %, Dirichlet {a:g}" in text.splitlines()[0] for s, a in places] == [True] * 6
-    found = {row[0]: row[1:] for row in rows(text)}
-    assert list(found) == list(DEFENCES)
+    assert header == ["defence", *(f"{100 * s:.0f} %, Dirichlet {a:g}" for s, a in places)]
+    found = {row[0]: row[1:] for row in body}
+    assert list(found) == ["FedAvg", "Krum", "auto"]
     column = {place: i for i, place in enumerate(places)}
     for defence, share, alpha, want in [
         ("auto", 0.1, 0.5, "**95.0**"),  # within a point of the best, hence bold
@@ -196,16 +198,15 @@ def test_the_table_of_an_attack_by_hand():
         ("Krum", 0.25, 0.5, "**93.0**"),
         ("auto", 0.4, 100.0, "**90.0**"),
         ("auto", 0.4, 0.5, "-"),
-        ("median", 0.1, 0.5, "-"),
     ]:
         assert found[defence][column[share, alpha]] == want
-    assert {row[0]: row[1:] for row in rows(table(RESULTS, "none"))}["auto"] == ["-", "90.0"]
+    assert {row[0]: row[1:] for row in table(RESULTS, "none")[1]}["auto"] == ["-", "90.0"]
 
 
 def test_an_interval_over_seeds_is_that_of_student():
     """Of 0.9 and 1.0 the deviation is 0.0707; t of one degree at 97.5 % is 12.706."""
-    text = table([result("IPM", 0.1, 100.0, "auto", a, s) for s, a in enumerate((0.9, 1.0))], "IPM")
-    assert rows(text)[list(DEFENCES).index("auto")][1] == "**95.0 ± 63.5**"
+    found = table([result("IPM", 0.1, 100.0, "auto", a, s) for s, a in enumerate((0.9, 1.0))], "IPM")
+    assert found[1] == [["auto", "**95.0 ± 63.5**", *"-----"]]
 
 
 def test_detections_by_hand():
@@ -217,7 +218,7 @@ def test_detections_by_hand():
         result("none", 0.0, 0.5, "auto", 0.9, 1, wronged=3),
         result("IPM", 0.1, 0.5, "Krum", 0.9, 0, attackers=2),
     ]
-    assert rows(detections(results)) == [
+    assert detections(results)[1] == [
         ["none", "auto", "-", "0.50"],
         ["IPM", "PID-MADE", "0.00", "0.00"],
         ["IPM", "auto", "0.75", "0.50"],
@@ -229,6 +230,15 @@ def test_a_page_has_the_attacks_that_were_run():
     assert verdict(RESULTS) in text
     assert ranking(RESULTS) in text
     assert [line for line in text.splitlines() if line.startswith("###")] == ["### No attack", "### sign flip"]
+    assert "### sign flip\n\n`auto` is best or within one point of the best in 2 of 3 cells." in text
+
+
+def test_every_file_that_a_page_links_is_written(tmp_path):
+    backdoor = [result("DBA", 0.1, 0.5, "auto", 0.9)]
+    written = {path.name for path in write([*RESULTS, *backdoor], tmp_path)}
+    linked = set(re.findall(r"\]\(([^)]+)\)", page([*RESULTS, *backdoor])))
+    assert linked <= written
+    assert {name for name in written - linked if name.endswith(".csv")} == set()
 
 
 def test_a_picture_per_attack(tmp_path):

@@ -51,8 +51,8 @@ def found(how, excluded):
 def test_the_headline_counts_runs():
     told = framing.headline([found("copy", 2), found("oppose", 0), found("none", 0)])
     assert told == (
-        "`auto` excluded an honest client for good in 1 of 2 runs (50.0 %) where somebody frames, and in 0 of 1 run "
-        "(0.0 %) where nobody does."
+        "`auto` excluded an honest client for good in 1 of 2 runs (50.0 %) with framing, and in 0 of 1 run "
+        "(0.0 %) without."
     )
     page = framing.page([found("copy", 2)], "digits", 2, "fedwarden bench framing")
     assert "| copy | 1 | 1: 100.0 % (2.5 to 100.0) |" in page
@@ -63,7 +63,7 @@ def test_the_command_writes_the_page(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(framing, "SIZES", ((4, 1),))
     asked = ["bench", "framing", "--seeds", "1", "--rounds", "2", "--attack", "copy", "--home", str(tmp_path)]
     assert main([*asked, "--out", str(tmp_path / "out")]) == 0
-    assert "where somebody frames" in capsys.readouterr().out
+    assert "with framing" in capsys.readouterr().out
     assert "--attack copy" in (tmp_path / "out" / "framing.md").read_text()
 
 

@@ -44,8 +44,7 @@ def found(size, caught, wronged=0):
 def test_the_headline_and_the_table_count_clients():
     results = [found(1, 2), found(3, 0, 1)]
     assert groups.headline(results).endswith(
-        "excluded 2 of 2 with groups of 1 (0 honest clients wronged), 0 of 2 with groups of 3 (1 honest clients "
-        "wronged)."
+        "excluded 2 of 2 with groups of 1 (and 0 honest clients), 0 of 2 with groups of 3 (and 1 honest client)."
     )
     assert groups.grid(results)[1][1] == [
         "IID", "sign_flip", "2", "3", "0 of 2", "-", "50.0", "1", "10.0", "10.0", "90.0"

@@ -162,7 +162,7 @@ def test_runs_with_an_exclusion_by_hand():
 
 def test_the_headline_by_hand():
     assert headline(RESULTS, 200) == (
-        "Nobody attacks, and by round 200 `auto` had excluded an honest client for good in 3 of 5 runs (60.0 %): "
+        "Without attackers `auto` had excluded an honest client for good by round 200 in 3 of 5 runs (60.0 %): "
         "2 of 4 with IID data, 1 of 1 with Dirichlet 0.5 data. By round 30 it was 1 of 5. "
         "It had suspended one for a while in 1 of 5, and after the last round one was still suspended in 1."
     )

@@ -87,7 +87,7 @@ def order(results: Results) -> Grid:
 
 def heterogeneity_sheets(results: Results) -> list[Sheet]:
     return [
-        Sheet("levels", "Nobody corrupted: divergence of the clients", levels(results)),
+        Sheet("levels", "No client corrupted: divergence of the clients", levels(results)),
         Sheet("order", "Does it rise with heterogeneity", order(results)),
     ]
 

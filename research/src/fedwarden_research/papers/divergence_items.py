@@ -64,7 +64,7 @@ def draw_by_data(found: Results, folder: Path, stem: str) -> list[Path]:
 
 
 def told(sheets: Sheets) -> str:
-    return "the page on [signals and corrupted data](watch.md) says what was found."
+    return "See the page on [signals and corrupted data](watch.md)."
 
 
 PAPER = Paper(
@@ -83,14 +83,15 @@ PAPER = Paper(
         Item(
             "figure-2", "One corrupted client",
             "with both models the corrupted client has a much higher z than the rest in round after round, and the "
-            "others stay low.",
+            "others stay low (Dirichlet 1).",
             watched, corrupted, standing_out_holds,
             "half an hour on 2 cores (fashion_mnist); CIFAR-10: 5 minutes a seed on a GPU, all of it 15",
             {"Dirichlet": 1},
-            chosen=(*OURS, *STRENGTHS), run=run, pictures=draw_by_data, runs="watch", rarely=("cifar10-whole",),
+            chosen=("as for figure 1", *STRENGTHS), run=run, pictures=draw_by_data, runs="watch",
+            rarely=("cifar10-whole",),
         ),
         Item(
-            "crowd", "100 clients, ten of whom take part in a round",
+            "crowd", "100 clients, ten of them in each round",
             "large federations are left to future work.", crowd,
             lambda found: [Sheet("crowd", "Ten of 100 clients corrupted", crowd_table(found, WATCHES))], crowd_holds,
             "5 minutes on 2 cores", chosen=("60 rounds", "Fashion-MNIST, Dirichlet 1", "ten corrupted clients"),
@@ -102,7 +103,7 @@ PAPER = Paper(
             run=run, runs="watch-choices",
         ),
         Item(
-            "weights", "Less weight or none for a client that stands out", "nobody is left out of the model there.",
+            "weights", "Less weight or none for a client that stands out", "no client is left out of the model there.",
             weights, lambda found: [Sheet("weights", "Each policy", weights_table(found))], told, "hours on 2 cores",
             run=run, runs="watch-weights",
         ),

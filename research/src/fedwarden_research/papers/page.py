@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedwarden.studies.tables import Results, Sheet, markdown, read_csv, write_csv
+from fedwarden.studies.tables import Results, Sheet, read_csv, write_csv
 
 from .item import Item, Paper
 
 CONTENTS = "contents.csv"
 HEADER = ("item", "kind", "file", "title")
-LONG = 30  # rows from which on a table is a link to its file
+LONG = 30  # rows from which on a table is a link and not shown
 
 
 class Entry(NamedTuple):
@@ -74,13 +74,14 @@ def _section(paper: Paper, item: Item, entries: Sequence[Entry], folder: Path) -
     parts = [
         f"## {heading(item)}",
         f"<!-- not run: {item.cost} -->\n```bash\n{command}\n```",
-        f"*The paper:* {item.claim}{_numbers(item)}",
+        f"*The paper:* {item.claim}",
         f"*Here:* {item.holds({s.name: s for s in sheets.values()}) if sheets else 'Not run yet.'}",
     ]
     if item.chosen:
-        parts.append("Not stated there and chosen here: " + "; ".join(item.chosen) + ".")
+        parts.append("*Chosen here:* " + "; ".join(item.chosen) + ".")
     parts += [_table(paper, file, sheet) for file, sheet in sheets.items()]
-    parts += [f"![{e.title}]({paper.name}/{e.file})" for e in entries if e.kind == "picture"]
+    pictures = [e.file for e in entries if e.kind == "picture"]
+    parts += [f"![{Path(file).stem.replace('-', ' ')}]({paper.name}/{file})" for file in pictures]
     return "\n\n".join(parts)
 
 
@@ -96,12 +97,7 @@ def heading(item: Item) -> str:
     return f"{kind.capitalize()} {number}: {item.title}" if number[:1].isdigit() else item.title
 
 
-def _numbers(item: Item) -> str:
-    told = "; ".join(f"{label}: {value}" for label, value in item.says.items())
-    return f" In numbers: {told}." if told else ""
-
-
 def _table(paper: Paper, file: str, sheet: Sheet) -> str:
-    if len(sheet.grid[1]) > LONG:
-        return f"{sheet.title}:\n\n[{file}]({paper.name}/{file})"
-    return f"{sheet.title}:\n\n{markdown(*sheet.grid)}\n\n[{file}]({paper.name}/{file})"
+    """A link to a table; the site shows the table below a link that stands on a line by itself."""
+    link, rows = f"[{sheet.title}]({paper.name}/{file})", len(sheet.grid[1])
+    return link if rows <= LONG else f"{link}, {rows:,} rows."

@@ -48,8 +48,8 @@ def _range(found: Sheets) -> tuple[int, int, int, int]:
 def blood_hold(found: Sheets) -> str:
     classes, clients, least, most = _range(found)
     return (
-        f"The {clients} clients hold {least} to {most} samples of each of {classes} classes, where the paper says 10 "
-        "to 70 of 7 classes: the division is ours, drawn so as to be like theirs, which is not at hand."
+        f"The {clients} clients hold {least} to {most} samples of each of {classes} classes: the division is "
+        "ours, not the authors'."
     )
 
 

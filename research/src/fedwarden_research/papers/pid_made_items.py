@@ -30,11 +30,13 @@ def digits_sheets(found: Results) -> list[Sheet]:
 def digits_hold(sheets: Sheets) -> str:
     """Recall at full poison and false exclusions, by partition and preset."""
     told = [
-        f"{r['preset']}, {r['partition']}: recall {r['100 %']} where all labels are flipped, an honest client "
-        f"excluded in {100 * float(r['false exclusion, no attacker']):.0f} % of the runs without an attacker"
+        f"{r['preset']}, {r['partition']} {r['100 %']} and {100 * float(r['false exclusion, no attacker']):.0f} %"
         for r in sheets["summary"].records()
     ]
-    return "; ".join(told) + "."
+    return (
+        "Recall where all labels are flipped, and runs without an attacker in which an honest client is excluded: "
+        f"{'; '.join(told)}."
+    )
 
 
 DIGITS = Item(
@@ -43,17 +45,15 @@ DIGITS = Item(
 )  # fmt: skip
 
 WORDS = """\
-Boosting Federated Model Convergence with Anomaly Detection and Exclusion: every table and figure of the paper, what it
-says and what was found here. Its figures are drawings without numbers; what is quoted stands in its text and tables.
+Every table and figure of Boosting Federated Model Convergence with Anomaly Detection and Exclusion. Its figures have no
+numbers; what is quoted stands in its text and tables.
 
-Accuracy and loss are measured in two ways. *Honest clients*: on the validation data of honest clients, whose labels are
-right. *The authors' way*: the mean over the validation data of all clients that are not excluded, poisoned labels
-included. There a rule that keeps attackers out of the model, but excludes nobody, is charged for their wrong labels:
-with one of 8 clients flipped its mean cannot exceed 87.5 % by much. The paper has Krum at 98 % on PneumoniaMNIST, so
-the clients that its baselines reject cannot have counted either; its numbers for them are to be compared with those of
-honest clients.
+Accuracy and loss are measured on the validation data of *honest clients*, whose labels are right, and in *the authors'
+way*: the mean over all clients that are not excluded, poisoned labels included. The latter charges a rule that excludes
+no client for the attackers' wrong labels: with one of 8 clients flipped it cannot exceed 87.5 % by much. The paper has
+Krum at 98 % on PneumoniaMNIST, so compare its baselines with honest clients.
 
-[Finding label flippers](guard.md) has more on `auto`, fewer flipped labels and honest clients that are excluded.
+[Finding label flippers](guard.md) has more on `auto`.
 """
 
 ITEMS = (

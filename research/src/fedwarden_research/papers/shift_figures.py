@@ -106,7 +106,7 @@ def centralised_holds(sheets: Mapping[str, Sheet]) -> str:
     why = "" if itself else ", so that they show new samples, not the shift"
     return (
         f"The claim {word}: {shown} of {len(nine)} sources lie farther from their trend than without a change, and the "
-        f"validation loss {'does not' if silent else 'does too'}; beside an unshifted swap of all samples "
+        f"validation loss {'does not' if silent else 'does too'}; compared with an unshifted swap of all samples "
         f"{itself} of {len(nine)} do{why}. Procrustes by the paper's equation tells it from no change in "
         f"{sum(tells(row, STILL) for row in literal)} of {len(literal)} sources, centred and scaled in "
         f"{sum(tells(row, STILL) for row in ours)} of {len(ours)}. {found_from(rows)}"
@@ -172,7 +172,7 @@ def layers_hold(sheets: Mapping[str, Sheet]) -> str:
     best = sum(tells(r, FRESH) for r in rows if r["layer"] != "whole model")
     whole = sum(tells(r, FRESH) for r in rows if r["layer"] == "whole model")
     return (
-        f"{first}; rank correlations: {rhos}. Beside an unshifted swap {best} of "
+        f"{first}; rank correlations: {rhos}. Compared with an unshifted swap {best} of "
         f"{len(rows) - len(order)} layers tell the shift, and {whole} of {len(order)} whole models. "
         f"{found_from(order)}"
     )

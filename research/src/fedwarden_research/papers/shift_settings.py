@@ -44,7 +44,7 @@ def drawing(name: str, title: str, claim: str, where: Mapping[str, str]) -> Item
         return [Sheet("parts", "Where its parts are here", (["in the paper", "here"], list(map(list, where.items()))))]
 
     def holds(made: Mapping[str, Sheet]) -> str:
-        return "It has no numbers to compare; the table says what its parts are in this package."
+        return "The table names its parts in this package."
 
     return Item(name, title, claim, cells, sheets, holds, "nothing is run", run=fixed, runs="drawn", seeds=1)
 
@@ -126,8 +126,8 @@ def timeline_holds(made: Mapping[str, Sheet]) -> str:
     rows = made["rounds"].records()
     return (
         f"{sum(r['the paper'] == r['here'] for r in rows)} of {len(rows)} sources speak from the paper's round on; a "
-        "trend needs two values more. Rounds are counted by the clients' training here, so that the paper's delay of "
-        "one round, from training to the next download, has no number."
+        "trend needs two values more. Rounds count the clients' training here, so the paper's delay of one round does "
+        "not arise."
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import confidence, markdown, select
+from fedwarden.studies.tables import Grid, confidence, markdown, select, write_csv
 
 from .pictures import curves
 from .plan import Asked, Plan, check
@@ -131,7 +131,7 @@ def plan(asked: Asked) -> Plan:
         "defences.md",
         lambda found: "\n\n".join([verdict(found), safety(found), ranking(found)]),
         page,
-        pictures=draw,
+        pictures=write,
     )
 
 
@@ -238,7 +238,7 @@ def safety(results: Sequence[Mapping[str, Any]], defence: str = PROBED) -> str:
     )
 
 
-def successes(results: Sequence[Mapping[str, Any]], attack: str) -> str:
+def successes(results: Sequence[Mapping[str, Any]], attack: str) -> Grid:
     """What the attackers reach of a backdoor under every defence, in percent: the mean over seeds."""
     places = list(product(SHARES, ALPHAS))
     rows = []
@@ -248,8 +248,9 @@ def successes(results: Sequence[Mapping[str, Any]], attack: str) -> str:
             found = select(results, {"attack": attack, "share": share, "alpha": alpha, "defence": defence})
             reached = [r["attack_success"] for r in found if r.get("attack_success") is not None]
             row.append(_points(np.mean(reached)) if reached else "-")
-        rows.append([defence, *row])
-    return markdown(["defence", *(f"{100 * share:.0f} %, Dirichlet {alpha:g}" for share, alpha in places)], rows)
+        if set(row) != {"-"}:
+            rows.append([defence, *row])
+    return ["defence", *(f"{100 * share:.0f} %, Dirichlet {alpha:g}" for share, alpha in places)], rows
 
 
 def ranking(results: Sequence[Mapping[str, Any]]) -> str:
@@ -271,8 +272,8 @@ def ranking(results: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, [row for _, row in rows])
 
 
-def table(results: Sequence[Mapping[str, Any]], attack: str) -> str:
-    """Clean accuracy of every defence against one attack, in points, with 95 % intervals over seeds."""
+def table(results: Sequence[Mapping[str, Any]], attack: str) -> Grid:
+    """Clean accuracy of every defence that was run against an attack, in points, with 95 % intervals over seeds."""
     places = [("none", 0.0, alpha) for alpha in ALPHAS] if attack == "none" else list(product([attack], SHARES, ALPHAS))
     cases = _cases(results)
     found = [cases.get(place, {}) for place in places]
@@ -283,13 +284,13 @@ def table(results: Sequence[Mapping[str, Any]], attack: str) -> str:
         for column, top in zip(found, best, strict=True):
             text = confidence(column.get(defence, ()))
             row.append(f"**{text}**" if defence in column and np.mean(column[defence]) >= top - POINT else text)
-        rows.append([defence, *row])
-    header = ["defence", *(f"{100 * share:.0f} %, Dirichlet {alpha:g}" for _, share, alpha in places)]
-    return markdown(header, rows)
+        if set(row) != {"-"}:
+            rows.append([defence, *row])
+    return ["defence", *(f"{100 * share:.0f} %, Dirichlet {alpha:g}" for _, share, alpha in places)], rows
 
 
-def detections(results: Sequence[Mapping[str, Any]]) -> str:
-    """What the guards found and whom they wronged, per attack, over shares and heterogeneity."""
+def detections(results: Sequence[Mapping[str, Any]]) -> Grid:
+    """Attackers and honest clients that the guards excluded, per attack, over shares and heterogeneity."""
     rows = []
     for attack, defence in product(["none", *ATTACKS], ("PID-MADE", *OWN)):
         found = select(results, {"attack": attack, "defence": defence})
@@ -297,27 +298,47 @@ def detections(results: Sequence[Mapping[str, Any]]) -> str:
             recall = f"{np.mean([r['caught'] / r['attackers'] for r in found]):.2f}" if found[0]["attackers"] else "-"
             wronged = f"{np.mean([r['wronged'] > 0 for r in found]):.2f}"
             rows.append([attack, defence, recall, wronged])
-    return markdown(("attack", "guard", "attackers excluded", "runs with an honest client excluded"), rows)
+    return ("attack", "guard", "attackers excluded", "runs with an honest client excluded"), rows
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """Everything as Markdown."""
-    present = [a for a in ["none", *ATTACKS] if select(results, {"attack": a})]
-    parts = [verdict(results), safety(results), ranking(results), detections(results)]
-    for a in present:
-        title, picture = ("No attack", "") if a == "none" else (a, f"\n\n![{a}]({picture_name(a)})")
-        reached = f"\n\nWhat the attackers reach of it:\n\n{successes(results, a)}" if a in BACKDOORS else ""
-        parts.append(f"### {title}\n\n{table(results, a)}{reached}{picture}")
+    """Everything as Markdown, with links to the tables that ``write`` makes."""
+    parts = [verdict(results), safety(results), ranking(results), "[What the guards exclude](detections.csv)"]
+    for attack in _present(results):
+        gaps = [gap for name, _, _, gap in best_cells(results) if name == attack]
+        near = sum(gap <= POINT for gap in gaps)
+        parts.append(f"### {'No attack' if attack == 'none' else attack}")
+        if gaps:
+            parts.append(f"`auto` is best or within one point of the best in {near} of {len(gaps)} cells.")
+        parts.append(f"[Clean accuracy in percent](accuracy-{stem(attack)}.csv)")
+        if attack in BACKDOORS:
+            parts.append(f"[Share of triggered inputs that fool the model, in percent](success-{stem(attack)}.csv)")
+        if attack != "none":
+            parts.append(f"![{attack}]({stem(attack)}.svg)")
     return "\n\n".join(parts)
 
 
-def picture_name(attack: str) -> str:
-    """The file of an attack's picture.
+def write(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """The tables and the pictures of a page."""
+    tables = {"detections": detections(results)}
+    for attack in _present(results):
+        tables[f"accuracy-{stem(attack)}"] = table(results, attack)
+        if attack in BACKDOORS:
+            tables[f"success-{stem(attack)}"] = successes(results, attack)
+    return [*(write_csv(folder / f"{name}.csv", grid) for name, grid in tables.items()), *draw(results, folder)]
 
-    >>> picture_name("half of the labels")
-    'half-of-the-labels.svg'
+
+def _present(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [attack for attack in ("none", *ATTACKS) if select(results, {"attack": attack})]
+
+
+def stem(attack: str) -> str:
+    """An attack's name in those of its files.
+
+    >>> stem("half of the labels")
+    'half-of-the-labels'
     """
-    return f"{attack.lower().replace(' ', '-')}.svg"
+    return attack.lower().replace(" ", "-")
 
 
 def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
@@ -326,7 +347,7 @@ def draw(results: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     for attack in ATTACKS:
         if select(results, {"attack": attack}):
             panels = {f"Dirichlet {alpha:g}": _lines(results, attack, alpha) for alpha in ALPHAS}
-            path = folder / picture_name(attack)
+            path = folder / f"{stem(attack)}.svg"
             curves(path, panels, attack, "share of attackers", "clean accuracy", strong=("auto",))
             paths.append(path)
     return paths

@@ -349,7 +349,7 @@ def page(results: Results, rounds: int, command: str, skipped: str = "") -> str:
 ```
 
 - {count(rounds, "round").capitalize()}. *Accuracy* is the mean of the last {LATE} rounds, in percent with its 95 %
-  interval over seeds; *points below no attack* compares it with FedAvg where nobody attacks.
+  interval over seeds; *points below no attack* compares it with FedAvg without attack.
 - *Median shares* are the weight of all attackers together, in weights of the median honest client in the model, on
   average over the rounds after the first {FIRST}.
 - *On-off and drift*, *new names*: digits, 20 clients, Dirichlet 0.5. *Buffers*: digits, ten clients, Dirichlet 0.1, a

@@ -106,12 +106,12 @@ def tally(records: Sequence[RoundRecord], attackers: Collection[str]) -> dict[st
 
 
 def headline(results: Results) -> str:
-    """In how many runs somebody honest was excluded for good, with framing and without."""
+    """In how many runs an honest client was excluded for good, with framing and without."""
     parts = []
-    for words, hows in (("somebody frames", HOWS), ("nobody does", (NONE,))):
+    for words, hows in (("with framing", HOWS), ("without", (NONE,))):
         if found := [r for how in hows for r in select(results, {"how": how})]:
             hits = sum(r["excluded"] > 0 for r in found)
-            parts.append(f"in {hits} of {count(len(found), 'run')} ({100 * hits / len(found):.1f} %) where {words}")
+            parts.append(f"in {hits} of {count(len(found), 'run')} ({100 * hits / len(found):.1f} %) {words}")
     return f"`auto` excluded an honest client for good {', and '.join(parts)}." if parts else "Nothing was run."
 
 

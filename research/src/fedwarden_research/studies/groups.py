@@ -119,7 +119,7 @@ def flag_rates(evidence: Evidence, attackers: Collection[str]) -> dict[str, int]
 
 
 def headline(results: Results) -> str:
-    """Per size: how many of the attackers that flip were found, and how many honest clients were wronged."""
+    """Per size: how many of the attackers that flip were found, and how many honest clients were excluded."""
     parts = []
     for size in SIZES:
         flips = [r for attack in ATTACKS[:2] for r in select(results, {"size": size, "attack": attack})]
@@ -127,7 +127,7 @@ def headline(results: Results) -> str:
         if flips:
             caught, all_ = sum(r["caught"] for r in flips), sum(r["attackers"] for r in flips)
             wronged = sum(r["wronged"] for r in every)
-            parts.append(f"{caught} of {all_} with groups of {size} ({wronged} honest clients wronged)")
+            parts.append(f"{caught} of {all_} with groups of {size} (and {count(wronged, 'honest client')})")
     return f"Of the clients that flip signs or labels `auto` excluded {', '.join(parts)}." if parts else "Nothing ran."
 
 

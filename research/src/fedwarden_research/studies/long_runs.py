@@ -279,7 +279,7 @@ def headline(results: Results, rounds: int) -> str:
         f"was still suspended in {sum(r['still_suspended'] > 0 for r in guarded)}."
     )
     return (
-        f"Nobody attacks, and by round {rounds} `{GUARD}` had excluded an honest client for good in {hits} of "
+        f"Without attackers `{GUARD}` had excluded an honest client for good by round {rounds} in {hits} of "
         f"{count(runs, 'run')} ({100 * hits / runs:.1f} %): {parts}.{before}"
     )
 
