@@ -83,7 +83,8 @@ class Guard:
     one are shortened to that; clients in doubt have, all together, ``joint`` times the number of clients in median
     lengths instead. With ``newcomers`` false, clients that are hardly known have the weight of one of them together,
     where most of a round is known. No watch acts on a ``trusted`` client. What the ``jurors`` report is believed, see
-    :mod:`fedwarden.guard.jury`; if ``paired``, each is sent one of two models. What is drawn at random hangs on ``secret``.
+    :mod:`fedwarden.guard.jury`; if ``paired``, each is sent one of two models. What is drawn at random hangs on
+    ``secret``.
     """
 
     watches: tuple[Watch, ...]

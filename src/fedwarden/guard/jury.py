@@ -176,7 +176,7 @@ class Hearings:
             return {pair.client: LARGEST * float(np.clip(g / usual, -1, 1))} if pair and usual else {}
 
         if pair is None or not (found := gap(reports, pair)):
-            return after, {}, dict.fromkeys(left_out, {})
+            return after, {}, {juror: {} for juror in left_out}
         after = replace(after, past=(*self.past, (found, {}))[-RECENT:])
         return after, told(found), {juror: told(gap(reports, pair, juror)) for juror in left_out}
 

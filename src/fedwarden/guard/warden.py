@@ -79,13 +79,16 @@ class Warden:
                 "jurors are heard by a watch with the signal 'jury', as the preset 'auto' has; there is none"
             )
         if paired and len(set(jurors)) < FEWEST:
-            raise ConfigError(f"paired sends jurors one of two models each and needs {FEWEST} jurors; got {len(set(jurors))}: set jurors")
+            raise ConfigError(
+                f"paired sends each juror one of two models and needs {FEWEST} jurors or more; "
+                f"got {len(set(jurors))}: name them in jurors"
+            )
         watches = [replace(w, optional=False) if jurors and w.signal.jurors else w for w in watches]
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
-            share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)), frozenset(map(str, jurors)), paired,
-            randbits(62) if secret is None else int(secret),
+            share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)), frozenset(map(str, jurors)),
+            paired, randbits(62) if secret is None else int(secret),
         )  # fmt: skip
         self.aggregator: CompleteAggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
@@ -213,6 +216,8 @@ class Warden:
         measured: Sequence[tuple[int, int]] | None = None,
     ) -> Outcome:
         """One round from raw replies of whole models: what does not fit the global model is rejected first."""
+        if self.guard.paired:
+            raise ConfigError("paired sends clients two models, and receive knows one: call step, see Warden.sent")
         cohort, rejected = admit(replies, params, round, measured)
         return self.step(cohort, rejected)
 
