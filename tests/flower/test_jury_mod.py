@@ -213,5 +213,5 @@ def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_jurors_are_refused_where_groups_hide_their_reports(paired):
-    with pytest.raises(ConfigError, match="a group hides its members' reports: got 104 and 105; leave guard.jurors"):
+    with pytest.raises(ConfigError, match=r"a group hides its members' reports: got 104 and 105; leave guard.jurors"):
         GuardedGroups(flower.FedAvg(), warden=fw.Warden.preset("auto", jurors=["104", "105"], paired=paired))

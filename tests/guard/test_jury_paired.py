@@ -1,4 +1,4 @@
-"""Jurors that are sent one of two models: who gets which, what the gap between them proves, and what one liar can do."""
+"""Jurors that are sent one of two models: who gets which, what the gap proves, and what one liar can do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedwarden.guard.journal import experiment
 from fedwarden.guard.jury import WORSE, Hearings, Pair, drawn_pair, gap
 from fedwarden.guard.replay import replay
 
-from .test_jury import D, IDS, JURORS, N, guard, harming, play, rows
+from .test_jury import IDS, JURORS, D, N, guard, harming, play, rows
 
 PARAMS = torch.arange(float(D))
 
@@ -40,7 +40,7 @@ def judged(warden, rounds, effect, liars=(), odd="ab", words=None):
         level = float(np.random.default_rng([4, t]).uniform(0.2, 0.6))  # of the round, the same for all jurors
         told, pair = {}, warden.memory.hearings.pair
         for j in JURORS:
-            has = {c: inside for c, inside in before.items()}
+            has = dict(before)
             if pair is not None:
                 has[pair.client] = j in pair.having
             noise = 0.03 * np.random.default_rng([5, t, ord(j)]).normal()
@@ -142,9 +142,11 @@ def test_the_gap_is_that_of_medians_and_the_first_one_has_nothing_to_be_compared
     first, tried, without = Hearings({}, (), pair).compare(reports, "fghij")
     assert (tried, first.pair, [g for g, _ in first.past]) == ({}, None, [pytest.approx(0.2)])
     assert without == {j: {} for j in "fghij"}
-    _, tried, without = replace(first, pair=pair).compare({**reports, "f": 0.3}, "fghij")
-    assert tried == {"a": pytest.approx(1.0)}  # a gap of .1, half of the usual one, of which as much counts as 2
-    assert without["h"]["a"] == pytest.approx(1.0)
+    assert first.held == {"f": 0.5, "g": 0.5, "h": 0.5, "i": -0.5, "j": -0.5, "x": 0.0}
+    reports = {"f": 0.3, "g": 0.2, "h": 0.1, "i": 0.4, "j": 0.2}  # a gap of -.1, and .2 for what they compare with
+    _, tried, without = replace(first, pair=pair).compare(reports, "fghij")
+    assert tried == {"a": pytest.approx(2 * (0.1 - 0.05) / 0.2)}
+    assert without["i"] == {"a": pytest.approx(2 * (0.2 - 0.05) / 0.2)}
 
 
 def test_capital_without_effect_reaches_its_threshold_in_at_most_alpha_of_the_runs():
@@ -277,7 +279,9 @@ def test_what_knows_one_model_a_round_is_refused():
 
 @pytest.mark.parametrize("more", [{}, {"paired": True}])
 def test_jurors_within_groups_are_refused(more):
-    with pytest.raises(ConfigError, match="a group hides its members' reports: got h, i and j; leave guard.jurors out"):
+    with pytest.raises(
+        ConfigError, match=r"a group hides its members' reports: got h, i and j; leave guard.jurors out"
+    ):
         Grouped(guard(**more), Groups(size=3))
     assert Grouped(guard(**more), Groups(size=1)).guard.jurors == set(JURORS)
 

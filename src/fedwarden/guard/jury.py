@@ -16,6 +16,7 @@ together are seen as far as each coin alone shows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +31,7 @@ WORSE = "train/worse"  # the number that jurors report, by its name in a cohort
 EXAMPLES = 512  # of its own that a juror measures: a share of 1/2 of them has a standard error of .02
 RECENT = 50  # rounds that a number is compared with; 20 to 100 find as many attackers
 FEWEST = 2  # jurors that can be sent two models; from three on, none can exclude by itself
+SLIGHT = 0.05  # a gap that is no harm: label flippers have .2 to .4, the only owner of a class 0 to .1
 LARGEST = 2.0  # deviations that one number counts as at most: no single round decides; 1.5 to 3 find as many
 
 
@@ -137,8 +139,9 @@ def gap(reports: Mapping[str, float], pair: Pair, left_out: str = "") -> float:
     >>> gap(reports, pair), gap(reports, pair, left_out="h"), gap(reports, pair, left_out="j")
     (0.375, 0.25, 0.0)
     """
-    having, lacking = (jurors_number(reports, set(half) - {left_out}) for half in (pair.having, pair.lacking))
-    return 0.0 if having is None or lacking is None else having - lacking
+    halves = ([reports[j] for j in half if j in reports and j != left_out] for half in (pair.having, pair.lacking))
+    having, lacking = (np.array(half) for half in halves)
+    return float(median(having) - median(lacking)) if len(having) and len(lacking) else 0.0
 
 
 @dataclass(frozen=True)
@@ -146,13 +149,15 @@ class Hearings:
     """What a guard remembers for its jurors.
 
     ``turns`` are the coins and chances of the last round. ``past`` are the recent numbers of the jurors, each with the
-    coins less chances of the clients that had taken turns; where jurors are sent two models, the recent gaps between
-    their reports. ``pair`` says who is sent which.
+    coins less chances of the clients that had taken turns. Where jurors are sent two models, they are the recent gaps
+    between their reports; ``pair`` says which model each is sent, and ``held`` which each had last: 1/2 for the one
+    with the tested client, -1/2 for the other.
     """
 
     turns: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     past: tuple[tuple[float, Mapping[str, float]], ...] = ()
     pair: Pair | None = None
+    held: Mapping[str, float] = field(default_factory=dict)
 
     def without(self, clients: Collection[str]) -> Hearings:
         """The same where no coin decided about these clients, and none of them is tested."""
@@ -164,21 +169,28 @@ class Hearings:
     ) -> tuple[Hearings, Mapping[str, float], Mapping[str, Mapping[str, float]]]:
         """What to remember after reports on two models, what they say of the tested client, and by juror without it.
 
-            z = 2 clip(g / s, -1, 1)
+            z = 2 clip((g - 0.05) / s, -1, 1)
 
-        g is the :func:`gap` and s the root mean square of the past ones.
+        g is the :func:`gap` and s the root mean square of the past ones. A juror compares with the model that it had
+        last. Where that one was better or worse than the others', by h = +-1/2 of the mean past gap, this is made up
+        for. As opposite splits are equally likely, the mean of z is not above 0 for a client that raises no juror's
+        report by more than 0.05, whatever else moves the reports.
         """
-        pair, after = self.pair, replace(self, turns={}, pair=None)
+        pair, past = self.pair, np.array([found for found, _ in self.past])
         left_out = sorted(jurors) if len(jurors) > FEWEST else []
-        usual = float(np.sqrt(np.mean([past**2 for past, _ in self.past]))) if self.past else 0.0
+        has = {} if pair is None else dict.fromkeys(pair.having, 0.5) | dict.fromkeys(pair.lacking, -0.5)
+        after = Hearings({}, self.past, None, {**self.held, **{juror: has.get(juror, 0.0) for juror in reports}})
+        mean, usual = (past.mean(), math.sqrt((past**2).mean())) if len(past) else (0.0, 0.0)
+        settled = {j: told + mean * self.held.get(j, 0.0) for j, told in reports.items() if 0 <= told <= 1}
 
-        def told(g: float) -> Mapping[str, float]:
-            return {pair.client: LARGEST * float(np.clip(g / usual, -1, 1))} if pair and usual else {}
+        def evidence(found: float) -> Mapping[str, float]:
+            if pair is None or not found or not usual:
+                return {}
+            return {pair.client: LARGEST * float(np.clip((found - SLIGHT) / usual, -1, 1))}
 
-        if pair is None or not (found := gap(reports, pair)):
-            return after, {}, {juror: {} for juror in left_out}
-        after = replace(after, past=(*self.past, (found, {}))[-RECENT:])
-        return after, told(found), {juror: told(gap(reports, pair, juror)) for juror in left_out}
+        gaps = {name: 0.0 if pair is None else gap(settled, pair, name) for name in ("", *left_out)}
+        after = replace(after, past=(*self.past, (gaps[""], {}))[-RECENT:]) if gaps[""] else after
+        return after, evidence(gaps[""]), {juror: evidence(gaps[juror]) for juror in left_out}
 
     def hear(self, reports: Mapping[str, float], jurors: Collection[str]) -> tuple[Hearings, Mapping[str, float]]:
         """What to remember after a round's reports, and by client what its last turn says: z = (c - p) r."""

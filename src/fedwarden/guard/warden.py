@@ -260,6 +260,7 @@ class Warden:
             "seen": dict(m.seen),
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
+            "held": dict(m.hearings.held),
             "secret": self.guard.secret,
         }
 
@@ -284,6 +285,7 @@ class Warden:
                 state["hearings"]["turns"],
                 tuple(state["hearings"]["past"]),
                 Pair.load(paired) if paired else None,
+                state["held"],
             ),
         )
         self.keep_secret(state["secret"])

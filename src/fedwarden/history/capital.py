@@ -139,7 +139,7 @@ class Capital:
         return known.updated(client_ids, np.concatenate(now)), np.minimum(log_capital[0] + np.log(shares[0]), of_parts)
 
     def against(self, state: State, client_ids: tuple[str, ...]) -> tuple[Scores, Scores]:
-        """The logs of the capitals of the bets that each client does harm, and that it helps; the least of all parts."""
+        """The logs of the capitals of the bets that a client does harm, and that it helps: the least of the parts."""
         width = len(next(iter(state.values()), Account._fields))
         columns = Remembered.of(state, width).columns(client_ids, (0.0,) * width)
         log_capital, log_help, *_ = columns.reshape(len(Account._fields), -1, len(client_ids))
