@@ -81,7 +81,7 @@ def constants() -> Iterator[tuple[str, float, str]]:
     yield (
         "harm effect",
         harm.effect,
-        "harm that is none: the loss would be .1 lower if no client did what this one does",
+        "harm that is none: the loss would be .1 lower if no client did what it does",
     )
     yield "harm stake", harm.stake, "of the capital that one round can lose: a bet is never lost whole"
     yield "far off", updates.FAR_OFF, "median absolute deviations of a value of a buffer"

@@ -328,6 +328,8 @@ def _harm(guard: Guard, histories: Sequence[State], client_ids: tuple[str, ...])
             level = ville_threshold(watch.rule.alpha)
             harmful |= harm > level
             # rare turns jolt the model and look like harm: jurors make an honest client's turns rare by proof alone
+            # and one gap between two models loses most of the bet that it helps
+            help = np.maximum(help, 0.0) if watch.signal.jurors and guard.paired else help
             against += (np.maximum(harm - level, 0.0) if watch.signal.jurors else harm) - help
     return against, harmful
 
