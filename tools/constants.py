@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from fedwarden.guard import containment, jury, presets
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
-from fedwarden.history import evidence
+from fedwarden.history import capital, evidence
 from fedwarden.policies.turns import Turns
 from fedwarden.signals import opposition
 from fedwarden.signals.alone import Alone
 from fedwarden.updates import updates
 
-DIFFERENT, DEFENCES = "fedwarden bench different", "fedwarden bench defences"
+DIFFERENT, DEFENCES, JURORS = "fedwarden bench different", "fedwarden bench defences", "fedwarden bench jurors"
 
 
 def constants() -> Iterator[tuple[str, float, str]]:
     """Name, value and reason."""
-    limits, turns, distance = Admission(), Turns(), evidence.Evidence()
+    limits, turns, distance, harm = Admission(), Turns(), evidence.Evidence(), capital.Capital()
     auto = Warden.preset("auto", secret=0)
     yield (
         "count_ratio",
@@ -76,6 +76,14 @@ def constants() -> Iterator[tuple[str, float, str]]:
         "rounds that a juror's number is compared with: 20 to 100 find as many attackers",
     )
     yield "largest", jury.LARGEST, "deviations that one number counts as: no round decides alone; 1.5 to 3 find as many"
+    yield "slight", jury.SLIGHT, "gap that is no harm: flippers have .2 to .4, owners of a class up to .1; " + JURORS
+    yield "harm clip", harm.clip, "n times a client's harm counts up to it: no round loses more than the stake"
+    yield (
+        "harm effect",
+        harm.effect,
+        "harm that is none: the loss would be .1 lower if no client did what it does",
+    )
+    yield "harm stake", harm.stake, "of the capital that one round can lose: a bet is never lost whole"
     yield "far off", updates.FAR_OFF, "median absolute deviations of a value of a buffer"
     yield "far", updates.FAR, "share of a client's buffers that may lie far off"
 

@@ -436,6 +436,11 @@ def test_what_jurors_send_as_a_metric_reaches_the_guard():
     assert [number for number, _ in aggregator.guard.memory.hearings.past] == pytest.approx([0.3])
 
 
+def test_pairs_are_refused_since_no_site_can_be_sent_a_model_of_its_own():
+    with pytest.raises(ConfigError, match="an aggregator of NVIDIA FLARE cannot: leave it out"):
+        guarded(options={"jurors": SITES[:3], "paired": True})
+
+
 def test_the_order_of_answers_changes_no_bit():
     made, other = combine(guarded(), crowd()), combine(guarded(), reversed(crowd()))
     for name, value in made.params.items():

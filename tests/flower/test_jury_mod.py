@@ -11,10 +11,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
-from fedwarden.flower import Guarded, jury_mod
+from fedwarden.core.errors import ConfigError
+from fedwarden.flower import Guarded, GuardedGroups, jury_mod
 from fedwarden.store.ledger import Ledger
 
-from .nodes import NODES, LocalGrid, content, evaluated, model, trained
+from .nodes import BASES, NODES, LocalGrid, content, evaluated, model, state, trained
 
 EXAMPLES = np.random.default_rng(0).normal(size=(8, 3))
 
@@ -133,3 +134,84 @@ def test_a_resumed_server_goes_on_with_what_the_jurors_said(tmp_path):
     again = guarded()
     again.start(LocalGrid(nodes), model(), num_rounds=4)
     assert [number for number, _ in again.warden.memory.hearings.past] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def differing(node, seen):
+    """A node that reports at random, and keeps what it was sent; two of them are in doubt after three rounds."""
+
+    def reply(message):
+        if message.metadata.message_type == "evaluate":
+            return evaluated(message)
+        t = int(message.content["config"]["server-round"])
+        got = state(message.content["arrays"])
+        seen[t, node] = got
+        step = {k: np.random.default_rng([node, 0]).normal(size=v.shape) for k, v in got.items()}
+        made = trained(message, node)
+        if node in NODES[:2]:
+            made = {k: np.asarray(v + 4 * step[k], np.float32) for k, v in got.items()}
+        metrics = {"num-examples": 10, "train_loss": 0.5, "worse": float(np.random.default_rng([node, t]).random())}
+        return [Message(content(made, metrics), reply_to=message)]
+
+    return reply
+
+
+@pytest.mark.parametrize("base", ["FedAvg", "FedAdam"])
+def test_paired_jurors_are_sent_two_models_and_their_replies_count_as_from_one(tmp_path, base):
+    seen, steps = {}, {}
+
+    class Watched(fw.Warden):
+        def decide(self, cohort, *more):
+            steps[cohort.round] = (cohort, self.apart, self.shift)
+            return super().decide(cohort, *more)
+
+    jurors = [str(node) for node in NODES[4:]]
+    warden = fw.Warden.preset("auto", jurors=jurors, paired=True, secret=2)
+    warden.__class__ = Watched
+    guarded = Guarded(BASES[base](), warden, home=tmp_path)
+    guarded.start(LocalGrid({node: differing(node, seen) for node in NODES}), model(), num_rounds=12)
+    tested = 0
+    for t, (cohort, apart, shift) in steps.items():
+        sent = {c: np.concatenate([v.reshape(-1) for v in seen[t, int(c)].values()]) for c in cohort.client_ids}
+        for c in cohort.client_ids:
+            want = cohort.params.numpy() + (shift.numpy() if c in apart else 0.0)
+            np.testing.assert_allclose(sent[c], want, atol=1e-6)
+            assert c in jurors or c not in apart
+        if apart:
+            tested += 1
+            assert np.abs(shift.numpy()).max() > 0.01
+            for i in (i for i, c in enumerate(cohort.client_ids) if int(c) not in NODES[:2]):
+                update = cohort.updates.select([i]).weighted_sum(np.ones(1)).numpy()
+                assert np.abs(update + 0.1).max() < 0.12  # as trained from the one model
+    assert tested > 4
+
+
+def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
+    class Cut(Exception):
+        pass
+
+    def cut(t, arrays):
+        if t == 9:
+            raise Cut
+        return MetricRecord({})
+
+    def run(home, evaluate_fn, seen):
+        warden = fw.Warden.preset("auto", jurors=[str(node) for node in NODES[4:]], paired=True, secret=2)
+        guarded = Guarded(flower.FedAvg(), warden, home=home, name="app", resume=True)
+        nodes = {node: differing(node, seen) for node in NODES}
+        guarded.start(LocalGrid(nodes), model(), num_rounds=12, evaluate_fn=evaluate_fn)
+
+    whole, parts = {}, {}
+    run(tmp_path / "a", lambda t, arrays: MetricRecord({}), whole)
+    with pytest.raises(Cut):
+        run(tmp_path / "b", cut, parts)
+    run(tmp_path / "b", lambda t, arrays: MetricRecord({}), parts)
+    assert whole.keys() == parts.keys()
+    for key, arrays in whole.items():
+        for name, value in arrays.items():
+            np.testing.assert_allclose(value, parts[key][name], atol=1e-5)  # nodes answer in any order
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_jurors_are_refused_where_groups_hide_their_reports(paired):
+    with pytest.raises(ConfigError, match=r"a group hides its members' reports: got 104 and 105; leave guard.jurors"):
+        GuardedGroups(flower.FedAvg(), warden=fw.Warden.preset("auto", jurors=["104", "105"], paired=paired))

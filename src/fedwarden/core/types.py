@@ -41,6 +41,7 @@ class _CohortFields:
     output: OutputLayer | None
     layers: Mapping[str, int]
     tried: Mapping[str, float]
+    tried_without: Reported
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
@@ -62,7 +63,8 @@ class Cohort(_CohortFields):
     counts that are believed, ``claimed`` those that were sent; the same by default. ``reported`` are numbers that
     clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, and ``layers``
     the first column of each layer by its name, where that is known. ``tried`` is what a guard's jurors make of the last
-    round's turns, see :mod:`fedwarden.guard.jury`. It has no field for the truth.
+    round's turns, see :mod:`fedwarden.guard.jury`, and ``tried_without`` the same without single ones of them, where it
+    has to be shown without any. It has no field for the truth.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Cohort(_CohortFields):
         output: OutputLayer | None = None,
         layers: Mapping[str, int] | None = None,
         tried: Mapping[str, float] | None = None,
+        tried_without: Reported | None = None,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -93,6 +96,7 @@ class Cohort(_CohortFields):
             output,
             layers or {},
             tried or {},
+            tried_without or {},
         )
 
     def __len__(self) -> int:
@@ -131,6 +135,7 @@ class Cohort(_CohortFields):
             self.output,
             self.layers,
             self.tried,
+            self.tried_without,
         )
 
 

@@ -17,7 +17,7 @@ from flwr.superlink.grid import HttpGrid
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
 from ..core.words import short
-from ..guard.grouped import by_member, flags_of, forget, of_groups
+from ..guard.grouped import by_member, check_no_jurors, flags_of, forget, of_groups
 from ..guard.groups import Evidence, Group, Groups, group_name
 from ..guard.warden import Warden
 from ..guard.word import with_trusted
@@ -57,6 +57,7 @@ class GuardedGroups(Guarded):
         self.workflow = workflow or SecAggPlusWorkflow(1.0, 1.0)
         self.hidden: GroupGrid | None = None
         super().__init__(strategy, warden, client_name=self._name, **options)
+        check_no_jurors(self.warden.guard)
 
     def start(
         self,

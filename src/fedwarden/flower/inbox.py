@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -129,6 +129,18 @@ def read_letter(client: str, message: Message, template: Template | None, key: s
         raise Unfit(Note.of("array", array=array, cause=Note.of("array_variance", lowest=lowest)))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     return Letter(client, message, template.layers(settled), count, form(message), converted, size)
+
+
+def rebased(letters: Sequence[Letter], template: Template, apart: Collection[str], shift: Tensor) -> list[Letter]:
+    """The replies as if all nodes had been sent the global model; those ``apart`` were sent it with a shift on top."""
+    made = []
+    for letter in letters:
+        if letter.client_id in apart:
+            place, record = arrays_of(letter.message)
+            letter.message.content[place] = settled = template.moved(record, -shift)
+            letter = replace(letter, layers=template.layers(settled))
+        made.append(letter)
+    return made
 
 
 def told_in(letters: Sequence[Letter], prefix: str, known: Collection[str]) -> Reported:

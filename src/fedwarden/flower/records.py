@@ -81,6 +81,16 @@ class Template:
         """One float32 vector; a copy."""
         return torch.from_numpy(np.concatenate([a.reshape(-1).astype(np.float32) for a in self.layers(record)]))
 
+    def moved(self, record: ArrayRecord, by: Tensor) -> ArrayRecord:
+        """A settled record with a flat vector on top of its floating arrays."""
+        made, parts = ArrayRecord(), by.split(self.sizes)
+        for slot, part in zip(self.slots, parts, strict=True):
+            made[slot.name] = record[slot.name]
+            if slot.dtype.kind == "f":
+                new = view(record[slot.name]) + part.numpy().reshape(slot.shape)
+                made[slot.name] = Array(np.asarray(cast(new, slot.dtype)))
+        return made
+
     def unflatten(self, flat: Tensor) -> ArrayRecord:
         """A record of the model's dtypes."""
         parts = flat.split(self.sizes)

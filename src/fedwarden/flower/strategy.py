@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.superlink.grid import HttpGrid
@@ -29,10 +29,21 @@ from ..models.trial import examine
 from .arrays import view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
-from .inbox import bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, seen_of, told_in, weigh
+from .inbox import (
+    bound_metrics,
+    cohort_of,
+    evaluations,
+    hand_over,
+    match,
+    open_letters,
+    rebased,
+    seen_of,
+    told_in,
+    weigh,
+)
 from .journal import Journal, warn
 from .names import Name, Names
-from .records import Template, scalars
+from .records import Template, arrays_of, scalars
 from .wrapped import METRICS, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
@@ -149,6 +160,11 @@ class Guarded(Strategy):
         self.sent = self._ask(
             self.strategy.configure_train, t, arrays, config, grid, lambda c: self.warden.asks(c, self._judging)
         )
+        for message in self.sent:
+            if self.names(message.metadata.dst_node_id) in self.warden.apart:  # strategies share a content among nodes
+                place, record = arrays_of(message)
+                moved = self.template.moved(record, self.warden.shift)
+                message.content = RecordDict({**message.content, place: moved})
         return self.sent
 
     def aggregate_train(
@@ -160,6 +176,7 @@ class Guarded(Strategy):
             return self.strategy.aggregate_train(t, replies)
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
+        letters = rebased(letters, self.template, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a ward
     from .warden import Warden
 
 PER_WATCH = ("history", "rule", "start_round")
-HOW = ("combine", "share_copies", "quorum", "shorten", "joint", "newcomers", "secret")  # a guard judges
+HOW = ("combine", "share_copies", "quorum", "shorten", "joint", "newcomers", "paired", "secret")  # a guard judges
 
 
 class WatchConfig(Strict):
@@ -51,7 +51,7 @@ class GuardConfig(Strict):
     """A preset with its options, or watches of one's own; what is given here replaces the preset's.
 
     The name of a preset stands for it, as that of any component does. ``alike`` says of ``auto`` that all clients hold
-    data of the same kind. ``trusted`` and ``jurors`` name clients.
+    data of the same kind. ``trusted`` and ``jurors`` name clients; if ``paired``, each juror is sent one of two models.
     """
 
     preset: str = "auto"
@@ -69,6 +69,7 @@ class GuardConfig(Strict):
     alike: bool | None = None
     trusted: tuple[str, ...] | None = None
     jurors: tuple[str, ...] | None = None
+    paired: bool | None = None
     admission: AdmissionConfig = AdmissionConfig()
 
     @model_validator(mode="before")

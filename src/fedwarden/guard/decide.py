@@ -25,7 +25,7 @@ from .containment import bounded
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
-from .jury import WORSE
+from .jury import WORSE, Pair
 from .telling import judgement_notes
 from .word import obey, overrule, with_trusted
 
@@ -48,7 +48,8 @@ class Decision:
     ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
     are believed; what follows is about its rows. ``measured`` is all that a record tells of them. ``weights`` in [0, 1]
     are each client's part in the model, and ``factors`` shorten its row. ``buffers`` is what most agree on in the
-    columns that are not measured; it is empty where each row keeps its own.
+    columns that are not measured; it is empty where each row keeps its own. ``pair`` says which jurors are sent another
+    model than the next global one, if any.
     """
 
     came: Cohort
@@ -63,6 +64,7 @@ class Decision:
     suspended: tuple[str, ...]
     rejected: tuple[Rejection, ...]
     notes: tuple[Note, ...]
+    pair: Pair | None = None
 
     @property
     def kept(self) -> Mask:
@@ -87,6 +89,28 @@ class Decision:
             usual = found.trusted if found.trusted.any() else self.cohort.reference
             rows = Contained(rows, usual, found.alone)
         return Mixed(rows, np.diag(self.factors)) if (self.factors < 1).any() else rows
+
+    @cached_property
+    def shift(self) -> Tensor:
+        """What jurors that are sent the other model get on top of the next global one (d,); empty if there are none.
+
+            +- c_i / (c_i + C) (x_i - sum_{j != i} c_j x_j / C),   C = sum_{j != i} c_j
+
+        That is the mean with the tested client i less the mean without it, and the opposite where i is in the model.
+        """
+        if self.pair is None:
+            return torch.zeros(0)
+        counts, i = self.cohort.num_examples * self.weights, self.cohort.client_ids.index(self.pair.client)
+        own = min(self.cohort.num_examples[i], counts.max())
+        counts[i] = 0.0
+        others = counts.sum()
+        shares = -counts / others if others else counts
+        shares[i] = 1.0
+        sign = -1.0 if self.pair.inside else 1.0
+        found = self.rows.weighted_sum(sign * own / (own + others) * shares).clone()
+        for start, stop in self.cohort.updates.buffers:
+            found[start:stop] = 0.0
+        return found
 
     @property
     def length(self) -> float:
@@ -180,7 +204,7 @@ def decide(
     factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
     return memory, Decision(
         cohort, index, replace(inside, num_examples=counts), measured, weights, factors, buffers, judgement,
-        tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
+        tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes), memory.hearings.pair,
     )  # fmt: skip
 
 
@@ -188,10 +212,16 @@ def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort,
     """What the jurors in good standing report, as what the last turns say, and a note of those that report nothing."""
     here = guard.jurors.intersection(cohort.client_ids)
     reports = {juror: told for juror, told in cohort.reported.get(WORSE, {}).items() if juror in here}
-    hearings, tried = memory.hearings.hear(reports, here - set(memory.excluded) - memory.doubted)
+    believed = here - set(memory.excluded) - memory.doubted
+    without: Reported = {}
+    if guard.paired:
+        told = {juror: number for juror, number in reports.items() if juror in believed}
+        hearings, tried, without = memory.hearings.compare(told, guard.jurors)
+    else:
+        hearings, tried = memory.hearings.hear(reports, believed)
     silent = sorted(juror for juror in here or guard.jurors if not 0 <= reports.get(juror, -1.0) <= 1)
     notes = [Note.of("jurors_silent", *silent, metric=WORSE)] if silent and cohort.round > 1 else []
-    return replace(memory, hearings=hearings), replace(cohort, tried=tried), notes
+    return replace(memory, hearings=hearings), replace(cohort, tried=tried, tried_without=without), notes
 
 
 @np.errstate(over="ignore")  # a signal may square what is too large for it

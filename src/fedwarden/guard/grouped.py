@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.stats import among
 from ..core.types import NO_WORD, Cohort, Outcome, Rejection, RoundRecord, Word
+from ..core.words import listed
 from .decide import Decision
 from .groups import Evidence, Group, Groups, group_means, group_name
 from .judge import Guard, Memory
@@ -28,6 +30,7 @@ class Grouped:
     def __init__(self, warden: Warden, groups: Groups) -> None:
         self.warden, self.groups, self.evidence = warden, groups, Evidence()
         if groups.size > 1:
+            check_no_jurors(warden.guard)
             warden.admission = replace(warden.admission, known=None)  # groups are no clients
 
     @property
@@ -80,6 +83,15 @@ class Grouped:
         """Continue where another one of the same configuration stood."""
         self.warden.load_state_dict(state)
         self.evidence = Evidence.load(state["groups"])
+
+
+def check_no_jurors(guard: Guard) -> None:
+    """Raise where a guard over groups names jurors."""
+    if guard.jurors:
+        raise ConfigError(
+            f"jurors report one by one, and a group hides its members' reports: got {listed(sorted(guard.jurors))}; "
+            "leave guard.jurors out, or guard single clients"
+        )
 
 
 def forget(guard: Guard, memory: Memory) -> Memory:

@@ -160,7 +160,7 @@ def experiment(
     guard = {
         k: v
         for k, v in options(warden.guard).items()
-        if k not in ("watches", "policy", "admission", "secret") and (k not in NAMED or v)
+        if k not in ("watches", "policy", "admission", "secret") and (k not in (*NAMED, "paired") or v)
     }  # runs of before a key was there go on
     return {
         "strategy": " of ".join(strategies),

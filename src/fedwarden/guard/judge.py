@@ -21,7 +21,7 @@ from ..history.capital import Capital
 from ..rules.ville import Ville, ville_threshold
 from .containment import newcomers_share
 from .copies import Leaders, of_leaders
-from .jury import Hearings, turns_of
+from .jury import Hearings, drawn_pair, turns_of
 from .limits import Admission
 
 Combine = Literal["any", "all", "vote"]
@@ -83,7 +83,8 @@ class Guard:
     one are shortened to that; clients in doubt have, all together, ``joint`` times the number of clients in median
     lengths instead. With ``newcomers`` false, clients that are hardly known have the weight of one of them together,
     where most of a round is known. No watch acts on a ``trusted`` client. What the ``jurors`` report is believed, see
-    :mod:`fedwarden.guard.jury`. What is drawn at random hangs on ``secret``.
+    :mod:`fedwarden.guard.jury`; if ``paired``, each is sent one of two models. What is drawn at random hangs on
+    ``secret``.
     """
 
     watches: tuple[Watch, ...]
@@ -97,6 +98,7 @@ class Guard:
     newcomers: bool = True
     trusted: frozenset[str] = frozenset()
     jurors: frozenset[str] = frozenset()
+    paired: bool = False
     secret: int = 0
 
     @property
@@ -289,7 +291,8 @@ def judge(
     hearings = memory.hearings
     if guard.jurors:
         turns = turns_of(client_ids, guard.policy.chances(excluded, findings), weights)
-        hearings = replace(hearings, turns=turns)
+        pair = drawn_pair(turns, guard.jurors - set(excluded), guard.secret, round) if guard.paired else None
+        hearings = replace(hearings, turns=turns, pair=pair)
     lasting, seen = memory.doubted, memory.seen
     over = _lasting(guard, histories, records) & unlike
     if not outnumbered(flagged | doubted, good):
@@ -325,6 +328,8 @@ def _harm(guard: Guard, histories: Sequence[State], client_ids: tuple[str, ...])
             level = ville_threshold(watch.rule.alpha)
             harmful |= harm > level
             # rare turns jolt the model and look like harm: jurors make an honest client's turns rare by proof alone
+            # and one gap between two models loses most of the bet that it helps
+            help = np.maximum(help, 0.0) if watch.signal.jurors and guard.paired else help
             against += (np.maximum(harm - level, 0.0) if watch.signal.jurors else harm) - help
     return against, harmful
 

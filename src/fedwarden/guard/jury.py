@@ -16,17 +16,22 @@ together are seen as far as each coin alone shows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.seeds import numpy_rng
 from ..core.stats import Scores, Weights, median
 
 WORSE = "train/worse"  # the number that jurors report, by its name in a cohort
 EXAMPLES = 512  # of its own that a juror measures: a share of 1/2 of them has a standard error of .02
 RECENT = 50  # rounds that a number is compared with; 20 to 100 find as many attackers
+FEWEST = 2  # jurors that can be sent two models; from three on, none can exclude by itself
+SLIGHT = 0.05  # a gap that is no harm: label flippers have .2 to .4, the only owner of a class 0 to .1
 LARGEST = 2.0  # deviations that one number counts as at most: no single round decides; 1.5 to 3 find as many
 
 
@@ -87,19 +92,105 @@ def turns_of(client_ids: Sequence[str], chances: Scores, weights: Weights) -> di
 
 
 @dataclass(frozen=True)
+class Pair:
+    """A client in doubt whose update is in one of two models, and the jurors that are sent the one and the other.
+
+    ``inside`` says whether the next global model is the one with its update.
+    """
+
+    client: str
+    inside: bool
+    having: tuple[str, ...]
+    lacking: tuple[str, ...]
+
+    @classmethod
+    def load(cls, table: Mapping[str, Any]) -> Pair:
+        """The same from a checkpoint."""
+        return cls(table["client"], table["inside"], tuple(table["having"]), tuple(table["lacking"]))
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The jurors that are sent the model that does not become the next global one."""
+        return self.lacking if self.inside else self.having
+
+
+def drawn_pair(
+    turns: Mapping[str, tuple[float, float]], jurors: Collection[str], secret: int, round: int
+) -> Pair | None:
+    """One of the clients that took turns, and a random half of the jurors that is sent a model with its update.
+
+    Each split is as likely as the one with the halves exchanged. Jurors that take turns themselves are left out; None
+    where fewer than two are left, or no client took turns.
+    """
+    clients, named = sorted(turns), sorted(set(jurors) - set(turns))
+    if not clients or len(named) < FEWEST:
+        return None
+    rng = numpy_rng(secret, "pair", round)
+    client = clients[rng.integers(len(clients))]
+    order = [named[i] for i in rng.permutation(len(named)).tolist()]
+    half = (len(order) + int(rng.integers(2))) // 2
+    return Pair(client, turns[client][0] > 0, tuple(sorted(order[:half])), tuple(sorted(order[half:])))
+
+
+def gap(reports: Mapping[str, float], pair: Pair, left_out: str = "") -> float:
+    """The median report of the jurors that had the model with the client, less that of the others; 0 where one is none.
+
+    >>> reports, pair = {"h": 0.75, "i": 0.5, "j": 0.25}, Pair("a", True, ("h", "i"), ("j",))
+    >>> gap(reports, pair), gap(reports, pair, left_out="h"), gap(reports, pair, left_out="j")
+    (0.375, 0.25, 0.0)
+    """
+    halves = ([reports[j] for j in half if j in reports and j != left_out] for half in (pair.having, pair.lacking))
+    having, lacking = (np.array(half) for half in halves)
+    return float(median(having) - median(lacking)) if len(having) and len(lacking) else 0.0
+
+
+@dataclass(frozen=True)
 class Hearings:
     """What a guard remembers for its jurors.
 
     ``turns`` are the coins and chances of the last round. ``past`` are the recent numbers of the jurors, each with the
-    coins less chances of the clients that had taken turns.
+    coins less chances of the clients that had taken turns. Where jurors are sent two models, they are the recent gaps
+    between their reports; ``pair`` says which model each is sent, and ``held`` which each had last: 1/2 for the one
+    with the tested client, -1/2 for the other.
     """
 
     turns: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     past: tuple[tuple[float, Mapping[str, float]], ...] = ()
+    pair: Pair | None = None
+    held: Mapping[str, float] = field(default_factory=dict)
 
     def without(self, clients: Collection[str]) -> Hearings:
-        """The same where no coin decided about these clients."""
-        return replace(self, turns={c: turn for c, turn in self.turns.items() if c not in clients})
+        """The same where no coin decided about these clients, and none of them is tested."""
+        turns = {c: turn for c, turn in self.turns.items() if c not in clients}
+        return replace(self, turns=turns, pair=self.pair if self.pair and self.pair.client in turns else None)
+
+    def compare(
+        self, reports: Mapping[str, float], jurors: Collection[str]
+    ) -> tuple[Hearings, Mapping[str, float], Mapping[str, Mapping[str, float]]]:
+        """What to remember after reports on two models, what they say of the tested client, and by juror without it.
+
+            z = 2 clip((g - 0.05) / s, -1, 1)
+
+        g is the :func:`gap` and s the root mean square of the past ones. A juror compares with the model that it had
+        last. Where that one was better or worse than the others', by h = +-1/2 of the mean past gap, this is made up
+        for. As opposite splits are equally likely, the mean of z is not above 0 for a client that raises no juror's
+        report by more than 0.05, whatever else moves the reports.
+        """
+        pair, past = self.pair, np.array([found for found, _ in self.past])
+        left_out = sorted(jurors) if len(jurors) > FEWEST else []
+        has = {} if pair is None else dict.fromkeys(pair.having, 0.5) | dict.fromkeys(pair.lacking, -0.5)
+        after = Hearings({}, self.past, None, {**self.held, **{juror: has.get(juror, 0.0) for juror in reports}})
+        mean, usual = (past.mean(), math.sqrt((past**2).mean())) if len(past) else (0.0, 0.0)
+        settled = {j: told + mean * self.held.get(j, 0.0) for j, told in reports.items() if 0 <= told <= 1}
+
+        def evidence(found: float) -> Mapping[str, float]:
+            if pair is None or not found or not usual:
+                return {}
+            return {pair.client: LARGEST * float(np.clip((found - SLIGHT) / usual, -1, 1))}
+
+        gaps = {name: 0.0 if pair is None else gap(settled, pair, name) for name in ("", *left_out)}
+        after = replace(after, past=(*self.past, (gaps[""], {}))[-RECENT:]) if gaps[""] else after
+        return after, evidence(gaps[""]), {juror: evidence(gaps[juror]) for juror in left_out}
 
     def hear(self, reports: Mapping[str, float], jurors: Collection[str]) -> tuple[Hearings, Mapping[str, float]]:
         """What to remember after a round's reports, and by client what its last turn says: z = (c - p) r."""

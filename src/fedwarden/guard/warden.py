@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from importlib import import_module
 from secrets import randbits
 from typing import Any
@@ -23,7 +23,7 @@ from ..store.series import Series
 from .admission import Reply, admit
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
-from .jury import Hearings
+from .jury import FEWEST, Hearings, Pair
 from .limits import Admission
 from .word import exclusions, obey, with_trusted
 
@@ -57,6 +57,7 @@ class Warden:
         newcomers: bool = True,
         trusted: Collection[str] = (),
         jurors: Collection[str] = (),
+        paired: bool = False,
         secret: int | None = None,
     ) -> None:
         """For ``combine`` and what follows see :class:`Guard`; without a ``secret`` one is drawn."""
@@ -77,12 +78,17 @@ class Warden:
             raise ConfigError(
                 "jurors are heard by a watch with the signal 'jury', as the preset 'auto' has; there is none"
             )
+        if paired and len(set(jurors)) < FEWEST:
+            raise ConfigError(
+                f"paired sends each juror one of two models and needs {FEWEST} jurors or more; "
+                f"got {len(set(jurors))}: name them in jurors"
+            )
         watches = [replace(w, optional=False) if jurors and w.signal.jurors else w for w in watches]
         self.waiting = tuple(w for w in watches if w.optional)
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
             share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)), frozenset(map(str, jurors)),
-            randbits(62) if secret is None else int(secret),
+            paired, randbits(62) if secret is None else int(secret),
         )  # fmt: skip
         self.aggregator: CompleteAggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
@@ -93,6 +99,7 @@ class Warden:
         """Forget all rounds."""
         self.memory: Memory = self.guard.blank()
         self.carried: State = self.aggregator.init()
+        self.shift = torch.zeros(0)
 
     @classmethod
     def preset(cls, name: str, **options: object) -> Warden:
@@ -179,6 +186,19 @@ class Warden:
         client, word = str(client_id), with_trusted(word, self.guard.trusted)
         return client not in word.excluded and self.policy.asks(client, exclusions(word, self.memory.excluded))
 
+    def sent(self, client_id: str, params: torch.Tensor) -> torch.Tensor:
+        """The model that this client is to be sent next, (d,); ``params`` for all but half of the jurors if ``paired``.
+
+        ``params`` is the global model. A client's update is relative to the model that it was sent.
+        """
+        return params + self.shift.to(params) if str(client_id) in self.apart else params
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The jurors that are to be sent another model than the global one."""
+        pair = self.memory.hearings.pair
+        return pair.apart if pair and len(self.shift) else ()
+
     def keep_secret(self, secret: int | None) -> None:
         """Go on with the secret of a recorded run, if it has one."""
         if secret is not None:
@@ -196,6 +216,8 @@ class Warden:
         measured: Sequence[tuple[int, int]] | None = None,
     ) -> Outcome:
         """One round from raw replies of whole models: what does not fit the global model is rejected first."""
+        if self.guard.paired:
+            raise ConfigError("paired sends clients two models, and receive knows one: call step, see Warden.sent")
         cohort, rejected = admit(replies, params, round, measured)
         return self.step(cohort, rejected)
 
@@ -206,6 +228,7 @@ class Warden:
     def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Decision:
         """What becomes of a cohort; the warden remembers it, and combines nothing."""
         self.memory, decision = self._decided(cohort, rejected, word)
+        self.shift = decision.shift if len(decision.index) else self.shift
         return decision
 
     def combine(self, decision: Decision) -> Outcome:
@@ -236,6 +259,8 @@ class Warden:
             "doubted": sorted(m.doubted),
             "seen": dict(m.seen),
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
+            "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
+            "held": dict(m.hearings.held),
             "secret": self.guard.secret,
         }
 
@@ -248,13 +273,20 @@ class Warden:
             raise ConfigError(f"this warden has {len(self.watches)} watches; the state has {min(many)}")
         if not isinstance(state["excluded"], Mapping):
             raise ConfigError(f"excluded is a table by client; got {state['excluded']!r:.60}")
+        paired = dict(state["paired"])
+        self.shift = paired.pop("shift", torch.zeros(0))
         self.memory = Memory(
             tuple(state["histories"]),
             tuple(state["tests"]),
             state["excluded"],
             frozenset(state["doubted"]),
             state["seen"],
-            Hearings(state["hearings"]["turns"], tuple(state["hearings"]["past"])),
+            Hearings(
+                state["hearings"]["turns"],
+                tuple(state["hearings"]["past"]),
+                Pair.load(paired) if paired else None,
+                state["held"],
+            ),
         )
         self.keep_secret(state["secret"])
         self.carried = state["aggregator"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -97,13 +97,15 @@ class Capital:
     Values are losses; times the number of clients in good standing they are clipped to +-``clip``, and harm up to
     ``effect`` is none: with .1, the loss would be .1 lower if all did without what this client does. Other values are
     taken as they are, without ``times_clients``. ``stake`` is the most of the capital that one round can lose. A client
-    that is away keeps its capital.
+    that is away keeps its capital. Where the signal has parts there is a bet on each of them too; the smallest counts,
+    without a share of the level for the parts.
     """
 
     clip: float = 0.4
     effect: float = 0.1
     stake: float = 0.8
     times_clients: bool = True
+    parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.effect < self.clip and 0 < self.stake < 1):
@@ -117,12 +119,15 @@ class Capital:
     ) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        known = Remembered.of(state, len(Account._fields))
+        values = values.T.reshape(-1, len(client_ids))  # a row for the signal and for each of its parts
+        bets = len(values)
+        known = Remembered.of(state, len(Account._fields) * bets)
         new = [c for c in client_ids if c not in known]
         share = share_of_newcomers(math.fsum(known.column(-1)), len(known), len(new)) if new else 0.0
-        blank = (0.0, 0.0, 0.0, 0.0, 0.0, share)
-        log_capital, log_help, means, variances, rounds, shares = known.columns(client_ids, blank)
-        n = len(values) if trusted is None or not trusted.any() else int(trusted.sum())
+        blank = (0.0,) * (len(Account._fields) - 1) * bets + (share,) * bets
+        account = known.columns(client_ids, blank).reshape(-1, *values.shape)
+        log_capital, log_help, means, variances, rounds, shares = account
+        n = len(client_ids) if trusted is None or not trusted.any() else int(trusted.sum())
         z = np.clip(n * values if self.times_clients else values, -self.clip, self.clip)
         most = self.stake / (self.clip + self.effect)
         log_capital = grow(log_capital, z, stake(means, variances, self.effect, most), self.effect)
@@ -130,10 +135,12 @@ class Capital:
         off, rounds = z - means, rounds + 1
         variances = (rounds - 1) / rounds * (variances + off**2 / rounds)
         now = Account(log_capital, log_help, means + off / rounds, variances, rounds, shares)
-        return known.updated(client_ids, now), log_capital + np.log(shares)
+        of_parts = log_capital[1:].min(axis=0, initial=np.inf)
+        return known.updated(client_ids, np.concatenate(now)), np.minimum(log_capital[0] + np.log(shares[0]), of_parts)
 
     def against(self, state: State, client_ids: tuple[str, ...]) -> tuple[Scores, Scores]:
-        """The logs of the capitals of the two bets on each client: that it does harm, and that it helps."""
-        width = len(Account._fields)
-        log_capital, log_help, *_ = Remembered.of(state, width).columns(client_ids, (0.0,) * width)
-        return log_capital, log_help
+        """The logs of the capitals of the bets that a client does harm, and that it helps: the least of the parts."""
+        width = len(next(iter(state.values()), Account._fields))
+        columns = Remembered.of(state, width).columns(client_ids, (0.0,) * width)
+        log_capital, log_help, *_ = columns.reshape(len(Account._fields), -1, len(client_ids))
+        return log_capital.min(axis=0), log_help.min(axis=0)

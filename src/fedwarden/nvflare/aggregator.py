@@ -89,6 +89,10 @@ class GuardedAggregator(ModelAggregator):
         self.buffers, self.sinks = tuple(buffers), tuple(sinks)
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
+        if self.guard.guard.paired:
+            raise ConfigError(
+                "paired sends some sites a model of their own, which an aggregator of NVIDIA FLARE cannot: leave it out"
+            )
         if shares:
             self.guard.admission = replace(self.guard.admission, shares={**self.guard.admission.shares, **shares})
         if aggregator is not None:

@@ -190,7 +190,7 @@ class Federation:
         t = self.round + 1
         chosen = self._choose(t, word)
         told = self._ask_jurors(chosen)
-        models = pool.train(self.params, t, chosen, self.world.changed(t)).to(self.device)
+        models = self._train(pool, t, chosen)
 
         def accepted(models: Tensor) -> Mask:
             cohort = self._cohort(t, chosen, models, told)
@@ -217,13 +217,29 @@ class Federation:
         metrics = {**record.metrics, **metrics, **self._detect(record)}
         return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
 
+    def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
+        """The models of these clients as if all had been sent the global one: what they learned, put on top of it."""
+        changed = self.world.changed(t)
+        apart = [i for i, client in enumerate(chosen) if client in self.warden.apart]
+        if not apart:
+            return pool.train(self.params, t, chosen, changed).to(self.device)
+        models = torch.empty(len(chosen), len(self.params), device=self.device)
+        for index in (apart, [i for i in range(len(chosen)) if i not in apart]):
+            members = [chosen[i] for i in index]
+            if members:
+                sent = self.warden.sent(members[0], self.params)
+                models[index] = pool.train(sent, t, members, changed).to(self.device) - (sent - self.params)
+        return models
+
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
         """What the jurors among these clients report of the model that they receive, from the second one on."""
         jurors = [client for client in chosen if client in self.jurors]
         if not jurors:
             return {}
-        self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        now = {juror: self.jurors.losses(self.model, juror) for juror in jurors}
+        now = {}
+        for juror in jurors:
+            self.model.load_state_dict(self.engine.layout.unflatten(self.warden.sent(juror, self.params)))
+            now[juror] = self.jurors.losses(self.model, juror)
         told = {c: worse(now[c].numpy(), self.losses[c].numpy()) for c in jurors if c in self.losses}
         self.losses |= now
         return {WORSE: told} if told else {}

@@ -26,11 +26,12 @@ from .defences import ATTACKS, SETTINGS, attacks_of, check_data
 from .plan import Asked, Plan, check
 
 CLIENTS, OWNER, JURORS = 10, "0", ("7", "8", "9")
-PLAIN, GUARD, JURY = "FedAvg", "auto", "auto with jurors"
+PLAIN, GUARD, JURY, PAIRED = "FedAvg", "auto", "auto with jurors", "auto with paired jurors"
 DEFENCES: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {"preset": "none"},
     GUARD: {"preset": "auto"},
     JURY: {"preset": "auto", "jurors": list(JURORS)},
+    PAIRED: {"preset": "auto", "jurors": list(JURORS), "paired": True},
 }
 TRIED = ("label flip", "half of the labels", "sign flip", "mimic")
 NOBODY = "nobody"
@@ -39,7 +40,7 @@ HORIZONS, SEEDS = (20, 60, 200), 6
 
 
 def plan(asked: Asked) -> Plan:
-    """FedAvg, the guard, and the guard with jurors, against each attack."""
+    """FedAvg, the guard, and the guard with jurors on one model or on two, against each attack."""
     data, seeds, rounds = asked.data or "digits", asked.seeds or SEEDS, asked.rounds or HORIZONS[-1]
     check_data(data)
     check("attack", asked.attack, [NOBODY, *ATTACKS])
@@ -177,12 +178,11 @@ def by_attack(results: Results) -> str:
 
 def headline(results: Results) -> str:
     """How many attackers and honest clients the jurors had excluded by the end."""
-    found, last = [r for r in results if r["cell"]["defence"] == JURY], horizons(results)[-1]
-    caught, honest = excluded(found, last)
-    return (
-        f"With three jurors of ten clients, {share(*caught)} of the attackers are excluded for good within "
-        f"{count(last, 'round')}, and {share(*honest)} of the honest clients."
-    )
+    last, told = horizons(results)[-1], []
+    for guard in (JURY, PAIRED):
+        caught, honest = excluded([r for r in results if r["cell"]["defence"] == guard], last)
+        told.append(f"with {guard}, {share(*caught)} of the attackers and {share(*honest)} of the honest clients")
+    return f"Excluded for good within {count(last, 'round')}, with three jurors of ten clients: {'; '.join(told)}."
 
 
 def write(results: Results, folder: Path) -> list[Path]:
