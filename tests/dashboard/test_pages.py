@@ -113,8 +113,8 @@ def test_the_worst_now_are_those_still_there(played, shared):
 
 
 def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
-    def row(name, kind="", height=0.5):
-        return Glance(name, kind or "in the model", kind, 0.1, {"far": height}, (0.1, height), False)
+    def row(name, kind="in the model", height=0.5):
+        return Glance(name, kind, kind, 0.1, {"far": height}, (0.1, height))
 
     few = listing(1, [row("<b>eve</b>", "excluded", 3.0), row("a")], True, "", {"scale": "log"})
     shown = text(few)
@@ -130,7 +130,7 @@ def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
 
 @given(ANYTHING)
 def test_where_the_rows_begin_may_be_anything(start):
-    rows = [Glance(str(i), "in the model", "", 0.1, {}, (), False) for i in range(150)]
+    rows = [Glance(str(i), "in the model", "in the model", 0.1, {}, ()) for i in range(150)]
     assert " of 150" in text(listing(1, rows, True, "", {"from": start}))
 
 
@@ -175,7 +175,7 @@ def test_a_client_that_is_different(tmp_path, played):
 
 def test_a_client_in_full(shared):
     shown = text(sheet(Workspace(shared).view(1), "h", "", dark=False))
-    assert "Taken out in round 2: " in shown
+    assert "Excluded since round 2: " in shown
     assert "most in" in shown
     assert "Layers in round" in shown
     assert '"conv"' in shown

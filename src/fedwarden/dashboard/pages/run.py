@@ -10,7 +10,6 @@ from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ...core.notes import DOUBTS
 from ...core.words import count, number, printable
 from ...figures import clients as similar
 from ...figures import guard as figures
@@ -18,7 +17,6 @@ from ...figures.heatmap import Scale
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
 from ...report.summary import NAMED, tell
-from ...store.overview import reasons
 from ...store.record import RunRecord
 from ...store.series import Series
 from ..layout import Child, address, aria, card, empty, field, graph, heading, move, page, state, table
@@ -141,7 +139,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         if not isinstance(watch, str) or watch not in view.series.watches:
             return nothing("", "this run has recorded no scores", bool(dark)), empty("This run has recorded no scores.")
         chosen = query(asked).get("client")
-        drawn = figures.scores(view.series, watch, (chosen,) if chosen in view.series.clients else (), bool(dark))
+        drawn = figures.scores(view.story, watch, (chosen,) if chosen in view.series.clients else (), bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}"), ranking(view, watch, query(asked))
 
     @app.callback(
@@ -156,7 +154,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         if asked is None:
             raise PreventUpdate
         view = _view(workspace, version, path, watch, dark)
-        return similar.similarity(view.series, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
+        return similar.similarity(view.story, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
 
     @app.callback(
         Output("run-address", "search"),
@@ -190,13 +188,8 @@ def register(app: Dash, workspace: Workspace) -> None:
 
 def told(workspace: Workspace, view: RunView) -> list[Component | None]:
     """The run in words."""
-    gone = dict(list(view.series.excluded_in.items())[:NAMED])
-    last = {c: t for t, note in view.series.notes if note.kind in DOUBTS for c in note.clients}
-    rounds = {*gone.values(), *list(last.values())[:NAMED]}
-    records = [workspace.record(view.run.id, t) for t in sorted(rounds)]
     seen = {who: tuple(workspace.observations(view.run.id, who)) for who in workspace.observers(view.run.id)}
-    sentences = tell(RunRecord(view.run, view.series, seen, reasons(records, gone), workspace.said(view.run.id)))
-    first, *others = map(printable, sentences)
+    first, *others = map(printable, tell(RunRecord(view.run, view.story, seen, view.said)))
     audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id)) if seen else None
     return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others]), html.P(audit) if audit else None]
 
