@@ -18,7 +18,7 @@ from fedwarden.dashboard.layout import clients
 from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.glance import listing
-from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
+from fedwarden.dashboard.pages.run import clicked_client
 from fedwarden.dashboard.state import Workspace
 from fedwarden.figures.glance import Glance
 from fedwarden.papers import shifts
@@ -93,25 +93,6 @@ def series():
     return Series.of([record])
 
 
-def test_the_worst_come_first_and_those_never_measured_not_at_all():
-    found = worst(series(), "far")
-    assert [(p.client, p.score, p.limit, p.over) for p in found] == [
-        ("c", 4.0, 3.0, True),
-        ("b", 2.0, 3.0, False),
-        ("a", 1.0, 3.0, False),
-    ]
-
-
-def test_the_worst_now_are_those_still_there(played, shared):
-    assert "h" not in [place.client for place in worst(Workspace(shared).view(1).series, "far")]
-    early = worst(Series.of(played[:2]), "far")[0]
-    assert (early.client, early.round, early.out) == ("h", 2, True)  # excluded in the last round
-    away = [replace(r, round=r.round + 20, client_ids=tuple("xyzwvut"[: len(r.client_ids)]), excluded=(), rejected=())
-            for r in played[2:]]  # fmt: skip
-    many = [replace(away[0], round=20 + t) for t in range(12)]
-    assert {place.client for place in worst(Series.of([*played[:2], *many]), "far")} == set("xyzwvut")
-
-
 def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
     def row(name, kind="in the model", height=0.5):
         return Glance(name, kind, kind, 0.1, {"far": height}, (0.1, height))
@@ -155,12 +136,6 @@ def test_a_clicked_cell_is_a_client(point, client):
 def test_a_click_may_be_anything(click):
     assert clicked_client(click, series()) in (None, *"abcd")
     assert clicked_client({"points": [click]}, series()) in (None, *"abcd")
-
-
-def test_the_list_links_to_each_client_and_keeps_the_rest(shared):
-    shown = text(ranking(Workspace(shared).view(1), "far", {"scale": "log"}))
-    assert "/run/1?scale=log&client=g" in shown
-    assert "1 client left out, as excluded before the last round" in shown
 
 
 def test_a_client_that_is_different(tmp_path, played):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.types import RoundRecord
-from .round import RoundStory
+from .round import OUT, RoundStory
 from .series import client_order
 from .story import RECENT, Story
 
@@ -48,6 +48,7 @@ def conclusion(story: Story, attackers: Collection[str]) -> dict[str, Any]:
         "clients": {
             client: {"state": ended.state, "reason": story.sentence(client), "weight": ended.weight}
             for client, ended in story.clients.items()
+            if ended.last or ended.state in OUT
         },
         "accuracy": told[-1] if len(told) else None,
         "late_accuracy": float(np.mean(told[-LATE:])) if len(told) else None,

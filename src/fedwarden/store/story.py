@@ -42,7 +42,7 @@ class Standing:
     """A client that is worth a word: its verdict, since which round, and in how many rounds it was flagged or in doubt.
 
     ``tried`` counts the rounds in which it was on trial, and ``skipped`` those in which it was flagged or in doubt and
-    not in the model.
+    not in the model; ``last`` is the last of both.
     """
 
     client: str
@@ -51,6 +51,7 @@ class Standing:
     flagged: int
     tried: int = 0
     skipped: int = 0
+    last: int = 0
 
     @classmethod
     def of(
@@ -71,7 +72,7 @@ class Standing:
         verdict: Verdict = "suspended" if state == "suspended" else "excluded" if state else last
         first = min(noted, default=0) if since is None else since
         tried = sum(turns.values())
-        return cls(client, verdict, first, len(noted), tried, len(turns) - tried)
+        return cls(client, verdict, first, len(noted), tried, len(turns) - tried, max(turns, default=0))
 
     @property
     def out(self) -> bool:
@@ -183,9 +184,9 @@ class Story:
         for j, client in enumerate(series.clients):
             round = last[asked[client]] if client in asked else None
             weight = 0.0 if round is None else round.weights.get(client, 0.0)
-            out = len(series) > 0 and bool(series.excluded[-1, j])
-            held: State = "suspended" if client in series.suspended else "excluded"
-            state: State = held if out or round is None else round.turn(client)
+            state: State = "skipped" if round is None else round.turn(client)
+            if len(series) and series.excluded[-1, j]:
+                state = "suspended" if client in series.suspended else "excluded"
             seen = np.flatnonzero(took[:, j])
             there, watches = len(seen) > 0, series.watches.values()
             i = seen[-1] if there else 0
@@ -208,16 +209,14 @@ class Story:
         Of a client that was flagged and stayed in, it is which watches flagged it and how often.
         """
         standing, now = self.standings.get(client), self.clients[client]
-        verdict = standing.verdict if standing else ""
-        if verdict == "flagged" and now.state == "in the model":
+        if standing and standing.verdict == "flagged" and now.state == IN:
             column = self.series.clients.index(client)
             often = Counter({w: int(w.flagged[:, column].sum()) for w in self.series.watches.values()})
             by = ", ".join(f"{w.name} ({k})" for w, k in often.most_common() if k)
             return Reason(words=f"{often.most_common(1)[0][0].words}; by {by}") if by else Reason()
-        if standing and standing.out:
-            return self._full(standing.since).reason(client)
-        doubt = verdict in ("skipped", "on trial") and now.state not in ("rejected", "down-weighted")
-        t = self._last_doubt(client) if doubt else now.last
+        t = now.last
+        if standing and (standing.out or now.state not in ("rejected", "down-weighted")):
+            t = standing.since if standing.out else standing.last or t
         return self._full(t).reason(client) if t else Reason()
 
     @cached_property
@@ -229,12 +228,6 @@ class Story:
         words = str(self.reason(client))
         told = f"{words[0].upper()}{words[1:].rstrip('.')}." if words else ""
         return " ".join(filter(None, [told, self.harm_not_shown(client)]))
-
-    def _last_doubt(self, client: str) -> int:
-        """The last round in which a client was in doubt, or flagged and absent."""
-        series, j = self.series, self.series.clients.index(client)
-        away = series.rounds[series.flagged[:, j] & (series.weights[:, j] == 0)].tolist()
-        return max([*away, *(t for t, note in series.notes if note.kind in DOUBTS and client in note.clients)])
 
     def harm_not_shown(self, client: str, run: int | None = None) -> str:
         """The sentence about a client that is different, empty where it is not; ``run`` is one that goes on."""
