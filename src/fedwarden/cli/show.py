@@ -43,7 +43,7 @@ def show(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """One run: who was excluded or stood out, accuracy by round, and the clients near a limit with their worst watch.
+    """One run: which clients are out, in doubt or flagged and why, accuracy by round, and the clients near a limit.
 
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.

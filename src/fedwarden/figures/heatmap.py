@@ -1,4 +1,4 @@
-"""Clients x rounds of one watch: who stood out when, beside the limit of the round."""
+"""Clients x rounds of one watch: which clients were flagged when, compared with the limit of the round."""
 
 from __future__ import annotations
 
