@@ -14,7 +14,6 @@ from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.core.words import percent
 from fedwarden.dashboard import routes
-from fedwarden.dashboard.layout import clients
 from fedwarden.dashboard.pages import PAGES, audit, runs, studies, whatif
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.glance import listing
@@ -270,4 +269,4 @@ def test_a_study_is_shown_as_far_as_it_has_come(tmp_path):
 
 
 def test_numbers_that_are_missing():
-    assert (percent(None), percent(float("nan")), clients([])) == ("-", "-", "nobody")
+    assert (percent(None), percent(float("nan"))) == ("-", "-")

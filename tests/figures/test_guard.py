@@ -12,7 +12,7 @@ import pytest
 from fedwarden.core.errors import ConfigError
 from fedwarden.figures import guard
 from fedwarden.figures.grids import pool_highest
-from fedwarden.figures.heatmap import deciding
+from fedwarden.figures.heatmap import loudest
 from fedwarden.figures.theme import VERMILION, template
 from fedwarden.store.series import Series, WatchSeries
 from fedwarden.store.story import Story
@@ -87,7 +87,7 @@ def test_only_the_watch_that_decided_has_crosses(series):
     assert not trace(figure, "taken out by this watch").x
     assert figure.layout.title.subtitle.text == "1 client excluded by other watches"
     assert not guard.heatmap(series, "far").layout.title.subtitle.text
-    assert deciding(replace(series, watches={"still": silent, "far": far})) == ["far", "still"]
+    assert loudest(replace(series, watches={"still": silent, "far": far})) == ["far", "still"]
 
 
 def test_grey_is_explained_and_rounds_without_a_limit_are_told_apart(series):

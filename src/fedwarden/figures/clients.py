@@ -22,7 +22,7 @@ NAMED = (
 MOST = 6  # numbers of one client that are drawn
 SAME = 3  # digits in which places are the same
 ORDER = (*VERDICTS, IN)
-COLOURS = {**dict.fromkeys(VERDICTS, ORANGE), **dict.fromkeys(OUT, VERMILION)}
+COLOURS: dict[str, str] = {verdict: VERMILION if verdict in OUT else ORANGE for verdict in VERDICTS}
 
 
 class Spot(NamedTuple):

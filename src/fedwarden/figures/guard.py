@@ -15,7 +15,7 @@ from ..store.series import Grid, Series
 from ..store.story import Story
 from .grids import by_round, finite, top
 from .grids import to_limit as to_limit
-from .heatmap import Scale, exclusions, watch_of
+from .heatmap import Scale, exclusions, loudest, watch_of
 from .heatmap import heatmap as heatmap
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain, whole_rounds
 
@@ -38,8 +38,7 @@ def draw(
         return client(series, of, dark)
     if watch is None and (learned(series) or not series.watches):
         return learning(series, dark)
-    seen = series.watches
-    return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)
+    return heatmap(series, watch or loudest(series)[0], scale, dark)
 
 
 def learned(series: Series) -> bool:

@@ -22,7 +22,7 @@ from ..core.config import to_toml
 from ..core.notes import Note
 from ..core.words import printable, rounds_of
 from ..figures import audit, clients, guard
-from ..figures.heatmap import deciding
+from ..figures.heatmap import loudest
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
 from ..store.record import RunRecord
@@ -89,21 +89,21 @@ def policy(scripts: list[str]) -> str:
 def figures(record: RunRecord) -> Iterator[Any]:
     """What is drawn: accuracy and loss, a map, each watch, what the gravest clients told, the sources of an audit.
 
-    Of the watches those that decided come first, of the sources those with alarms.
+    Of the watches those that flagged most clients come first, of the sources those with alarms.
     """
     story, series = record.story, record.series
     if len(series) and guard.learned(series):
         yield guard.learning(series)
     if clients.has_map(series):
         yield clients.similarity(story)
-    for watch in deciding(series)[:WATCHES]:
+    for watch in loudest(series)[:WATCHES]:
         yield guard.heatmap(series, watch)
         yield guard.scores(story, watch)
     for client in list(story.standings)[:SHEETS]:
         if (drawn := clients.told(series, client)) is not None:
             yield drawn.update_layout(title_text=f"Client {plain(client)}: what it told", margin_t=64)
-    loudest = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
-    for who, seen in loudest[:AUDITORS]:
+    alarmed_most = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
+    for who, seen in alarmed_most[:AUDITORS]:
         named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
         alarmed = {(o.source, o.metric, o.layer) for o in seen if o.alarm}
         for source in sorted(named, key=lambda s: (s not in alarmed, s[2] != ""))[:SOURCES]:

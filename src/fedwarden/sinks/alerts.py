@@ -142,7 +142,7 @@ class Webhook:
             except Exception as error:  # its words may have the address in them, which is a secret
                 raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
 
-        return Channel(run, deliver, self.kinds, self.every, self.patience)
+        return Channel(run, deliver, self)
 
 
 @register("sink", "command")
@@ -170,7 +170,7 @@ class Command:
             if done.returncode:
                 raise RuntimeError(f"the command ended with {done.returncode}")
 
-        return Channel(run, deliver, self.kinds, self.every, self.patience)
+        return Channel(run, deliver, self)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Call:
     patience: float | None = None
 
     def __call__(self, run: Run) -> Channel:
-        return Channel(run, self.function, self.kinds, self.every, self.patience)
+        return Channel(run, self.function, self)
 
 
 class Channel:
@@ -192,16 +192,9 @@ class Channel:
     What could not be delivered is raised about at the next round, which notes it.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        deliver: Callable[[Sequence[Alert]], object],
-        kinds: Collection[str],
-        every: float,
-        patience: float | None = None,
-    ) -> None:
+    def __init__(self, run: Run, deliver: Callable[[Sequence[Alert]], object], sink: Webhook | Command | Call) -> None:
         self.name, self.number, self.last = f"run {run.id} ({run.name})", run.id, max(0, run.rounds - 1)
-        self.kinds, self.every, self.patience = kinds, every, patience
+        self.kinds, self.every, self.patience = sink.kinds, sink.every, sink.patience
         self.moved, self.longest, self.late = time.monotonic(), 0.0, False  # since when, and how long rounds took
         self.fresh = run.rounds <= 1  # nothing came before that was not told
         self.before: RoundRecord | None = None

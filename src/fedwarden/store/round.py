@@ -168,7 +168,7 @@ class RoundStory:
     @cached_property
     def copies(self) -> dict[str, tuple[str, ...]]:
         """The group of each client that has its part in the model by another one's identical update."""
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
         for note in self.record.notes:
             if note.kind in COPIES:
                 group = client_order(note.clients)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, html
@@ -15,7 +14,7 @@ from ...figures import guard as figures
 from ...figures.heatmap import Scale
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
-from ...report.summary import NAMED, tell
+from ...report.summary import tell
 from ...store.record import RunRecord
 from ...store.series import Series
 from ..layout import address, aria, field, graph, heading, move, page, state
@@ -88,7 +87,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = _view(workspace, version, path, watch)
         names = list(view.watches)
         title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
-        shown = watch if watch in names else first_watch(workspace, view)
+        shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
         hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
         return title, told(workspace, view), names, shown, *hidden
@@ -167,7 +166,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = workspace.view(run, str(watch or ""))
         new = {**known, "scale": scale if scale in SCALES[1:] else None}
         if watch in view.watches:
-            new["watch"] = watch if watch != first_watch(workspace, view) else None
+            new["watch"] = watch if watch != workspace.loudest(view.run.id) else None
         click = point if ctx.triggered_id == "similar" else cell if ctx.triggered_id == "heatmap" else None
         clicked = clicked_client(click, view.series)
         if clicked is not None:
@@ -185,16 +184,6 @@ def told(workspace: Workspace, view: RunView) -> list[Component | None]:
     first, *others = map(printable, tell(RunRecord(view.run, view.story, seen, view.said)))
     audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id)) if seen else None
     return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others]), html.P(audit) if audit else None]
-
-
-def first_watch(workspace: Workspace, view: RunView) -> str | None:
-    """The watch that is shown first: that which flagged most clients as they were excluded, or else most clients."""
-    gone = dict(list(view.series.excluded_in.items())[:NAMED])
-    records = {t: workspace.record(view.run.id, t) for t in sorted(set(gone.values()))}
-    at = [(records[t], records[t].client_ids.index(c)) for c, t in gone.items() if c in records[t].client_ids]
-    decided = Counter(w.name for record, i in at for w in record.watches if w.flagged[i])
-    best = max(view.watches, key=lambda name: decided[name], default="")
-    return best if decided[best] else workspace.loudest(view.run.id)
 
 
 def clicked_client(click: Any, series: Series) -> str | None:
