@@ -72,7 +72,7 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     _word(told.said)
     commands = []
     if run.state != "done" and run.engine in SIMULATORS:
-        commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
+        commands.append(f"fedwarden run --resume {run.id}  # continue it")
     if len(series):
         _accuracies(story)
         _clients(story, truth, every, None if run.state == "done" else run.id)
