@@ -258,4 +258,4 @@ def test_an_alert_tells_an_exclusion_by_the_operator_from_one_by_a_watch():
     now = replace(record(2, flagged="a", excluded="ab"), notes=(note,))
     told = {alert.client: alert.words for alert in alerts(now, "ward", record(1)) if alert.kind == "excluded"}
     assert told["a"].startswith("client a is excluded: it lies far away")
-    assert told["b"] == "client b is excluded: operator alice: maintenance (round 2)"
+    assert told["b"] == "client b is excluded: operator alice: maintenance, in round 2"

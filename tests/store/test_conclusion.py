@@ -68,18 +68,18 @@ FAR = r"It lies far away \(far 5, limit 2"
     ("weight", "what", "state", "reason"),
     [
         (0.3, {}, "in the model", "$"),
-        (0.1, {}, "down-weighted", r"Its update counts 0\.33 times as much as that of the median client\."),
+        (0.1, {}, "down-weighted", r"Its update counts 0\.33 times as much as that of the median client, in round 3\."),
         (0.0, {"flagged": "b"}, "skipped", FAR),
-        (0.0, {}, "skipped", r"The aggregator left its update out of round 3\."),
-        (0.0, {"notes": [LEFT_OUT]}, "skipped", r"It is long \(round 3\)\."),
+        (0.0, {}, "skipped", r"The aggregator left its update out, in round 3\."),
+        (0.0, {"notes": [LEFT_OUT]}, "skipped", r"It is long, in round 3\."),
         (0.0, {"flagged": "b", "excluded": "b", "suspended": "b"}, "suspended", FAR),
         (0.0, {"flagged": "b", "excluded": "b"}, "excluded", FAR),
-        (0.0, {"rejected": "b"}, "rejected", r"Its last reply was rejected: sent nothing\."),
+        (0.0, {"rejected": "b"}, "rejected", r"Its reply was rejected: sent nothing, in round 3\."),
         (
             0.3,
             {"notes": [ON_TRIAL]},
             "on trial",
-            r"It is long \(round 3\)\. Client b is different, harm not shown: it is long\. If you",
+            r"It is long, in round 3\. Client b is different, harm not shown: it is long\. If you",
         ),
         (0.3, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),
         (0.0, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),  # a copy has no weight of its own
@@ -113,8 +113,8 @@ def test_the_state_is_that_of_the_last_round_that_a_client_took_part_in():
 def test_clients_that_share_a_vote_are_in_the_model():
     story = Story.of([record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])])
     assert story.clients["c"].state == "in the model"
-    assert story.sentence("c") == "It shares one vote with b, since their updates are identical."
-    assert story.sentence("b") == "It shares one vote with c, since their updates are identical."
+    assert story.sentence("c") == "It shares one vote with b, since their updates are identical, in round 1."
+    assert story.sentence("b") == "It shares one vote with c, since their updates are identical, in round 1."
     assert story.sentence("a") == ""
 
 

@@ -49,13 +49,13 @@ def test_how_far_out_in_median_deviations(value, words):
             1, tuple("abcdefg"), np.ones(7), np.ones(7), (watch("distance", signal, [4]),), np.arange(7) == 4
         )
     )  # fmt: skip
-    assert told == {"e": f"its distance is odd (distance {value:.3g}, limit 9, {words} the median in round 1)"}
+    assert told == {"e": f"its distance is odd (distance {value:.3g}, limit 9, {words} the median), in round 1"}
 
 
 def test_evidence_of_many_rounds_is_told_as_such():
     """What carries the verdict need not stand out in this round."""
     told = explain(record(watch("distance", CALM, [1])))
-    assert told == {"bob": "its distance is odd (distance 1.1, limit 9, gathered by round 1)"}
+    assert told == {"bob": "its distance is odd (distance 1.1, limit 9, gathered over rounds), in round 1"}
 
 
 def test_several_clients_and_several_watches():
@@ -72,16 +72,16 @@ def test_the_part_that_stands_out_most_is_named():
     """A part's height is among the clients, not among the parts: layer 2 is larger, layer 1 moved."""
     one, two = np.array([0.1, 0.11, 0.09, 0.1, 0.5]), np.array([50.0, 55.0, 45.0, 50.0, 60.0])
     told = explain(record(watch("divergence", one, [4], {"layer 1": one, "layer 2": two})))
-    assert told["eve"].endswith("most in layer 1")
+    assert told["eve"].endswith("most in layer 1, in round 1")
     told = explain(record(watch("divergence", one, [4], {"layer 2": two, "layer 1": one})))
-    assert told["eve"].endswith("most in layer 1")
+    assert told["eve"].endswith("most in layer 1, in round 1")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_a_number_is_told_as_such(bad):
     signal = np.array([1.0, 1.1, 0.9, 1.0, bad])
     told = explain(record(watch("divergence", signal, [4], {"layer 1": signal}), watch("distance", CALM)))
-    assert told == {"eve": "its divergence is not a number in round 1"}
+    assert told == {"eve": "its divergence is not a number, in round 1"}
 
 
 def test_clients_without_a_value_do_not_count():
@@ -94,13 +94,13 @@ def test_a_doubt_that_no_limit_was_exceeded_for_is_measured_harm():
     harm = np.array([0.0, 0.1, 0.2, 0.1, 3.0])
     doubt = Note.of("on_trial", "eve", watches=("harm",), words="its harm is odd", harmful=True)
     told = RoundStory(replace(record(watch("harm", harm), watch("distance", CALM), flagged=[4]), notes=(doubt,)))
-    assert str(told.reason("eve")) == "its harm is odd (harm 3, proven above 9, gathered by round 1)"
+    assert str(told.reason("eve")) == "its harm is odd (harm 3, proven above 9, gathered over rounds), in round 1"
 
 
 def test_flagged_by_no_watch():
     assert explain(record(watch("distance", CALM), flagged=[2])) == {"cy": ""}
     out = replace(record(watch("distance", CALM), flagged=[2]), excluded=("cy",))
-    assert explain(out) == {"cy": "no watch flagged it in round 1"}
+    assert explain(out) == {"cy": "no watch flagged it, in round 1"}
 
 
 def test_a_member_of_groups_is_excluded_for_the_groups_and_not_for_what_its_last_group_sent():

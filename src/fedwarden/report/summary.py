@@ -14,7 +14,7 @@ from ..store.record import RunRecord
 from ..store.story import Verdict
 
 NAMED = 5  # reasons and warnings that are told one by one
-EXPLAINED = 20  # clients whose reasons are looked up
+EXPLAINED = 8  # clients whose reasons are looked up
 KNOWN: dict[str, tuple[Verdict, ...]] = {
     "excluded or suspended": ("excluded", "suspended"),
     "in doubt": ("skipped", "on trial"),

@@ -43,17 +43,17 @@ class Flag:
     part: str = ""
     below: bool = False
 
-    def tell(self, round: int) -> str:
-        """In words, with the numbers."""
+    def __str__(self) -> str:
         if math.isnan(self.height):
-            return f"its {self.watch} is not a number in round {round}"
-        side = f"{abs(self.height):.0f} MADs {'above' if self.height >= 0 else 'below'} the median in round {round}"
-        out = f"gathered by round {round}" if self.below or abs(self.height) < PLAIN else side
-        limit = f"proven above {self.limit:.3g}" if self.below else f"limit {self.limit:.3g}"
+            return f"its {self.watch} is not a number"
+        side = f"{abs(self.height):.0f} MADs {'above' if self.height >= 0 else 'below'} the median"
+        out = "gathered over rounds" if self.below or abs(self.height) < PLAIN else side
+        limit = f"{'proven above' if self.below else 'limit'} {self.limit:.3g}"
         return f"{self.words} ({self.watch} {self.score:.3g}, {limit}, {out}){self._where}"
 
     @property
     def short(self) -> str:
+        """Without the numbers."""
         return f"its {self.watch} is not a number" if math.isnan(self.height) else f"{self.words}{self._where}"
 
     @property
@@ -65,9 +65,9 @@ class Flag:
 class Reason:
     """Why a client is not in the model as it came: what watches saw of it in a round, or else ``words``."""
 
-    flags: tuple[Flag, ...] = ()
-    words: str = ""
     round: int = 0
+    words: str = ""
+    flags: tuple[Flag, ...] = ()
 
     @property
     def short(self) -> str:
@@ -76,7 +76,8 @@ class Reason:
 
     def __str__(self) -> str:
         first = {flag.short: flag for flag in reversed(self.flags)}  # several watches may see the same
-        return self.words or "; ".join(flag.tell(self.round) for flag in self.flags if flag is first[flag.short])
+        told = self.words or "; ".join(str(flag) for flag in self.flags if flag is first[flag.short])
+        return told and f"{told}, in round {self.round}"
 
 
 class RoundStory:
@@ -112,31 +113,31 @@ class RoundStory:
         >>> watch = WatchRecord("far", moved, moved, 1.0, moved > 1, None, layers, "it moved")
         >>> reason = RoundStory(RoundRecord(3, tuple("abcde"), np.ones(5), np.ones(5), (watch,), moved > 1)).reason("e")
         >>> print(reason, reason.short, sep="; ")
-        it moved (far 2, limit 1, 18 MADs above the median in round 3), most in layer 1; it moved, most in layer 1
+        it moved (far 2, limit 1, 18 MADs above the median), most in layer 1, in round 3; it moved, most in layer 1
         """
         t, doubt, at = self.record.round, self.doubts.get(client), self.place.get(client)
         for note in self.record.notes:
             if client in note.clients and note.kind == NOTES["exclude"]:
-                return Reason(words=f"{by_operator(note)} (round {t})", round=t)
+                return Reason(t, by_operator(note))
             if client in note.clients and note.kind == "groups_prove":
-                return Reason(words=f"{str(note).partition(': ')[2]} (round {t})", round=t)
+                return Reason(t, str(note).partition(": ")[2])
         if client in self.refused:
-            return Reason(words=f"its last reply was rejected: {self.refused[client]}", round=t)
+            return Reason(t, f"its reply was rejected: {self.refused[client]}")
         harmful = doubt.values.get("watches", ()) if doubt is not None and doubt.values.get("harmful") else ()
         seen = () if at is None else [w for w in self.record.watches if w.flagged[at] or w.name in _names(harmful)]
         if seen and at is not None:
-            return Reason(tuple(_flag(w, at) for w in seen), round=t)
+            return Reason(t, flags=tuple(_flag(w, at) for w in seen))
         if doubt is not None:
-            return Reason(words=f"{doubt.values.get('words') or 'it is in doubt'} (round {t})", round=t)
-        return Reason(words=self._otherwise(client), round=t)
+            return Reason(t, str(doubt.values.get("words") or "it is in doubt"))
+        return Reason(t, self._otherwise(client))
 
     def _otherwise(self, client: str) -> str:
         """Why a client that no watch flagged is in its state."""
         state = self.states.get(client)
         if state in OUT:
-            return f"no watch flagged it in round {self.record.round}"
+            return "no watch flagged it"
         if state == "skipped":
-            return f"the aggregator left its update out of round {self.record.round}"
+            return "the aggregator left its update out"
         if state == "down-weighted":
             share = self.shares[self.place[client]]
             return f"its update counts {share:.2g} times as much as that of the median client"

@@ -42,7 +42,7 @@ class Standing:
     """A client that is worth a word: its verdict, since which round, and in how many rounds it was flagged or in doubt.
 
     ``tried`` counts the rounds in which it was on trial, and ``skipped`` those in which it was flagged or in doubt and
-    not in the model; ``last`` is the last of both.
+    not in the model; ``last`` is the last of them, or the last in which it was flagged.
     """
 
     client: str
@@ -72,7 +72,7 @@ class Standing:
         verdict: Verdict = "suspended" if state == "suspended" else "excluded" if state else last
         first = min(noted, default=0) if since is None else since
         tried = sum(turns.values())
-        return cls(client, verdict, first, len(noted), tried, len(turns) - tried, max(turns, default=0))
+        return cls(client, verdict, first, len(noted), tried, len(turns) - tried, max(turns or noted, default=0))
 
     @property
     def out(self) -> bool:
@@ -204,19 +204,11 @@ class Story:
         return found
 
     def reason(self, client: str) -> Reason:
-        """The one reason of a client: of the round it is out since, of its last doubt, or of its last round.
-
-        Of a client that was flagged and stayed in, it is which watches flagged it and how often.
-        """
+        """The one reason of a client: of the round it is out since, of its last doubt or flag, or of its last round."""
         standing, now = self.standings.get(client), self.clients[client]
-        if standing and standing.verdict == "flagged" and now.state == IN:
-            column = self.series.clients.index(client)
-            often = Counter({w: int(w.flagged[:, column].sum()) for w in self.series.watches.values()})
-            by = ", ".join(f"{w.name} ({k})" for w, k in often.most_common() if k)
-            return Reason(words=f"{often.most_common(1)[0][0].words}; by {by}") if by else Reason()
         t = now.last
         if standing and (standing.out or now.state not in ("rejected", "down-weighted")):
-            t = standing.since if standing.out else standing.last or t
+            t = standing.since if standing.out else standing.last
         return self._full(t).reason(client) if t else Reason()
 
     @cached_property

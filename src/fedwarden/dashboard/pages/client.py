@@ -121,7 +121,7 @@ def signals(record: RoundRecord, name: str) -> Any:
             number(float(w.signal[i])),
             number(float(w.scores[i])),
             number(w.threshold),
-            "yes" if w.flagged[i] else "no",
+            "yes" if w.flagged[i] else "not judged" if w.scores[i] > w.threshold else "no",
         ]
         for w in record.watches
     ]
