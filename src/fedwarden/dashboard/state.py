@@ -45,7 +45,7 @@ class RunView:
 
     @cached_property
     def story(self) -> Story:
-        """What is told of it."""
+        """The run told client by client."""
         rounds = {record.round: record for record in self.records}.__getitem__
         return Story(self.series, rounds, self.full or rounds)
 

@@ -270,7 +270,7 @@ def _spent(record: RoundRecord) -> str:
 
 
 def _words(now: RoundStory, kind: Kind, client: str, number: int | None) -> str:
-    """What is told of a client, and why."""
+    """An alert about a client in words, with the reason."""
     reason = "" if kind in ("let in", "silent") else str(now.reason(client))
     unlike = harm_not_shown(client, now.doubts[client], number) if kind == "in doubt" else ""
     head = WORDS[kind].format(client=client, round=now.record.round)

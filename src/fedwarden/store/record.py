@@ -22,7 +22,7 @@ class RunRecord:
     """One run as it stood in the ledger when it was read.
 
     ``observations`` are what each auditor saw, by its name, which may be empty; ``said`` is the operator's word, in the
-    order in which it was said. ``story`` is what is told of it.
+    order in which it was said. ``story`` tells it client by client.
     """
 
     run: Run

@@ -1,4 +1,4 @@
-"""What is told of a run, the same everywhere: the state of each client, since when, and the one reason why.
+"""One value that tells a run, the same everywhere: each client's state, since when, and the one reason why.
 
 Whatever shows a run asks one :class:`Story` for it, which works out what is asked for and no more.
 """
@@ -123,7 +123,7 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """What is told of a run, from its arrays.
+    """A run told from its arrays.
 
     ``rounds`` gives a round, perhaps without some of its watches, and ``full`` with all of them, for a reason.
 
@@ -139,7 +139,7 @@ class Story:
 
     @classmethod
     def of(cls, records: Sequence[RoundRecord]) -> Story:
-        """From all rounds; a client that was never asked is told of if it is excluded."""
+        """From all rounds; includes clients that were excluded before they were ever asked."""
         rounds = {record.round: record for record in records}
         series = Series.of(records, records[-1].excluded if records else ())
         return cls(series, rounds.__getitem__, rounds.__getitem__)
