@@ -15,6 +15,7 @@ import fedwarden.cli.demo
 from fedwarden.cli.run import Monitor
 from fedwarden.store.conclusion import conclusion
 from fedwarden.store.ledger import Ledger, LedgerError
+from fedwarden.store.story import Story
 
 
 def last_checkpoint(home, run, round):
@@ -63,7 +64,8 @@ def test_json_has_the_numbers_of_the_ledger(call_json, tiny, workspace):
     assert told["late_accuracy"] == pytest.approx(np.mean([r.metrics["accuracy"] for r in records]))
     again = call_json("run", "--resume", str(told["run"]))
     assert again["already_done"]
-    assert {key: again[key] for key in conclusion(records, ())} == {key: told[key] for key in conclusion(records, ())}
+    keys = conclusion(Story.of(records), ())
+    assert {key: again[key] for key in keys} == {key: told[key] for key in keys}
 
 
 def test_ctrl_c_says_how_to_resume_and_resuming_ends_with_the_same_bits(call, tiny, workspace, tmp_path, monkeypatch):

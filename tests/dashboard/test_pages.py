@@ -14,11 +14,10 @@ from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.core.words import percent
 from fedwarden.dashboard import routes
-from fedwarden.dashboard.layout import clients
 from fedwarden.dashboard.pages import PAGES, audit, runs, whatif
 from fedwarden.dashboard.pages.client import sheet
 from fedwarden.dashboard.pages.glance import listing
-from fedwarden.dashboard.pages.run import clicked_client, ranking, worst
+from fedwarden.dashboard.pages.run import clicked_client
 from fedwarden.dashboard.state import Workspace
 from fedwarden.figures.glance import Glance
 from fedwarden.store.ledger import Ledger
@@ -91,28 +90,9 @@ def series():
     return Series.of([record])
 
 
-def test_the_worst_come_first_and_those_never_measured_not_at_all():
-    found = worst(series(), "far")
-    assert [(p.client, p.score, p.limit, p.over) for p in found] == [
-        ("c", 4.0, 3.0, True),
-        ("b", 2.0, 3.0, False),
-        ("a", 1.0, 3.0, False),
-    ]
-
-
-def test_the_worst_now_are_those_still_there(played, shared):
-    assert "h" not in [place.client for place in worst(Workspace(shared).view(1).series, "far")]
-    early = worst(Series.of(played[:2]), "far")[0]
-    assert (early.client, early.round, early.out) == ("h", 2, True)  # excluded in the last round
-    away = [replace(r, round=r.round + 20, client_ids=tuple("xyzwvut"[: len(r.client_ids)]), excluded=(), rejected=())
-            for r in played[2:]]  # fmt: skip
-    many = [replace(away[0], round=20 + t) for t in range(12)]
-    assert {place.client for place in worst(Series.of([*played[:2], *many]), "far")} == set("xyzwvut")
-
-
 def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
-    def row(name, kind="", height=0.5):
-        return Glance(name, kind or "in the model", kind, 0.1, {"far": height}, (0.1, height), False)
+    def row(name, kind="in the model", height=0.5):
+        return Glance(name, kind, kind, 0.1, {"far": height}, (0.1, height))
 
     few = listing(1, [row("<b>eve</b>", "excluded", 3.0), row("a")], True, "", {"scale": "log"})
     shown = text(few)
@@ -128,7 +108,7 @@ def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
 
 @given(ANYTHING)
 def test_where_the_rows_begin_may_be_anything(start):
-    rows = [Glance(str(i), "in the model", "", 0.1, {}, (), False) for i in range(150)]
+    rows = [Glance(str(i), "in the model", "in the model", 0.1, {}, ()) for i in range(150)]
     assert " of 150" in text(listing(1, rows, True, "", {"from": start}))
 
 
@@ -155,12 +135,6 @@ def test_a_click_may_be_anything(click):
     assert clicked_client({"points": [click]}, series()) in (None, *"abcd")
 
 
-def test_the_list_links_to_each_client_and_keeps_the_rest(shared):
-    shown = text(ranking(Workspace(shared).view(1), "far", {"scale": "log"}))
-    assert "/run/1?scale=log&client=g" in shown
-    assert "1 client left out, as excluded before the last round" in shown
-
-
 def test_a_client_that_is_different(tmp_path, played):
     doubt = Note.of("left_out", "g", watches=("far",), words="it lies far out")
     with Ledger(tmp_path) as ledger:
@@ -173,7 +147,7 @@ def test_a_client_that_is_different(tmp_path, played):
 
 def test_a_client_in_full(shared):
     shown = text(sheet(Workspace(shared).view(1), "h", "", dark=False))
-    assert "Taken out in round 2: " in shown
+    assert "Excluded since round 2: " in shown
     assert "most in" in shown
     assert "Layers in round" in shown
     assert '"conv"' in shown
@@ -266,4 +240,4 @@ def test_an_audit_opens_with_the_alarm_that_chance_explains_least(shared):
 
 
 def test_numbers_that_are_missing():
-    assert (percent(None), percent(float("nan")), clients([])) == ("-", "-", "nobody")
+    assert (percent(None), percent(float("nan"))) == ("-", "-")

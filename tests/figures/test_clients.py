@@ -15,6 +15,7 @@ from fedwarden.figures import clients
 from fedwarden.figures.glance import bars, glances, sparkline
 from fedwarden.figures.grids import steady
 from fedwarden.store.series import Series
+from fedwarden.store.story import Story
 
 NAMES = (*"abcdef", "<i>eve</i>", "mallory", "copycat")
 
@@ -35,8 +36,7 @@ def colluding():
 
 
 def test_copies_share_a_place_and_colluders_are_neighbours(colluding):
-    series = Series.of(colluding)
-    found = clients.spots(series)
+    found = clients.spots(Story.of(colluding))
     assert [spot.who for spot in found if len(spot.who) > 1] == [("a", "copycat")]
     at = {who: np.array([spot.x, spot.y]) for spot in found for who in spot.who}
     near = np.linalg.norm(at["<i>eve</i>"] - at["mallory"])
@@ -48,7 +48,7 @@ def test_the_map_names_its_clients_as_text_and_says_who_has_left(colluding):
     late = [replace(r, client_ids=r.client_ids[:8], num_examples=r.num_examples[:8], weights=r.weights[:8], watches=(),
                     flagged=r.flagged[:8], reported={k: {c: v[c] for c in NAMES[:8]} for k, v in r.reported.items()})
             for r in colluding[3:]]  # fmt: skip
-    figure = clients.similarity(Series.of([*colluding[:3], *late]), "mallory")
+    figure = clients.similarity(Story.of([*colluding[:3], *late]), "mallory")
     words = [t for trace in figure.data for t in (trace.text or ())]
     assert "&lt;i&gt;eve&lt;/i&gt;" in words
     assert "<i>" not in figure.to_json().replace("<br>", "")
@@ -59,8 +59,8 @@ def test_the_map_names_its_clients_as_text_and_says_who_has_left(colluding):
 
 def test_a_run_without_directions_has_no_map(played):
     assert not clients.has_map(Series.of([]))
-    bare = Series.of([replace(r, reported={}) for r in played])
-    assert not clients.has_map(bare)
+    bare = Story.of([replace(r, reported={}) for r in played])
+    assert not clients.has_map(bare.series)
     assert "no directions" in clients.similarity(bare).layout.annotations[0].text
 
 
@@ -86,11 +86,11 @@ def test_what_a_client_tells_is_drawn_and_what_the_guard_measures_is_not(played)
 def test_every_client_at_a_glance(played):
     late = Note.of("no_answer")
     heard = [replace(r, rejected=(*r.rejected, Rejection("new", late))) if r.round > 4 else r for r in played]
-    series = Series.of(heard)
-    rows = glances(series, Series.of(heard[-3:]))
+    story = Story.of(heard)
+    series, rows = story.series, glances(story, Series.of(heard[-3:]))
     assert [r.client for r in rows][:2] == ["h", "new"]
     assert (rows[0].state, rows[0].weight, rows[0].near) == ("excluded since round 2", 0.0, {})
-    assert rows[1].state == "silent since round 5"
+    assert rows[1].state == "rejected, silent since round 5"
     heights = [r.height for r in rows[2:]]
     assert heights == sorted(heights, reverse=True)
     watch, j = series.watches["far"], series.clients.index(rows[2].client)

@@ -12,9 +12,10 @@ import pytest
 from fedwarden.core.errors import ConfigError
 from fedwarden.figures import guard
 from fedwarden.figures.grids import pool_highest
-from fedwarden.figures.heatmap import deciding
+from fedwarden.figures.heatmap import loudest
 from fedwarden.figures.theme import VERMILION, template
 from fedwarden.store.series import Series, WatchSeries
+from fedwarden.store.story import Story
 
 LIMIT = 7.0
 
@@ -36,6 +37,10 @@ def many(n, rounds, evil=()):
 @pytest.fixture
 def series(played):
     return Series.of(played)
+
+
+def told(series):
+    return Story(series, {}.__getitem__, {}.__getitem__)
 
 
 def trace(figure, name):
@@ -82,7 +87,7 @@ def test_only_the_watch_that_decided_has_crosses(series):
     assert not trace(figure, "taken out by this watch").x
     assert figure.layout.title.subtitle.text == "1 client excluded by other watches"
     assert not guard.heatmap(series, "far").layout.title.subtitle.text
-    assert deciding(replace(series, watches={"still": silent, "far": far})) == ["far", "still"]
+    assert loudest(replace(series, watches={"still": silent, "far": far})) == ["far", "still"]
 
 
 def test_grey_is_explained_and_rounds_without_a_limit_are_told_apart(series):
@@ -118,7 +123,7 @@ def test_rounds_are_whole(played):
     few = Series.of(played[:3])
     for figure in (
         guard.learning(few),
-        guard.scores(few, "far"),
+        guard.scores(told(few), "far"),
         guard.client(few, "a"),
         guard.compare(few, few, ("a", "b")),
     ):
@@ -143,17 +148,17 @@ def test_a_score_without_bound_is_drawn_as_the_highest(series):
 
 
 def test_scores_show_the_limit_and_those_excluded(series):
-    figure = guard.scores(series, "far")
+    figure = guard.scores(told(series), "far")
     limit = trace(figure, "limit")
     assert np.array_equal(limit.y, series.watches["far"].threshold)
     assert np.array_equal(trace(figure, "client h").y, series.watches["far"].scores[:, 7], equal_nan=True)
-    chosen = guard.scores(series, "far", ["a"])
+    chosen = guard.scores(told(series), "far", ["a"])
     assert trace(chosen, "client a") is not None
     assert "client h" not in [t.name for t in chosen.data]
 
 
 def test_scores_of_many_clients_are_a_band():
-    figure = guard.scores(many(1000, 20), "far", ["7"])
+    figure = guard.scores(told(many(1000, 20)), "far", ["7"])
     middle = trace(figure, "their median")
     assert middle.y[0] == pytest.approx(0.5, abs=0.01)
     assert len(figure.data) < 10
@@ -191,7 +196,7 @@ def test_what_is_not_there_is_said(series):
     with pytest.raises(ConfigError, match="linear"):
         guard.heatmap(series, "far", "cubic")
     bare = replace(Series.of([]), watches={"far": series.watches["far"]})
-    for figure in (guard.heatmap(bare, "far"), guard.scores(bare, "far"), guard.learning(bare)):
+    for figure in (guard.heatmap(bare, "far"), guard.scores(told(bare), "far"), guard.learning(bare)):
         assert "recorded" in figure.layout.annotations[0].text
 
 
@@ -200,10 +205,10 @@ def test_a_notebook_shows_the_watch_that_flagged_most_clients(series):
     often, many = np.zeros_like(far.flagged), np.zeros_like(far.flagged)
     often[:, 0] = many[0, :2] = True
     watches = {"often": replace(far, name="often", flagged=often), "far": far}
-    shown = guard.draw(replace(series, metrics={}, watches=watches))
+    shown = guard.draw(told(replace(series, metrics={}, watches=watches)))
     assert shown.layout.title.text.startswith("often")  # the first of equals, one client each
     watches["many"] = replace(far, name="many", flagged=many)
-    shown = guard.draw(replace(series, metrics={}, watches=watches))
+    shown = guard.draw(told(replace(series, metrics={}, watches=watches)))
     assert shown.layout.title.text.startswith("many")
 
 
@@ -214,7 +219,7 @@ def test_names_of_clients_are_no_markup(played):
     series = Series.of(ids)
     figures = (
         guard.heatmap(series, "far"),
-        guard.scores(series, "far"),
+        guard.scores(told(series), "far"),
         guard.learning(series),
         guard.client(series, evil),
     )

@@ -30,7 +30,7 @@ import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.nvflare import GuardedAggregator
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 from .sites import (
     BAD,
@@ -470,7 +470,7 @@ def test_in_nvflares_own_fedavg_an_attacker_is_skipped_by_name(kind):
     controller = LocalFedAvg(sites, aggregator, model(), rounds=6)
     controller.run()
     controller.event(EventType.END_RUN)
-    assert turn(aggregator.record, BAD) == "skipped"
+    assert RoundStory(aggregator.record).in_doubt.get(BAD) == "skipped"
     assert aggregator.record.weights[aggregator.record.client_ids.index(BAD)] == 0
     step = controller.model.params["fc.bias"] - model()["fc.bias"]
     with Ledger() as ledger:

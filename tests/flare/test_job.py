@@ -25,7 +25,7 @@ from nvflare.fuel.utils.component_builder import ComponentBuilder
 
 from fedwarden.nvflare import GuardedAggregator
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "nvflare"
 LOST = "Communication error with client"
@@ -182,7 +182,7 @@ def test_in_the_simulator_a_poisoned_site_is_skipped_by_name(tmp_path):
     for record in records:
         assert set(record.client_ids) == {f"site-{i}" for i in range(1, 7)}
         assert not record.rejected
-        assert {c for c in record.client_ids if turn(record, c)} == {"site-3"}
+        assert {c for c in record.client_ids if RoundStory(record).in_doubt.get(c)} == {"site-3"}
         assert record.weights[record.client_ids.index("site-3")] == 0
         assert record.metrics["train/accuracy"] == pytest.approx(0.5)
     assert "fedwarden: client site-3" in said
@@ -201,5 +201,5 @@ def test_the_example_finds_the_site_with_shifted_labels(tmp_path):
         (found,) = ledger.runs()
         records = ledger.records(found.id)
     assert (found.state, len(records)) == ("done", 8)
-    assert {c for record in records for c in record.client_ids if turn(record, c)} == {"site-3"}
-    assert turn(records[-1], "site-3")
+    assert {c for record in records for c in record.client_ids if RoundStory(record).in_doubt.get(c)} == {"site-3"}
+    assert RoundStory(records[-1]).in_doubt.get("site-3")

@@ -22,7 +22,7 @@ from fedwarden.nvflare import GuardedAggregator
 from fedwarden.sim.whatif import decide_again
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 from .sites import BAD, SITES, LocalFedAvg, answer, honest, model
 
@@ -93,7 +93,7 @@ def test_a_replay_of_a_recorded_job_draws_the_same_turns():
         records = ledger.records(1)
         warden, replayed = decide_again(ledger.run(1), records)
     assert warden.guard.secret == aggregator.guard.guard.secret
-    turns = [[turn(r, BAD) for r in found] for found in (records, replayed)]
+    turns = [[RoundStory(r).in_doubt.get(BAD) for r in found] for found in (records, replayed)]
     assert turns[0] == turns[1]
     assert "on trial" in turns[0]
 

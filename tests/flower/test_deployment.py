@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = [
@@ -40,7 +40,7 @@ def test_five_nodes_of_which_one_is_poisoned_and_one_is_killed(tmp_path):
     (lost,) = {r.client_id for record in records for r in record.rejected}
     assert lost in everybody - set(records[-1].client_ids)
     assert not records[-1].excluded
-    doubted = {client for record in records for client in everybody if turn(record, client)}
+    doubted = {client for record in records for client in everybody if RoundStory(record).in_doubt.get(client)}
     assert len(doubted) <= 1, "no honest node is in doubt"
     assert set(records[-1].client_ids) == everybody - {lost}
     assert records[-1].metrics["accuracy"] > 0.8
@@ -70,6 +70,6 @@ def test_a_red_team_on_two_of_five_nodes_acts_and_puts_no_other_node_in_doubt(tm
     assert (run.state, len(records), len(attackers)) == ("done", 3, 2)
     for record in records:
         assert len(record.client_ids) == 5
-        assert {client for client in record.client_ids if turn(record, client)} <= attackers, f"round {record.round}"
+        assert set(RoundStory(record).in_doubt) <= attackers, f"round {record.round}"
         assert (record.weights > 0).all(), f"round {record.round}"
     assert records[-1].metrics["accuracy"] > 0.6  # of five nodes none is skipped, and two attack

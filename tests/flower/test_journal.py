@@ -21,7 +21,7 @@ from fedwarden.sim.whatif import decide_again
 from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 from .nodes import LocalGrid, content, honest, model, state
 
@@ -115,7 +115,7 @@ def test_the_history_of_a_client_outlives_the_server(tmp_path):
     whole = Guarded(flower.FedAvg(), name="whole", home=tmp_path)
     whole.start(LocalGrid(crowd()), model(), 8)
     with Ledger(tmp_path) as ledger:
-        caught = next(r.round for r in ledger.records(1) if turn(r, str(DRIFTER)))
+        caught = next(r.round for r in ledger.records(1) if RoundStory(r).in_doubt.get(str(DRIFTER)))
     assert caught > 2
     with pytest.raises(Killed):
         Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=caught), model(), 8)
@@ -142,7 +142,7 @@ def test_a_replay_of_a_recorded_run_draws_the_same_turns(tmp_path):
     with Ledger(tmp_path) as ledger:
         records = ledger.records(1)
         _, replayed = decide_again(ledger.run(1), records)
-    turns = [[turn(r, str(DRIFTER)) for r in found] for found in (records, replayed)]
+    turns = [[RoundStory(r).in_doubt.get(str(DRIFTER)) for r in found] for found in (records, replayed)]
     assert turns[0] == turns[1]
     assert "on trial" in turns[0]
 

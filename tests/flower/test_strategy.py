@@ -15,7 +15,7 @@ from fedwarden.flower import Guarded
 from fedwarden.flower.inbox import cohort_of
 from fedwarden.flower.records import Template
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 from .nodes import (
     BAD,
@@ -155,7 +155,7 @@ def test_a_node_in_doubt_takes_turns_and_is_asked_every_round():
     assert guarded.warden.excluded == ()
     assert grid.asked.count(("train", BAD)) == grid.asked.count(("evaluate", BAD)) == 30
     records = guarded.warden.recent
-    turns = [turn(r, str(BAD)) for r in records]
+    turns = [RoundStory(r).in_doubt.get(str(BAD)) for r in records]
     weights = [float(r.weights[r.client_ids.index(str(BAD))]) for r in records]
     assert all((weight > 0) == (what == "on trial") for weight, what in zip(weights, turns, strict=True))
     assert 20 <= turns.count("on trial") <= 29

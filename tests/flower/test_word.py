@@ -15,7 +15,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.flower import Guarded, GuardedGroups
 from fedwarden.guard.groups import Groups
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 from fedwarden.store.word import said_in, say
 
 from .nodes import LocalGrid, content, honest, model, state
@@ -91,7 +91,7 @@ def test_a_trusted_node_is_in_the_model_and_out_again_when_trust_is_undone(tmp_p
     words = {1: [("trust", DRIFTER)], 6: [("untrust", DRIFTER)]}
     guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", alike=True), home=tmp_path, aggregator=aggregator)
     _, records, _ = play(guarded, tmp_path, words, 9)
-    assert not any(turn(r, DRIFTER) for r in records[1:6])
+    assert not any(RoundStory(r).in_doubt.get(DRIFTER) for r in records[1:6])
     assert all(weight(r, DRIFTER) == pytest.approx(1 / 8, rel=0.01) and not r.excluded for r in records[1:6])
     assert records[5].flagged[records[5].client_ids.index(DRIFTER)]
     assert all(weight(r, DRIFTER) == 0 for r in records[6:])

@@ -20,7 +20,7 @@ import fedwarden as fw
 from fedwarden.core.types import Word
 from fedwarden.guard.decide import Decision
 from fedwarden.guard.replay import replay
-from fedwarden.store.verdict import turn
+from fedwarden.store.round import RoundStory
 
 SHAPES = {"fc.weight": (40, 30), "fc.bias": (40,)}
 D, QUIET = 1240, 12  # numbers of a model; the first ones hardly move, but for one client
@@ -109,7 +109,7 @@ def assert_decided(record, expected):
     assert weights_of(record) == pytest.approx(weights_of(expected), abs=TOLERANCE)
     assert flags_of(record) == flags_of(expected)
     assert (record.excluded, record.suspended) == (expected.excluded, expected.suspended)
-    assert {c: turn(record, c) for c in record.client_ids} == {c: turn(expected, c) for c in expected.client_ids}
+    assert RoundStory(record).in_doubt == RoundStory(expected).in_doubt
     assert {(kind, frozenset(who)) for kind, who in notes_of(record)} == {
         (kind, frozenset(who)) for kind, who in notes_of(expected)
     }
@@ -121,11 +121,11 @@ def assert_decided(record, expected):
 
 def test_the_replies_try_all_that_a_guard_does(law):
     """The attacker is on trial and skipped, and shortened; rows are cut; copies share a vote; newcomers share one."""
-    turns = [turn(r.record, LONG) for r in law]
+    turns = [RoundStory(r.record).in_doubt.get(LONG) for r in law]
     assert {"on trial", "skipped"} <= set(turns)
     for r in law:
         ids = r.decision.cohort.client_ids
-        assert turn(r.record, LONG) != "on trial" or r.decision.factors[ids.index(LONG)] < 1
+        assert RoundStory(r.record).in_doubt.get(LONG) != "on trial" or r.decision.factors[ids.index(LONG)] < 1
         assert ("lone_weights", (LONE,)) in notes_of(r.record)
         assert np.abs(r.rows[LONE][:QUIET] - start()[:QUIET]).max() < 0.1  # it sent 0.8
         assert ("copies_share", COPIES) in notes_of(r.record)
@@ -144,7 +144,7 @@ def test_a_trusted_client_is_not_in_doubt_nor_under_its_bound():
         usual = np.median(np.delete(lengths, i))
         assert decision.factors[i] * lengths[i] == pytest.approx(3 * usual, rel=0.1)
         assert decision.weights[i] == 1
-        assert turn(decision.record(), LONG) is None
+        assert RoundStory(decision.record()).in_doubt.get(LONG) is None
         assert LONG in flags_of(decision.record())
         if not decision.factors[j] < 1:
             np.testing.assert_allclose(torch.cat(decision.rows.sent(j)).numpy(), sent(LONE, t), atol=TOLERANCE)

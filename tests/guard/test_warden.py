@@ -16,8 +16,7 @@ from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.models.layout import Layout
 from fedwarden.rules.offset import Offset
-from fedwarden.store.series import Series
-from fedwarden.store.verdict import verdict
+from fedwarden.store.story import Story
 
 ROBUST = {"name": "robust_z", "limit": 6.0}
 
@@ -128,8 +127,8 @@ def test_a_client_in_doubt_is_recorded_as_flagged_whatever_the_policy_makes_of_i
     assert (outcome.weights[3] == 0) == out
     assert outcome.record.excluded == ()
     assert warden.memory.doubted == frozenset(), "a history that remembers nothing doubts for the round alone"
-    told = str(verdict(Series.of([outcome.record])))
-    what = "was skipped" if out else "stood out"
+    told = str(Story.of([outcome.record]))
+    what = "was skipped" if out else "was flagged"
     assert told == f"No client was excluded. 1 of 12 clients {what}: d in 1 of 1 round."
 
 

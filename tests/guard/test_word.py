@@ -210,7 +210,9 @@ def test_the_state_of_a_warden_goes_on_after_a_word():
 
 def test_a_log_has_a_line_of_the_operators_exclusion_and_none_of_a_watchs():
     record = GUARDS["auto"]().step(cohort(1, IDS[:-1], far=""), word=word(excluded="j")).record
-    assert list(lines(record, ())) == ["client j is excluded, flagged by no watch"]  # where nobody noted the word
+    assert list(lines(record, ())) == [
+        "client j is excluded: no watch flagged it, in round 1"
+    ]  # where nobody noted the word
     note = Said(1, "exclude", "j", "alice", "maintenance", 0.0, 1).note
     told = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), excluded=("j",), notes=(note,))
     assert list(lines(told, ())) == ["client j is excluded until it is readmitted (operator alice: maintenance)"]

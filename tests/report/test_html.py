@@ -20,9 +20,8 @@ from fedwarden.core.types import Observation, Rejection
 from fedwarden.report.html import figures, page
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger, Run
-from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
-from fedwarden.store.series import Series
+from fedwarden.store.story import Story
 
 FITS = "return document.documentElement.scrollWidth <= innerWidth"
 DRAWN = "return [...document.querySelectorAll('figure')].every(f => f.querySelector('.main-svg'))"
@@ -38,8 +37,7 @@ def run_of(engine="flower", **changes):
 
 
 def record_of(records, run=None, observations=None):
-    series = Series.of(records)
-    return RunRecord(run or run_of(), series, observations or {}, reasons(records, series.excluded_in))
+    return RunRecord(run or run_of(), Story.of(records), observations or {})
 
 
 class Reader(HTMLParser):

@@ -12,9 +12,8 @@ from fedwarden.core.types import Observation
 from fedwarden.report.summary import tell
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Run
-from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
-from fedwarden.store.series import Series
+from fedwarden.store.story import Story
 from fedwarden.store.word import Said
 
 RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {}, {}, 6)
@@ -22,8 +21,7 @@ RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {}, {}, 6)
 
 @pytest.fixture
 def record(played):
-    series = Series.of(played)
-    return RunRecord(RUN, series, {}, reasons(played, series.excluded_in))
+    return RunRecord(RUN, Story.of(played))
 
 
 def test_what_happened_to_whom_and_why(record):
@@ -39,8 +37,7 @@ def test_what_happened_to_whom_and_why(record):
 
 def test_a_client_in_doubt_is_different_and_harm_is_not_shown(played):
     doubt = Note.of("left_out", "g", watches=("far",), words="it lies far out")
-    series = Series.of([replace(record, notes=(doubt,)) for record in played])
-    told = tell(RunRecord(RUN, series, {}, reasons(played, series.excluded_in)))
+    told = tell(RunRecord(RUN, Story.of([replace(record, notes=(doubt,)) for record in played])))
     said = (
         "Client g is different, harm not shown: it lies far out. If you know why it differs, set guard.trusted = ['g']"
     )
@@ -49,7 +46,7 @@ def test_a_client_in_doubt_is_different_and_harm_is_not_shown(played):
 
 def test_the_best_round_is_told_where_it_is_not_the_last(record):
     metrics = {"accuracy": np.array([0.1, 0.5, 0.9, 0.8, 0.7, np.nan])}
-    told = tell(replace(record, series=replace(record.series, metrics=metrics)))
+    told = tell(with_series(record, replace(record.series, metrics=metrics)))
     assert told[1] == "The model's clean accuracy is 70.0 % after round 5; its best was 90.0 % in round 3."
 
 
@@ -66,6 +63,10 @@ def test_every_state(record, state, words):
     assert words in tell(replace(record, run=replace(RUN, state=state, config={"rounds": 9})))[0]
 
 
+def with_series(record, series):
+    return replace(record, story=replace(record.story, series=series))
+
+
 TRUTH = "This was a simulation, so the truth is known: 0 of 2 attackers and 1 honest client were excluded or suspended."
 
 
@@ -75,21 +76,15 @@ def test_a_simulation_knows_the_truth(record):
     ).model_dump()
     ids = tuple(map(str, range(8)))  # the last one is excluded: honest
     simulated = replace(RUN, engine="in-process", config=config)
-    told = tell(
-        replace(
-            record,
-            run=simulated,
-            series=replace(record.series, clients=ids, rejected=((4, "1", Note.of("no_answer")),)),
-        )
-    )
-    assert TRUTH in told
+    named = replace(record.series, clients=ids, rejected=((4, "1", Note.of("no_answer")),))
+    assert TRUTH in tell(replace(with_series(record, named), run=simulated))
 
 
 def test_who_is_silent_and_since_when(record):
     late = Note.of("no_answer")
     gone = replace(record.series, rejected=((5, "g", late), (6, "g", late)))
     gone.weights[4:, 6] = np.nan
-    assert "Asked and without an answer: g since round 5." in tell(replace(record, series=gone))
+    assert "Asked and without an answer: g since round 5." in tell(with_series(record, gone))
 
 
 def test_what_the_operator_said_is_told(record):
@@ -107,12 +102,12 @@ def test_a_failed_run_says_why(record):
 
 
 def test_nothing_recorded_and_nothing_watched(record):
-    empty = tell(RunRecord(replace(RUN, state="running", config={}), Series.of([])))
+    empty = tell(RunRecord(replace(RUN, state="running", config={}), Story.of([])))
     assert empty == ["Run 3 (ward), begun on 1 January 1970, is recorded as running: 0 rounds so far.",
                      "No round has been recorded."]  # fmt: skip
     bare = replace(record.series, watches={}, excluded=np.zeros_like(record.series.excluded), metrics={}, rejected=())
     bare = replace(bare, weights=np.full_like(bare.weights, 0.125), flagged=np.zeros_like(bare.flagged))
-    assert tell(replace(record, series=bare))[1:] == [
+    assert tell(with_series(record, bare))[1:] == [
         "No accuracy was recorded.",
         "No watch was set, so no client was judged.",
     ]
@@ -131,7 +126,7 @@ def test_an_audit_is_told(record):
 
 def test_an_audit_without_rounds_is_told_as_such():
     seen = [Observation(2, "weights", "cosine", "", 1.0, 1.0, 0.1, 0.9, False)]
-    told = tell(RunRecord(RUN, Series.of([]), {"": tuple(seen)}))
+    told = tell(RunRecord(RUN, Story.of([]), {"": tuple(seen)}))
     assert told[0].endswith("holds what auditors saw and no rounds of a guard.")
     assert told[1].startswith("An auditor looked at the shared model in 1 round, in 1 way;")
     assert len(told) == 2
@@ -139,14 +134,14 @@ def test_an_audit_without_rounds_is_told_as_such():
 
 def test_warnings_are_told_once(record):
     notes = tuple((t, Note.of("no_usable_reply", rejected=t)) for t in (1, 2, 3))
-    told = tell(replace(record, series=replace(record.series, notes=notes)))
+    told = tell(with_series(record, replace(record.series, notes=notes)))
     assert told[-1] == "Warning in 3 rounds from 1 to 3: no usable reply (1 rejected); the model is kept."
 
 
 def test_who_helps_is_told_where_harm_was_measured(record, weighed):
     assert not any("server's samples" in sentence for sentence in tell(record))
-    told = tell(replace(record, series=Series.of(weighed)))
+    told = tell(replace(record, story=Story.of(weighed)))
     assert "On the server's samples, 1 of 8 clients measurably helped the model; g harmed it." in told
     calm = [replace(r, watches=tuple(replace(w, signal=0 * w.signal) for w in r.watches)) for r in weighed]
-    told = tell(replace(record, series=Series.of(calm)))
-    assert "On the server's samples, 0 of 8 clients measurably helped the model; nobody harmed it." in told
+    told = tell(replace(record, story=Story.of(calm)))
+    assert "On the server's samples, 0 of 8 clients measurably helped the model; none harmed it." in told

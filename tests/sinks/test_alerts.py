@@ -80,7 +80,7 @@ def ledger(tmp_path):
 def test_what_is_told_of_a_round_by_hand():
     first = alerts(record(1, flagged="ab", excluded="ac", suspended="c"), "ward", NOBODY, ("flagged", "excluded"))
     assert [(a.kind, a.client) for a in first] == [("excluded", "a"), ("flagged", "b")]
-    assert str(first[0]).startswith("ward, round 1: client a is excluded for good: it lies far away")
+    assert str(first[0]).startswith("ward, round 1: client a is excluded: it lies far away")
     before = record(1, excluded="ac", suspended="ac")
     then = alerts(record(2, excluded="a"), "ward", before)
     assert [(a.kind, a.client) for a in then] == [("excluded", "a"), ("let in", "c")]
@@ -112,7 +112,7 @@ def test_a_chat_a_pager_and_json_receive_them(target, ledger, monkeypatch):
         assert played(ledger, Webhook(form=form, every=0), record(1), record(2, flagged="a", excluded="a")) == []
     chat, pager, whole = target.bodies
     assert chat["text"].startswith("run 1 (ward), round 2: ")
-    assert "client a is excluded for good" in chat["text"]
+    assert "client a is excluded" in chat["text"]
     assert pager["routing_key"] == "secret-key"
     assert "client a" in pager["payload"]["summary"]
     assert whole["alerts"][0]["client"] == "a"
@@ -257,5 +257,5 @@ def test_an_alert_tells_an_exclusion_by_the_operator_from_one_by_a_watch():
     note = Note.of("word_excluded", "b", by="alice", reason="maintenance")
     now = replace(record(2, flagged="a", excluded="ab"), notes=(note,))
     told = {alert.client: alert.words for alert in alerts(now, "ward", record(1)) if alert.kind == "excluded"}
-    assert told["a"].startswith("client a is excluded for good: it lies far away")
-    assert told["b"] == "client b is excluded until it is readmitted (operator alice: maintenance)"
+    assert told["a"].startswith("client a is excluded: it lies far away")
+    assert told["b"] == "client b is excluded: operator alice: maintenance, in round 2"

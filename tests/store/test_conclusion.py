@@ -9,7 +9,9 @@ import pytest
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
-from fedwarden.store.conclusion import conclusion, ended, in_the_model, mostly_out
+from fedwarden.store.conclusion import conclusion, mostly_out
+from fedwarden.store.round import RoundStory
+from fedwarden.store.story import Story
 
 SAME = Note.of("copies_share", "b", "c", leading=0)
 
@@ -29,13 +31,13 @@ def record(t, weights, flagged="", excluded="", suspended="", notes=(), rejected
 
 
 def states(records):
-    return {client: end.state for client, end in ended(records).items()}
+    return {name: client.state for name, client in Story.of(records).clients.items()}
 
 
 def test_a_client_is_in_the_model_by_its_own_weight_or_by_that_of_an_identical_update():
-    assert in_the_model(record(1, {"a": 0.5, "b": 0.5, "c": 0.0})) == {"a", "b"}
-    assert in_the_model(record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])) == {"a", "b", "c"}
-    assert in_the_model(record(1, {"a": 1.0, "b": 0.0, "c": 0.0}, notes=[SAME])) == {"a"}
+    assert RoundStory(record(1, {"a": 0.5, "b": 0.5, "c": 0.0})).inside == {"a", "b"}
+    assert RoundStory(record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])).inside == {"a", "b", "c"}
+    assert RoundStory(record(1, {"a": 1.0, "b": 0.0, "c": 0.0}, notes=[SAME])).inside == {"a"}
 
 
 def test_out_is_fewer_than_half_of_the_last_ten_rounds_that_asked():
@@ -66,18 +68,18 @@ FAR = r"It lies far away \(far 5, limit 2"
     ("weight", "what", "state", "reason"),
     [
         (0.3, {}, "in the model", "$"),
-        (0.1, {}, "down-weighted", r"Its update counts 0\.33 times as much as that of the median client\."),
+        (0.1, {}, "down-weighted", r"Its update counts 0\.33 times as much as that of the median client, in round 3\."),
         (0.0, {"flagged": "b"}, "skipped", FAR),
-        (0.0, {}, "skipped", r"The aggregator left its update out\."),
-        (0.0, {"notes": [LEFT_OUT]}, "skipped", r"It is long\."),
+        (0.0, {}, "skipped", r"The aggregator left its update out, in round 3\."),
+        (0.0, {"notes": [LEFT_OUT]}, "skipped", r"It is long, in round 3\."),
         (0.0, {"flagged": "b", "excluded": "b", "suspended": "b"}, "suspended", FAR),
         (0.0, {"flagged": "b", "excluded": "b"}, "excluded", FAR),
-        (0.0, {"rejected": "b"}, "rejected", r"Its last reply was rejected: sent nothing\."),
+        (0.0, {"rejected": "b"}, "rejected", r"Its reply was rejected: sent nothing, in round 3\."),
         (
             0.3,
             {"notes": [ON_TRIAL]},
             "on trial",
-            r"It is long\. Client b is different, harm not shown: it is long\. If you",
+            r"It is long, in round 3\. Client b is different, harm not shown: it is long\. If you",
         ),
         (0.3, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),
         (0.0, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),  # a copy has no weight of its own
@@ -86,9 +88,9 @@ FAR = r"It lies far away \(far 5, limit 2"
 )
 def test_every_state(weight, what, state, reason):
     before = [record(t, dict.fromkeys("abcd", 0.25)) for t in (1, 2)]
-    end = ended([*before, record(3, {"a": 0.3, "b": weight, "c": 0.3, "d": 0.3}, **what)])["b"]
-    assert (end.state, end.weight) == (state, weight)
-    assert re.match(reason, end.reason)
+    story = Story.of([*before, record(3, {"a": 0.3, "b": weight, "c": 0.3, "d": 0.3}, **what)])
+    assert (story.clients["b"].state, story.clients["b"].weight) == (state, weight)
+    assert re.match(reason, story.sentence("b"))
 
 
 def test_a_client_with_little_data_is_not_down_weighted_nor_is_one_with_much_among_equals():
@@ -100,20 +102,20 @@ def test_a_client_with_little_data_is_not_down_weighted_nor_is_one_with_much_amo
 
 
 def test_the_state_is_that_of_the_last_round_that_a_client_took_part_in():
-    found = ended(
+    story = Story.of(
         [record(1, {"a": 0.5, "b": 0.5}), record(2, {"a": 1.0, "c": 0.0}, flagged="c"), record(3, {"a": 1.0})]
     )
-    assert {c: (e.state, e.weight) for c, e in found.items()} == {
+    assert {c: (e.state, e.weight) for c, e in story.clients.items()} == {
         "a": ("in the model", 1.0), "b": ("in the model", 0.5), "c": ("skipped", 0.0),
     }  # fmt: skip
 
 
 def test_clients_that_share_a_vote_are_in_the_model():
-    found = ended([record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])])
-    assert found["c"].state == "in the model"
-    assert found["c"].reason == "It shares one vote with b, since their updates are identical."
-    assert found["b"].reason == "It shares one vote with c, since their updates are identical."
-    assert found["a"].reason == ""
+    story = Story.of([record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])])
+    assert story.clients["c"].state == "in the model"
+    assert story.sentence("c") == "It shares one vote with b, since their updates are identical, in round 1."
+    assert story.sentence("b") == "It shares one vote with c, since their updates are identical, in round 1."
+    assert story.sentence("a") == ""
 
 
 def test_identical_updates_are_listed_once_and_without_parts_of_larger_groups():
@@ -122,7 +124,7 @@ def test_identical_updates_are_listed_once_and_without_parts_of_larger_groups():
         record(2, {"b": 1.0}, notes=[Note.of("copies_as_one", "d", "10", "9", leading=0), SAME]),
         record(3, {"b": 1.0}, notes=[Note.of("copies_share", "9", "10", leading=0)]),
     ]
-    assert conclusion(records, ())["acting_as_one"] == [["b", "c"], ["9", "10", "d"]]
+    assert conclusion(Story.of(records), ())["acting_as_one"] == [["b", "c"], ["9", "10", "d"]]
 
 
 def test_a_run_in_the_terms_of_the_command_line():
@@ -130,7 +132,7 @@ def test_a_run_in_the_terms_of_the_command_line():
         record(t, {"a": 0.5, "b": 0.5, "c": 0.0, "d": 0.0}, flagged="cd", accuracy=t / 10, attack_success=0.1 * t)
         for t in range(1, 8)
     ]
-    told = conclusion(rounds, {"b", "c"})
+    told = conclusion(Story.of(rounds), {"b", "c"})
     assert told["accuracy"] == pytest.approx(0.7)
     assert told["late_accuracy"] == pytest.approx(0.5)  # of .3, .4, .5, .6, .7
     assert told["attack_success"] == pytest.approx(0.7)
@@ -140,7 +142,7 @@ def test_a_run_in_the_terms_of_the_command_line():
 
 
 def test_a_run_without_rounds():
-    told = conclusion([], {"a"})
+    told = conclusion(Story.of([]), {"a"})
     assert told["clients"] == {}
     assert [told[k] for k in ("accuracy", "late_accuracy", "attack_success")] == [None] * 3
     assert (told["attackers"], told["caught"], told["honest_out"], told["acting_as_one"]) == (["a"], [], [], [])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord
-from fedwarden.store.different import different, harm_not_shown
-from fedwarden.store.series import Series
-from fedwarden.store.verdict import verdict
+from fedwarden.store.round import harm_not_shown
+from fedwarden.store.story import Story
 
 IDS = tuple("abcd")
 
@@ -22,7 +19,7 @@ def doubt(client, **values):
 
 def run(*notes_by_round):
     rounds = [RoundRecord(t, IDS, np.ones(4), np.ones(4), notes=notes) for t, notes in enumerate(notes_by_round, 1)]
-    return Series.of(rounds)
+    return Story.of(rounds)
 
 
 @pytest.mark.parametrize(
@@ -36,16 +33,16 @@ def run(*notes_by_round):
 )
 def test_who_is_different(doubts, told):
     series = run(*[(doubt("b"),) if t in doubts else () for t in range(1, 13)])
-    assert list(different(series)) == ["b"] * told
+    assert list(series.different) == ["b"] * told
 
 
 def test_harm_that_was_measured_and_the_word_of_the_operator_end_it():
-    assert different(run((doubt("a"), doubt("b", harmful=True)))).keys() == {"a"}
+    assert run((doubt("a"), doubt("b", harmful=True))).different.keys() == {"a"}
     assert harm_not_shown("b", doubt("b", harmful=True)) == ""
     for kind in ("word_trusted", "word_readmitted"):
-        assert not different(run((doubt("a"),), (Note.of(kind, "a", by="me", reason="known"),)))
+        assert not run((doubt("a"),), (Note.of(kind, "a", by="me", reason="known"),)).different
     untrusted = Note.of("word_untrusted", "a", by="me", reason="")
-    assert different(run((doubt("a"),), (untrusted, doubt("a")))).keys() == {"a"}
+    assert run((doubt("a"),), (untrusted, doubt("a"))).different.keys() == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -86,15 +83,14 @@ def test_of_a_run_that_is_done_the_next_one_is_named():
 
 
 def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():
-    told = verdict(run(tuple(doubt(c) for c in IDS))).closing(7, done=False)
+    told = run(tuple(doubt(c) for c in IDS)).closing(7, done=False)
     assert [line[:8] for line in told] == ["Client a", "Client b", "Client c", "So is 1 "]
     assert told[-1] == "So is 1 more: fedwarden show 7"
 
 
 def test_clients_that_act_as_one_are_named_though_none_stood_out():
     copies = Note.of("copies_share", "a", "b", leading=0)
-    judged = replace(verdict(run((copies,), (), (copies,))), judged=True)
-    assert judged.sentences == [
-        "No client was excluded.",
+    assert run((copies,), (), (copies,)).sentences == [
+        "No watch was set, so no client was judged.",
         "Clients a and b act as one: they sent identical updates in 2 of 3 rounds and share one vote.",
     ]

@@ -11,21 +11,19 @@ import numpy as np
 import pytest
 
 from fedwarden.core.types import Observation
-from fedwarden.store.explain import Flag, Reason
 from fedwarden.store.export import columns, write_csv, write_json, write_parquet
 from fedwarden.store.ledger import Run
-from fedwarden.store.overview import reasons
 from fedwarden.store.record import RunRecord
 from fedwarden.store.series import Series
+from fedwarden.store.story import Story
 
 RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {"torch": "2.13"}, {}, 6)
 
 
 @pytest.fixture
 def record(played):
-    series = Series.of(played)
     seen = [Observation(2, "weights", "cosine", "", float("nan"), 1.0, 1.0, 0.5, False, {"3": float("inf")})]
-    return RunRecord(RUN, series, {"eve": tuple(seen)}, reasons(played, series.excluded_in))
+    return RunRecord(RUN, Story.of(played), {"eve": tuple(seen)})
 
 
 def test_one_row_per_round_client_and_watch(record, played):
@@ -67,7 +65,7 @@ def test_every_format_gives_the_same_table_back(record, tmp_path):
     told = json.loads(text.getvalue())
     for found in (from_csv, from_parquet, pandas.DataFrame(told["table"])):
         pandas.testing.assert_frame_equal(found.astype(frame.dtypes), frame)
-    assert told["reasons"] == {c: str(reason) for c, reason in record.reasons.items()}
+    assert told["reasons"] == {c: str(record.story.reason(c)) for c in record.story.standings}
     assert told["observations"][0]["observer"] == "eve"
     assert told["observations"][0]["value"] is None
     assert told["observations"][0]["parts"] == {"3": None}
@@ -82,27 +80,34 @@ def test_a_record_shows_itself(record):
     assert record.plot(client="h").layout.title.text == "Client h"
 
 
-def test_a_record_of_hostile_names_is_text(record):
-    series = replace(record.series, clients=("<script>x</script>", *record.series.clients[1:]))
-    why = {"h": Reason((Flag("far", "<img src=x>", 2.0, 1.0, 9.0),))}
-    hostile = replace(record, run=replace(RUN, name="<script>"), series=series, reasons=why)
-    text = hostile._repr_html_()
+def test_a_record_of_hostile_names_is_text(played):
+    rename = {"h": "<script>x</script>"}
+    hostile = [
+        replace(
+            r,
+            client_ids=tuple(rename.get(c, c) for c in r.client_ids),
+            excluded=tuple(rename.get(c, c) for c in r.excluded),
+            watches=tuple(replace(w, words="<img src=x>") for w in r.watches),
+        )
+        for r in played
+    ]
+    text = RunRecord(replace(RUN, name="<script>"), Story.of(hostile))._repr_html_()
     assert "<script" not in text
     assert "<img" not in text
-    assert "&lt;img src=x&gt; (far 2, limit 1" in text
+    assert "&lt;img src=x&gt; (far " in text
 
 
 def test_no_name_is_a_formula_to_a_spreadsheet(record):
     series = replace(record.series, clients=("=HYPERLINK(1)", "@x", "-2+3", *record.series.clients[3:]))
     text = io.StringIO()
-    write_csv(replace(record, series=series), text)
+    write_csv(replace(record, story=replace(record.story, series=series)), text)
     names = {row["client"] for row in csv.DictReader(io.StringIO(text.getvalue()))}
     assert {"'=HYPERLINK(1)", "'@x", "'-2+3"} <= names
     assert not any(name.startswith(("=", "@", "-", "+")) for name in names)
 
 
 def test_a_record_of_nothing_shows_itself():
-    empty = RunRecord(replace(RUN, config={}), Series.of([]))
+    empty = RunRecord(replace(RUN, config={}), Story.of([]))
     assert "0 of ?" in empty._repr_html_()
     assert empty.to_frame().empty
     assert "recorded no accuracy" in empty.plot().layout.annotations[0].text

@@ -10,10 +10,11 @@ import pytest
 from fedwarden.core.notes import Note
 from fedwarden.core.reported import MOST, told
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
-from fedwarden.store.contribution import agreement, contribution_of
-from fedwarden.store.health import at_odds, healths
+from fedwarden.store.contribution import agreement
+from fedwarden.store.health import healths
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.series import Series
+from fedwarden.store.story import Story
 
 
 def record(t, clients, reported=None, rejected=(), harm=None):
@@ -90,8 +91,7 @@ def test_another_clients_names_do_not_hide_a_falling_loss():
         record(t, "ab", {"train/a_loss": {"b": 1.0}, "train/loss": {"a": 3.0 / t}}, harm=[0.3 + 0.001 * t, -0.3])
         for t in range(1, 8)
     ]
-    series = Series.of(rounds)
-    assert at_odds(series, "a", contribution_of(series, "a")).startswith("it reports a falling loss")
+    assert Story.of(rounds).at_odds("a").startswith("it reports a falling loss")
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,21 @@ def test_a_falling_loss_beside_harm_is_at_odds(losses, harm, odd):
     rounds = [
         record(t, "ab", {"train/loss": {"a": loss}}, harm=[harm + 0.001 * t, -harm]) for t, loss in enumerate(losses, 1)
     ]
-    series = Series.of(rounds)
-    words = at_odds(series, "a", contribution_of(series, "a"))
+    story = Story.of(rounds)
+    words = story.at_odds("a")
     assert bool(words) is odd
-    assert at_odds(series, "b", contribution_of(series, "b")) == ""  # which tells nothing
+    assert story.at_odds("b") == ""  # which tells nothing
     if odd:
         assert words.startswith("it reports a falling loss (2.5 to 0.65), and harms the model")
 
 
 def test_without_samples_the_way_of_its_updates_stands_in():
     rounds = [record(t, "ab", {"update/cosine": {"a": 0.5 + 0.01 * t, "b": -0.4 - 0.01 * t}}) for t in range(1, 6)]
-    series = Series.of(rounds)
-    with_them, against = (contribution_of(series, client) for client in "ab")
+    story = Story.of(rounds)
+    with_them, against = (story.contribution(client) for client in "ab")
     assert (with_them.kind, with_them.of, with_them.rounds) == ("helps", "cosine", 5)
     assert against.kind == "no help"  # and never harm: a way is no proof of it
     assert str(against).startswith("pulls against the others: cosine -0.43 +- 0.007")
-    assert contribution_of(series, "nobody") is None
-    assert contribution_of(Series.of([record(1, "a")]), "a") is None
+    assert story.contribution("nobody") is None
+    assert Story.of([record(1, "a")]).contribution("a") is None
     assert agreement(np.array([-1.0, -1.0, -1.0])).kind == "no help"

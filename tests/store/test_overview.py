@@ -6,8 +6,7 @@ import numpy as np
 
 import fedwarden as fw
 from fedwarden.core.notes import Note
-from fedwarden.store.overview import client_rows, distinct_notes, reasons, rounds_by_note
-from fedwarden.store.series import Series
+from fedwarden.store.story import Story, distinct_notes, rounds_by_note
 
 RULE = {"name": "robust_z", "limit": 3.0}
 
@@ -28,23 +27,22 @@ def played(cohort_of, policy):
 
 def test_each_client_has_its_rounds_and_the_reason_it_was_excluded(cohort_of):
     records = played(cohort_of, "quarantine")
-    series = Series.of(records)
-    clients = {c.client: c for c in client_rows(series, reasons(records, series.excluded_in))}
+    story = Story.of(records)
+    clients, gone = story.clients, story.series.excluded_in
     assert list(clients) == list("abcdef")
     assert [clients[c].rounds for c in "abf"] == [4, 3, 2]
     assert list(clients["b"].rejected) == [2]
     out = clients["f"]
-    assert (out.excluded_in, out.weight) == (2, 0.0)
+    assert (gone, out.weight, out.state) == ({"f": 2}, 0.0, "excluded")
     watch = records[1].watches[0]
     assert out.scores == {"far": watch.scores[5]}
     assert out.thresholds == {"far": watch.threshold}
-    assert f"far {watch.scores[5]:.3g}, limit {watch.threshold:.3g}" in str(out.reason)
-    assert clients["a"].reason is None
-    assert clients["b"].excluded_in is None  # a rejected reply is no verdict
+    assert f"far {watch.scores[5]:.3g}, limit {watch.threshold:.3g}" in str(story.reason("f"))
+    assert str(story.reason("a")) == str(story.reason("b")) == ""  # a rejected reply is no verdict
 
 
 def test_observing_excludes_nobody(cohort_of):
-    assert all(c.excluded_in is None for c in client_rows(Series.of(played(cohort_of, "observe"))))
+    assert not Story.of(played(cohort_of, "observe")).series.excluded_in
 
 
 def test_a_note_is_told_once_with_its_rounds():

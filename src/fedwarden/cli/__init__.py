@@ -22,7 +22,7 @@ from ..core.words import printable
 
 COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for an entry point; what it does
     "demo": ("demo", "Twenty clients, four of them attackers, with and without the guard; under a minute."),
-    "run": ("run", "Run the federation that a TOML file describes, or continue one that was cut off."),
+    "run": ("run", "Run the federation that a TOML file describes, or continue one that was interrupted."),
     "list": ("listing", "What a scenario may name: aggregators, attacks, data sets, models, presets, rules, ..."),
     "runs": ("runs", "The runs of the workspace."),
     "show": ("show", "One run: its accuracy, its clients, their states and why."),

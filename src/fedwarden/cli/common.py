@@ -103,16 +103,6 @@ def progress(quiet: bool = False) -> Progress:
     )  # fmt: skip
 
 
-def short(clients: Sequence[str], most: int = 8) -> str:
-    """A few client names.
-
-    >>> short(("a", "b", "c"), most=2)
-    'a, b and 1 more'
-    """
-    more = f" and {len(clients) - most} more" if len(clients) > most else ""
-    return ", ".join(clients[:most]) + more
-
-
 def notes_as_tables(notes: Mapping[Note, Sequence[int]]) -> list[dict[str, Any]]:
     """Notes with their rounds, for a program: the sentence, and what it is made of."""
     return [{"note": str(note), **note.table(), "rounds": rounds} for note, rounds in notes.items()]

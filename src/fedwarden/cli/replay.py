@@ -12,8 +12,7 @@ from ..guard.config import guard_table
 from ..sim.recorded import truth_of
 from ..sim.scenario import ASKED, load_modules
 from ..sim.whatif import Change, compare, decide_again
-from ..store.overview import distinct_notes, rounds_by_note
-from ..store.verdict import TOLD
+from ..store.story import TOLD, distinct_notes, rounds_by_note
 from ..store.word import said_in
 from .common import AsJson, Home, Imports, RunNumber, Settings, emit, notes_as_tables, out, reader, safe, table
 

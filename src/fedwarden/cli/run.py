@@ -1,4 +1,4 @@
-"""``fedwarden run``: run a scenario, or continue one that was cut off."""
+"""``fedwarden run``: run a scenario, or continue one that was interrupted."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from ..core.config import override, read_toml
 from ..core.errors import ConfigError, FedwardenError
 from ..core.notes import Note
 from ..core.types import RoundRecord
-from ..core.words import number, percent
+from ..core.words import listed, number, percent
 from ..sim.federation import Federation, simulate
 from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario, truth_of
 from ..sim.result import Fruitless, Result
 from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
 from ..store.conclusion import conclusion
 from ..store.ledger import Run
-from ..store.overview import rounds_by_note
-from ..store.series import Series
-from ..store.verdict import turn, verdict
+from ..store.round import STATES, RoundStory
+from ..store.story import Story, rounds_by_note
 from . import Interrupted, told
 from .common import (
     AsJson,
@@ -45,7 +44,6 @@ from .common import (
     progress,
     reader,
     safe,
-    short,
 )
 
 LATEST = "latest"
@@ -210,7 +208,9 @@ class Monitor:
             if note.topic not in self.noted and not self.quiet:
                 err.print(f"[yellow]warning[/] round {record.round}: {safe(str(note))}")
             self.noted.add(note.topic)
-        gone = [f"{how}: {safe(short(who))}" for how, who in _gone(record).items() if who]
+        states = RoundStory(record).states
+        of = {state: [c for c, found in states.items() if found == state] for state in STATES[:-1]}
+        gone = [f"{state}: {safe(listed(who))}" for state, who in of.items() if who]
         status = ", ".join([_quality(record.metrics), *(gone or ["nobody is out"])])
         self.bar.update(self.task, completed=record.round, status=status)
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
@@ -233,21 +233,21 @@ class Monitor:
 
 def summary_of(result: Result, seconds: float) -> dict[str, Any]:
     """What is told of a finished run."""
-    found, told = result.detection, verdict(Series.of(result.records))
-    doubted = told.gone
+    found, story = result.detection, Story.of(result.records)
+    doubted = story.gone
     return {
         "run": result.run,
         "name": result.name,
         "state": "done",
-        "verdict": told.sentences,
-        "different": told.closing(result.run),
+        "verdict": story.sentences,
+        "different": story.closing(result.run),
         **result.summary,
         "wronged": list(found.wronged),
         "found": [client for client in found.attackers if client in doubted],
         "honest_in_doubt": sorted(doubted.difference(found.attackers)),
-        **conclusion(result.records, found.attackers),
-        "watched": list(dict.fromkeys(watch.name for record in result.records for watch in record.watches)),
-        "warnings": notes_as_tables(rounds_by_note((r.round, note) for r in result.records for note in r.notes)),
+        **conclusion(story, found.attackers),
+        "watched": list(story.series.watches),
+        "warnings": notes_as_tables(rounds_by_note(story.series.notes)),
         "seconds": round(seconds, 2),
     }
 
@@ -271,7 +271,7 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
 def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
         with reader(home) as ledger:
-            ended = conclusion(ledger.records(run.id), truth_of(run) or ())
+            ended = conclusion(Story.of(ledger.records(run.id)), truth_of(run) or ())
         told = {"run": run.id, "name": run.name, "state": run.state, **run.summary, **ended}
         return emit({**told, "already_done": True})
     out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
@@ -281,23 +281,6 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
         folder=home,
     )
     return None
-
-
-def _gone(record: RoundRecord) -> dict[str, list[str]]:
-    """The clients that are excluded, suspended, on trial or skipped in this round."""
-    turns = {c: turn(record, c) for c in record.client_ids}
-    named = [c for c, what in turns.items() if what == "skipped"]
-    named += [rejection.client_id for rejection in record.rejected]
-    flags = zip(record.client_ids, record.flagged, record.weights, strict=True)
-    skipped = [c for c, flag, weight in flags if weight == 0 and (flag or c in named) and c not in record.excluded]
-    tried = [c for c, what in turns.items() if what == "on trial"]
-    excluded = [c for c in record.excluded if c not in record.suspended]
-    return {
-        "excluded": excluded,
-        "suspended": list(record.suspended),
-        "on trial": tried,
-        "skipped": [c for c in skipped if c not in tried],
-    }
 
 
 def _quality(metrics: Mapping[str, float]) -> str:

@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command()
 def runs(home: Home = None, as_json: AsJson = False) -> None:
-    """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and who was excluded or stood out.
+    """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and what became of clients.
 
     The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
     """

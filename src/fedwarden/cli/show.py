@@ -15,16 +15,12 @@ from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
 from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
-from ..store.contribution import contribution_of, contributions
-from ..store.different import harm_not_shown
-from ..store.explain import explain
-from ..store.health import at_odds, healths
 from ..store.ledger import Run
 from ..store.observed import observed
-from ..store.overview import ClientRow, client_rows, distinct_notes, rounds_by_note
 from ..store.record import RunRecord
-from ..store.series import Series, client_order
-from ..store.verdict import STATES, TOLD, Standing, turn, verdict
+from ..store.round import RoundStory
+from ..store.series import client_order
+from ..store.story import Client, Standing, Story, rounds_by_note
 from ..store.word import NOTES, UNSAID, Said, latest
 from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
 
@@ -47,7 +43,7 @@ def show(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """One run: who was excluded or stood out, accuracy by round, and the clients near a limit with their worst watch.
+    """One run: which clients are out, in doubt or flagged and why, accuracy by round, and the clients near a limit.
 
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.
@@ -62,15 +58,12 @@ def show(
 
 
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
-    run, series = told.run, told.series
+    run, story, series = told.run, told.story, told.series
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
     if run.error:
         out.print(f"[red]failed[/]: {safe(run.error)}")
-    if len(series):
-        for sentence in verdict(series).sentences:
-            out.print(safe(sentence))
-    for sentence in observed(told.observations):
+    for sentence in [*(story.sentences if len(series) else ()), *observed(told.observations)]:
         out.print(safe(sentence))
     for key, value in _config(run, truth).items():
         out.print(f"  [dim]{key:<9}[/]{safe(value)}")
@@ -79,23 +72,16 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     _word(told.said)
     commands = []
     if run.state != "done" and run.engine in SIMULATORS:
-        commands.append(f"fedwarden run --resume {run.id}  # continue where it stopped")
+        commands.append(f"fedwarden run --resume {run.id}  # continue it")
     if len(series):
-        _accuracies(series)
-        _clients(
-            list(series.watches),
-            client_rows(series, told.reasons),
-            truth,
-            every,
-            None if run.state == "done" else run.id,
-        )
-        _contributions(series, every)
+        _accuracies(story)
+        _clients(story, truth, every, None if run.state == "done" else run.id)
+        _contributions(story, every)
         if every:
-            _health(series)
-        notes = [(t, note) for t, note in series.notes if note.kind not in NOTES.values()]  # told above
-        notes = [(t, note) for t, note in notes if every or note.kind not in TOLD]
-        for note, rounds in distinct_notes(notes).items():
-            out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
+            _health(story)
+        for note, rounds in story.warnings(every).items():
+            if note.kind not in NOTES.values():  # told above
+                out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
     if series.watches:
         commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
@@ -153,7 +139,8 @@ def _part(value: Any) -> str:
     return f"{name} ({options})" if options and name else name or options
 
 
-def _accuracies(series: Series) -> None:
+def _accuracies(story: Story) -> None:
+    series = story.series
     titles = {"accuracy": "clean accuracy", "clients_accuracy": "clients' own", "loss": "test loss"}
     rows = [name for name in titles if name in series.metrics and (name != "loss" or "accuracy" not in series.metrics)]
     if not rows:
@@ -166,20 +153,18 @@ def _accuracies(series: Series) -> None:
     out.print(shown)
 
 
-def _clients(
-    watches: Sequence[str], clients: Sequence[ClientRow], truth: set[str] | None, every: bool, run: int | None
-) -> None:
+def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None) -> None:
     """The clients that are worth a word or near a limit, or all of them, and why they are."""
-    picked = [c for c in clients if every or c.standing or c.nearness >= NEAR or not watches]
+    watches, clients = list(story.series.watches), [*story.clients.values()]
+    picked = [c for c in clients if every or not watches or c.standing or max(c.near.values(), default=0.0) >= NEAR]
     names = {c.client: c.client for c in clients} if every else abbreviated([c.client for c in clients])
     heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "last score\n/ limit"] if watches else [])]
-    heads += ["last\nweight", "\nverdict"]
+    heads += ["last\nweight", "\nstate"]
     shown = table(*heads, *(["\nattacker"] if truth is not None else []), left=(0, len(heads) - 1, len(heads)))
     for c in picked:
-        worst = c.worst or watches[0] if watches else ""
+        worst = next(iter([*c.near, *watches]), "")
         row = [names[c.client], str(c.rounds), *([worst, _score(c, worst)] if watches else []), f"{c.weight:.3f}"]
-        row += [c.standing.state if c.standing else "-"]
-        row += [] if truth is None else ["yes" if c.client in truth else "no"]
+        row += [c.state, *([] if truth is None else ["yes" if c.client in truth else "no"])]
         shown.add_row(*map(safe, row), style=_colour(c.standing))
     if picked:
         out.print(shown)
@@ -191,19 +176,19 @@ def _clients(
     if len(picked) < len(clients):
         others = count(len(clients) - len(picked), "other client")
         out.print(f"[dim]{others if picked else count(len(clients), 'client')} below half of every limit: --all[/]\n")
-    told = sorted((c for c in picked if c.standing), key=lambda c: STATES.index(c.standing.state) if c.standing else 0)
-    for c in told[: None if every else MOST]:
-        out.print(f"client {safe(names[c.client])} [{_colour(c.standing)}]{c.standing}[/]: {safe(c.why)}")
-        if c.standing and c.standing.different:
-            out.print(safe(harm_not_shown(c.client, c.standing.different, run)), soft_wrap=True)
-    if len(told) > MOST and not every:
-        out.print(f"{len(told) - MOST} more with --all")
+    for client, standing in list(story.standings.items())[: None if every else MOST]:
+        words = f"[{_colour(standing)}]{standing}[/]: {safe(story.reason(client))}"
+        out.print(f"client {safe(names[client])} {words}")
+        if unlike := story.harm_not_shown(client, run):
+            out.print(safe(unlike), soft_wrap=True)
+    if len(story.standings) > MOST and not every:
+        out.print(f"{len(story.standings) - MOST} more with --all")
     for c in clients:
         for reason, rounds in rounds_by_note(c.rejected.items()).items():
-            out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(str(reason))}")
+            out.print(f"[yellow]rejected[/] client {safe(c.client)} in {rounds_of(rounds)}: {safe(reason)}")
 
 
-def _score(client: ClientRow, watch: str) -> str:
+def _score(client: Client, watch: str) -> str:
     return f"{number(client.scores.get(watch))} / {number(client.thresholds.get(watch))}"
 
 
@@ -223,12 +208,12 @@ def _colour(standing: Standing | None) -> str:
     return "" if standing is None else "red" if standing.out else "yellow"
 
 
-def _contributions(series: Series, every: bool) -> None:
+def _contributions(story: Story, every: bool) -> None:
     """Who helps the model, the most helpful first: on the server's samples, or else, where all is shown, by its way."""
-    found = contributions(series)
+    found = story.contributions
     title = "contribution, on the server's samples" if found else "contribution, by the way of its updates"
     if every and not found:
-        found = {c: x for c in series.clients if (x := contribution_of(series, c)) is not None}
+        found = {c: x for c in story.clients if (x := story.contribution(c)) is not None}
     if found:
         shown = table("client", "rounds", title, left=(0, 2))
         for client, contribution in sorted(found.items(), key=lambda pair: -pair[1].mean):
@@ -236,9 +221,9 @@ def _contributions(series: Series, every: bool) -> None:
         out.print(shown)
 
 
-def _health(series: Series) -> None:
+def _health(story: Story) -> None:
     """How each client takes part and what it tells of itself; clients without a reply are told of by their rounds."""
-    found = healths(series)
+    found = story.health
     names = list(dict.fromkeys(n for h in found.values() for n in h.told))
     measured = any(np.isfinite(h.seconds) for h in found.values())
     if not names and not measured and all(len(h.answered) == h.asked for h in found.values()):
@@ -256,29 +241,32 @@ def _health(series: Series) -> None:
             shown.add_row(safe(client), *(number(h.told.get(name)) for name in some))
         out.print(shown)
     for client in found:
-        if odd := at_odds(series, client, contribution_of(series, client)):
+        if odd := story.at_odds(client):
             out.print(f"[yellow]client {safe(client)}[/]: {safe(odd)}")
 
 
 def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
+    here = RoundStory(record)
+    reasons = {c: here.reason(c) for c, state in here.states.items() if c in here.flagged or c in here.doubts}
     if as_json:
         told = {
             "rejected": [
                 {"client_id": r.client_id, "reason": str(r.reason), **r.reason.table()} for r in record.rejected
             ],
             "notes": [{"note": str(note), **note.table()} for note in record.notes],
-            "explained": {client: str(reason) for client, reason in explain(record).items()},
+            "states": here.states,
+            "explained": {client: str(reason) for client, reason in reasons.items()},
         }
         return emit({"run": run.id, "name": run.name, **asdict(record), **told})
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
     metrics = "  ".join(f"{safe(name)} {number(value)}" for name, value in record.metrics.items())
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics}")
-    shown = table("client", "examples", "weight", "flagged", *(["attacker"] if truth is not None else []))
+    styles = ["red" if weight == 0 else None for weight in record.weights]
+    shown = table("client", "examples", "weight", "state", *(["attacker"] if truth is not None else []), left=(0, 3))
     for i, client in enumerate(record.client_ids):
-        row = [client, f"{record.num_examples[i]:g}", f"{record.weights[i]:.3f}"]
-        row += ["yes" if record.flagged[i] else "no"]
+        row = [client, f"{record.num_examples[i]:g}", f"{record.weights[i]:.3f}", here.states[client]]
         row += [] if truth is None else ["yes" if client in truth else "no"]
-        shown.add_row(*map(safe, row), style="red" if record.weights[i] == 0 else None)
+        shown.add_row(*map(safe, row), style=styles[i])
     out.print(shown)
     by_name = {w.name: w for w in record.watches}
     for some in _fitting(list(by_name), max(map(len, record.client_ids), default=0)):
@@ -287,21 +275,21 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
         for i, client in enumerate(record.client_ids):
             pairs = [(float(by_name[w].signal[i]), float(by_name[w].scores[i])) for w in some]
             cells = (f"{number(signal)} {number(score):>9}" for signal, score in pairs)
-            shown.add_row(safe(client), *cells, style="red" if record.weights[i] == 0 else None)
+            shown.add_row(safe(client), *cells, style=styles[i])
         out.print(shown)
-    for client, reason in explain(record).items():
-        out.print(f"[red]{turn(record, client) or 'flagged'}[/] client {safe(client)}: {safe(str(reason))}")
+    for client, reason in reasons.items():
+        out.print(f"[red]{here.states[client]}[/] client {safe(client)}: {safe(reason)}")
     for rejection in record.rejected:
-        out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(str(rejection.reason))}")
+        out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
     for note in (note for note in record.notes if note.kind not in DOUBTS):
-        out.print(f"[yellow]warning[/] {safe(str(note))}")
+        out.print(f"[yellow]warning[/] {safe(note)}")
     out.print(f"excluded after this round: {safe(', '.join(record.excluded)) or 'nobody'}")
     return None
 
 
 def _as_json(told: RunRecord) -> dict[str, Any]:
-    run, series, truth = told.run, told.series, truth_of(told.run)
-    health = healths(series)
+    run, story, series, truth = told.run, told.story, told.series, truth_of(told.run)
+    excluded_in = series.excluded_in
     return {
         "run": run.id,
         "name": run.name,
@@ -310,7 +298,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "config": run.config,
         "versions": run.versions,
         "summary": run.summary,
-        "verdict": [*verdict(series).sentences, *verdict(series).closing(run.id, run.state == "done")],
+        "verdict": [*story.sentences, *story.closing(run.id, run.state == "done")],
         "word": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in asdict(latest(told.said)).items()},
         "said": [asdict(said) for said in told.said],
         "auditors": observed(told.observations),
@@ -318,16 +306,17 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},
         "clients": [
             {
-                **asdict(c),
-                "reason": str(c.reason or ""),
-                "rejected": {t: str(reason) for t, reason in c.rejected.items()},
-                "verdict": str(c.standing or ""),
-                "health": {**asdict(health[c.client]), "words": str(health[c.client])},
+                **asdict(client),
+                "excluded_in": excluded_in.get(name),
+                "reason": str(story.reason(name)),
+                "rejected": {t: str(reason) for t, reason in client.rejected.items()},
+                "verdict": str(client.standing or ""),
+                "health": {**asdict(health), "words": str(health)},
             }
-            for c in client_rows(series, told.reasons)
+            for (name, client), health in zip(story.clients.items(), story.health.values(), strict=True)
         ],
         "contributions": {
-            c: {**asdict(x), "words": str(x)} for c in series.clients if (x := contribution_of(series, c)) is not None
+            c: {**asdict(x), "words": str(x)} for c in series.clients if (x := story.contribution(c)) is not None
         },
         "notes": notes_as_tables(rounds_by_note(series.notes)),
     }

@@ -151,13 +151,3 @@ def problem(text: str) -> html.Div:
         [html.Strong("This page cannot be brought up to date. "), text, " It goes on by itself when it can."],
         className="problem",
     )
-
-
-def clients(names: Sequence[str], most: int = 6) -> str:
-    """Some clients by name.
-
-    >>> clients(["a", "b", "c"], most=2), clients([])
-    ('a, b and 1 more', 'nobody')
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return printable(", ".join(names[:most])) + more or "nobody"

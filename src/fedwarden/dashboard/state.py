@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +18,7 @@ from ..core.types import Observation, RoundRecord
 from ..store.ledger import Ledger, LedgerError, Run
 from ..store.overview import brief
 from ..store.series import Series
+from ..store.story import Story
 from ..store.word import Said, said_in
 
 T = TypeVar("T")
@@ -36,6 +38,14 @@ class RunView:
     records: tuple[RoundRecord, ...]
     series: Series
     said: tuple[Said, ...] = ()
+    full: Callable[[int], RoundRecord] | None = None
+    """Reads one round with all its watches, where ``records`` have one alone."""
+
+    @cached_property
+    def story(self) -> Story:
+        """The run told client by client."""
+        rounds = {record.round: record for record in self.records}.__getitem__
+        return Story(self.series, rounds, self.full or rounds)
 
 
 class Stamp(NamedTuple):
@@ -79,7 +89,7 @@ class Workspace:
                 only = watch if watch in names else self.loudest(number)
             else:
                 only = None
-            return self._read(("view", number, only), lambda ledger, old: _grow(ledger, number, only, old))
+            return self._read(("view", number, only), lambda ledger, old: self._grow(ledger, number, only, old))
 
     def recent(self, number: int) -> RunView:
         """The last rounds of a run with all its watches."""
@@ -112,6 +122,21 @@ class Workspace:
         except OSError:
             return Stamp(0, ())
 
+    def _grow(self, ledger: Ledger, number: int, watch: str | None, old: RunView | None) -> RunView:
+        """The view with the rounds that were committed since."""
+        run = _find(ledger, number)
+        if old is None or old.run.created != run.created:
+            full = None if watch is None else partial(self.record, number)
+            old = RunView(run, (), (), Series.of(()), full=full)
+        last = old.records[-1].round if old.records else 0
+        new = ledger.records(number, last, None if watch is None else [watch])
+        watches, said = old.watches or ledger.watches(number), tuple(said_in(ledger, number))
+        if not new:  # the same object where nothing changed, as what is made of it is kept by it
+            same = (run, watches, said) == (old.run, old.watches, old.said)
+            return old if same else replace(old, run=run, watches=watches, said=said)
+        series = old.series.then(new) if old.records else Series.of(new)
+        return replace(old, run=run, watches=watches, records=(*old.records, *new), series=series, said=said)
+
     def _read(self, key: Hashable, read: Callable[[Ledger, Any], T]) -> T:
         """A value as it was read last, read again if the ledger has changed since; ``read`` gets the former value."""
         with self._lock:
@@ -135,21 +160,6 @@ def _find(ledger: Ledger, number: int) -> Run:
     if found is None:
         raise LedgerError(f"There is no run {number} in this workspace; the page of runs lists those there are.")
     return found
-
-
-def _grow(ledger: Ledger, number: int, watch: str | None, old: RunView | None) -> RunView:
-    """The view with the rounds that were committed since."""
-    run = _find(ledger, number)
-    if old is None or old.run.created != run.created:
-        old = RunView(run, (), (), Series.of(()))
-    last = old.records[-1].round if old.records else 0
-    new = ledger.records(number, last, None if watch is None else [watch])
-    watches, said = old.watches or ledger.watches(number), tuple(said_in(ledger, number))
-    if not new:  # the same object where nothing changed, as what is made of it is kept by it
-        same = (run, watches, said) == (old.run, old.watches, old.said)
-        return old if same else replace(old, run=run, watches=watches, said=said)
-    series = old.series.then(new) if old.records else Series.of(new)
-    return RunView(run, watches, (*old.records, *new), series, said)
 
 
 def _tail(ledger: Ledger, number: int, old: RunView | None) -> RunView:

@@ -10,8 +10,9 @@ import plotly.graph_objects as go
 
 from ..core.reported import ACROSS, MEASURED, UP
 from ..core.words import listed
+from ..store.round import OUT
 from ..store.series import Series
-from ..store.verdict import STATES, verdict
+from ..store.story import IN, VERDICTS, Story
 from .grids import steady
 from .theme import CYCLE, ORANGE, SKY, VERMILION, empty, figure, labels, panels, plain
 
@@ -20,9 +21,8 @@ NAMED = (
 )
 MOST = 6  # numbers of one client that are drawn
 SAME = 3  # digits in which places are the same
-IN = "in the model"
-ORDER = (*STATES, IN)
-COLOURS = {"excluded": VERMILION, "suspended": VERMILION, "skipped": ORANGE, "on trial": ORANGE, "stood out": ORANGE}
+ORDER = (*VERDICTS, IN)
+COLOURS: dict[str, str] = {verdict: VERMILION if verdict in OUT else ORANGE for verdict in VERDICTS}
 
 
 class Spot(NamedTuple):
@@ -35,12 +35,13 @@ class Spot(NamedTuple):
     state: str
 
 
-def spots(series: Series) -> list[Spot]:
-    """Where each client's update last lay beside the others; copies share a place."""
+def spots(story: Story) -> list[Spot]:
+    """Where each client's update last lay; copies share a place."""
+    series = story.series
     x, y = steady(series.reported[ACROSS], series.reported[UP])
     there = np.isfinite(x) & np.isfinite(y)
     last = len(series) - 1 - there[::-1].argmax(axis=0)
-    states = {s.client: s.state for s in verdict(series).standings}
+    states = {client: standing.verdict for client, standing in story.standings.items()}
     found: dict[tuple[float, float, int], list[str]] = {}
     for j in np.flatnonzero(there.any(axis=0)).tolist():
         i = last[j]
@@ -49,21 +50,21 @@ def spots(series: Series) -> list[Spot]:
     return [Spot(*at, tuple(who), min((states.get(c, IN) for c in who), key=ORDER.index)) for at, who in found.items()]
 
 
-def similarity(series: Series, chosen: str | None = None, dark: bool = False) -> go.Figure:
+def similarity(story: Story, chosen: str | None = None, dark: bool = False) -> go.Figure:
     """A map of the clients: those whose updates go the same way lie near one another, and copies on one point.
 
-    Each is at its last place; who has left is hollow. A point's ``customdata`` is the client's position.
+    Each is at its last place. A point's ``customdata`` is the client's position.
     """
-    title = "Who sends updates of a kind"
+    series, title = story.series, "Clients by the directions of their updates"
     if not has_map(series):
         return empty(title, "this run has recorded no directions of updates", dark)
-    every, place = spots(series), {c: j for j, c in enumerate(series.clients)}
+    every, place = spots(story), {c: j for j, c in enumerate(series.clients)}
     names, now = labels(series.clients), max(spot.round for spot in every)
     many = sum(len(spot.who) for spot in every) > NAMED
-    fig = figure(title, dark, 460, "near: of the same direction; hollow: has left")
+    fig = figure(title, dark, 460, "Close: similar direction. Hollow: no longer takes part.")
     for state in ORDER:
         mine = [spot for spot in every if spot.state == state]
-        quiet = many and state not in ("excluded", "suspended")
+        quiet = many and state not in OUT
         fig.add_scatter(
             x=[spot.x for spot in mine], y=[spot.y for spot in mine], mode="markers+text", name=state,
             text=["" if quiet and len(s.who) == 1 and chosen not in s.who else _named(s, names, place) for s in mine],

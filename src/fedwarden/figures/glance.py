@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from urllib.parse import quote
 
 import numpy as np
 
 from ..core.words import count
-from ..store.health import healths
 from ..store.series import Series
-from ..store.verdict import STATES, verdict
+from ..store.story import IN, VERDICTS, Story
 from .grids import ABOVE, nearness
 from .theme import GREY, VERMILION
 
 BELOW = -1.0  # of the pictures: 0 is the median client, 1 the limit
-UNWEIGHED = "no weight"  # a copy of another client's update, one that an aggregator did not pick, a rejected reply
+KINDS = (*VERDICTS, "rejected", "down-weighted", IN)
 WIDE, HIGH, BAR = 120, 24, 7  # pixels
 
 
@@ -24,7 +25,8 @@ WIDE, HIGH, BAR = 120, 24, 7  # pixels
 class Glance:
     """One client now: its state in words, its last weight, and how near each watch's limit it is, 0 = median client.
 
-    ``near`` are the values of its last round, ``recent`` the highest of all watches by round, NaN where there is none.
+    ``kind`` is one of ``KINDS``. ``near`` are the values of its last round, ``recent`` the highest of all watches by
+    round, NaN where there is none.
     """
 
     client: str
@@ -33,7 +35,6 @@ class Glance:
     weight: float
     near: Mapping[str, float]
     recent: tuple[float, ...]
-    flagged: bool
 
     @property
     def worst(self) -> str | None:
@@ -45,39 +46,23 @@ class Glance:
         return max(self.near.values(), default=-np.inf)
 
 
-def glances(series: Series, recent: Series) -> list[Glance]:
+def glances(story: Story, recent: Series) -> list[Glance]:
     """Every client of a run, the gravest first; ``recent`` are its last rounds with all watches."""
-    standing = {s.client: s for s in verdict(series).standings}
-    health, place = healths(series), {c: j for j, c in enumerate(recent.clients)}
-    last = _last_weights(series)
+    place = {c: j for j, c in enumerate(recent.clients)}
     near = {name: nearness(w) for name, w in recent.watches.items()}
-    highest = _highest(list(near.values()), recent.weights.shape)
-    flagged = recent.flagged[-1] if len(recent) else np.zeros(0, bool)
+    highest = reduce(np.fmax, near.values(), np.full(recent.weights.shape, np.nan))
     found = []
-    for j, client in enumerate(series.clients):
-        at, said, h = place.get(client), standing.get(client), health[client]
-        line = highest[:, at] if at is not None else np.zeros(0)
+    for name, client in story.clients.items():
+        line = highest[:, place[name]] if name in place else np.zeros(0)
         known = np.flatnonzero(~np.isnan(line))
-        kind, state = ("", "in the model") if last[j] > 0 else (UNWEIGHED, UNWEIGHED)
-        if said is not None:
-            kind, state = said.state, str(said)
-        elif h.silent_since is not None:
-            kind, state = "silent", f"silent since round {h.silent_since}"
-        found.append(
-            Glance(
-                client,
-                state,
-                kind,
-                float(last[j]),
-                {k: float(v[known[-1], at]) for k, v in near.items() if np.isfinite(v[known[-1], at])}
-                if len(known)
-                else {},
-                tuple(line.tolist()),
-                at is not None and bool(flagged[at]),
-            )
-        )
-    order = (*STATES, "silent", UNWEIGHED, "")
-    return sorted(found, key=lambda g: (order.index(g.kind), -g.height))
+        last = {k: float(v[known[-1], place[name]]) for k, v in near.items()} if len(known) else {}
+        words = str(client.standing or client.state)
+        if client.standing is None and (since := story.health[name].silent_since) is not None:
+            words = f"{client.state}, silent since round {since}"
+        kind = client.standing.verdict if client.standing else client.state
+        shown = {k: v for k, v in last.items() if np.isfinite(v)}
+        found.append(Glance(name, words, kind, client.weight, shown, tuple(line.tolist())))
+    return sorted(found, key=lambda g: (KINDS.index(g.kind), -g.height))
 
 
 def in_words(values: Mapping[str, float]) -> str:
@@ -125,32 +110,11 @@ def sparkline(values: Sequence[float]) -> str:
 def told(rows: Sequence[Glance]) -> str:
     """How many clients there are of each state, in a line.
 
-    >>> one = Glance("a", "in the model", "", 1.0, {}, (), False)
-    >>> told([one, one])
+    >>> told([Glance("a", "in the model", "in the model", 1.0, {}, ())] * 2)
     '2 clients: 2 in the model'
     """
-    kinds = [g.kind or "in the model" for g in rows]
-    parts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
+    parts = [f"{n} {kind}" for kind, n in Counter(g.kind for g in rows).items()]
     return f"{count(len(rows), 'client')}: {', '.join(parts)}"
-
-
-def _last_weights(series: Series) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The weight of each client in the last round that it took part in; 0 where it never did."""
-    there = ~np.isnan(series.weights)
-    if not len(series):
-        return np.zeros(len(series.clients))
-    last = len(series) - 1 - there[::-1].argmax(axis=0)
-    return np.asarray(np.nan_to_num(series.weights[last, np.arange(len(series.clients))]), dtype=np.float64)
-
-
-def _highest(
-    grids: Sequence[np.ndarray[tuple[int, int], np.dtype[np.float64]]], shape: tuple[int, ...]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """The highest of several grids in each cell; NaN where none has a value."""
-    out = np.full(shape, np.nan)
-    for grid in grids:
-        out = np.fmax(out, grid)
-    return out
 
 
 def _y(value: float) -> float:

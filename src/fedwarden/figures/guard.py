@@ -1,4 +1,4 @@
-"""Figures of a run: who stood out when, who was excluded, and what became of the model."""
+"""Figures of a run: which clients were flagged when, which were excluded, and what became of the model."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from numpy.typing import NDArray
 from ..core.errors import ConfigError, nearest
 from ..core.words import listed
 from ..store.series import Grid, Series
-from ..store.verdict import verdict
+from ..store.story import Story
 from .grids import by_round, finite, top
 from .grids import to_limit as to_limit
-from .heatmap import Scale, exclusions, watch_of
+from .heatmap import Scale, exclusions, loudest, watch_of
 from .heatmap import heatmap as heatmap
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain, whole_rounds
 
 LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
 DASHES = ("solid", "dot", "dash")  # where there are more lines than colours
-FIRST = 4  # excluded clients that stand out by themselves
+FIRST = 4  # of the gravest clients that are drawn in colour
 DOTS = 60  # rounds up to which every value has a dot
 MOMENTS = 40  # rounds of exclusion up to which each has a line through the panels
 
 
 def draw(
-    series: Series, watch: str | None = None, of: str | None = None, scale: Scale = "limit", dark: bool = False
+    story: Story, watch: str | None = None, of: str | None = None, scale: Scale = "limit", dark: bool = False
 ) -> go.Figure:
     """What a notebook shows: the client ``of``, a watch's scores, or accuracy and loss where there are any.
 
     With none of these it is the watch that flagged most clients.
     """
+    series = story.series
     if of is not None:
         return client(series, of, dark)
     if watch is None and (learned(series) or not series.watches):
         return learning(series, dark)
-    seen = series.watches
-    return heatmap(series, watch or max(seen, key=lambda name: seen[name].flagged.any(axis=0).sum()), scale, dark)
+    return heatmap(series, watch or loudest(series)[0], scale, dark)
 
 
 def learned(series: Series) -> bool:
@@ -67,15 +67,16 @@ def learning(series: Series, dark: bool = False) -> go.Figure:
     return fig
 
 
-def scores(series: Series, watch: str, clients: Sequence[str] = (), dark: bool = False) -> go.Figure:
+def scores(story: Story, watch: str, clients: Sequence[str] = (), dark: bool = False) -> go.Figure:
     """Scores over rounds below and above the limit; ``clients`` are drawn in colour.
 
-    Where none are given, they are those that are out of the model or stood out, the gravest first.
+    Where none are given, they are those that are out of the model, were in doubt or were flagged, the gravest first.
     """
+    series = story.series
     seen, title = watch_of(series, watch), f"{plain(watch)}: scores over rounds"
     if not series.clients or not len(series):
         return empty(title, "no round has been recorded yet", dark)
-    chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or _worth_a_word(series)[:FIRST]
+    chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or list(story.standings)[:FIRST]
     names, place = labels(series.clients), {c: j for j, c in enumerate(series.clients)}
     rest = [j for c, j in place.items() if c not in chosen]
     fig = figure(title, dark, 420)
@@ -153,10 +154,6 @@ def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = 
     fig.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
     fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
     return fig
-
-
-def _worth_a_word(series: Series) -> list[str]:
-    return [s.client for s in verdict(series).standings]
 
 
 def _dots(series: Series) -> str:

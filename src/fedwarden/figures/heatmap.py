@@ -1,4 +1,4 @@
-"""Clients x rounds of one watch: who stood out when, beside the limit of the round."""
+"""Clients x rounds of one watch: which clients were flagged when, compared with the limit of the round."""
 
 from __future__ import annotations
 
@@ -79,13 +79,9 @@ def exclusions(series: Series) -> list[tuple[str, int]]:
     return sorted(series.excluded_in.items(), key=lambda found: found[1])
 
 
-def deciding(series: Series) -> list[str]:
-    """The watches, those first that flagged most clients in the round of their exclusion, then most clients at all."""
-    row = {int(t): i for i, t in enumerate(series.rounds)}
-    out = [(row[t], series.clients.index(c)) for c, t in series.excluded_in.items()]
-    decided = {name: sum(bool(w.flagged[at]) for at in out) for name, w in series.watches.items()}
-    flagged = {name: int(w.flagged.any(axis=0).sum()) for name, w in series.watches.items()}
-    return sorted(series.watches, key=lambda name: (-decided[name], -flagged[name]))
+def loudest(series: Series) -> list[str]:
+    """The watches, those first that flagged most clients."""
+    return sorted(series.watches, key=lambda name: -int(series.watches[name].flagged.any(axis=0).sum()))
 
 
 def _subtitle(step: tuple[int, int], others: int) -> str:

@@ -69,7 +69,7 @@ class GuardedGroups(Guarded):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Run all rounds, or those that are left of a run that was cut off; as in every Flower strategy."""
+        """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
         safe = cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
         self.workflow.timeout = self.workflow.timeout or timeout
         seen = cast(Grid, GroupGrid(safe, self.workflow))

@@ -125,7 +125,7 @@ class Guarded(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Run all rounds, or those that are left of a run that was cut off; as in every Flower strategy."""
+        """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
         self._meet(initial_arrays)
         if self.template is None:
             warn("the model has no floating-point arrays; its rounds are not guarded")

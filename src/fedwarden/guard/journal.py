@@ -19,8 +19,7 @@ from ..sinks.feed import Feed, Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import LedgerError
 from ..store.recorder import Recorder
-from ..store.series import Series
-from ..store.verdict import verdict
+from ..store.story import Story
 from .arrays import Place
 from .judge import NAMED
 from .warden import Warden
@@ -102,9 +101,9 @@ class Journal:
 
     def _look(self) -> list[str]:
         ledger = self.recorder.ledger
-        where, found = shlex.quote(str(ledger.folder)), verdict(Series.of(ledger.records(self.run)))
+        where, story = shlex.quote(str(ledger.folder)), Story.of(ledger.records(self.run))
         return [
-            *map(printable, [str(found), *found.closing(self.run)]),
+            *map(printable, [str(story), *story.closing(self.run)]),
             f"run {self.run} is recorded in {ledger.folder}; look at it with:",
             f"    fedwarden show {self.run} --home {where}",
             f"    fedwarden dashboard --home {where}",

@@ -14,6 +14,7 @@ from ..core.words import listed
 from ..history.capital import Capital
 from ..history.evidence import BLANK, Evidence, lower_spread
 from ..policies.turns import Turns
+from ..store.round import RoundStory
 from .containment import KNOWN
 from .copies import AS_ONE, SHARE, Leaders
 from .judge import Guard, Judgement, Memory
@@ -24,11 +25,9 @@ def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
     for rejection in record.rejected:
         yield f"reply of client {rejection.client_id} rejected: {rejection.reason}"
     by_word = {client for note in record.notes if note.kind == "word_excluded" for client in note.clients}
+    story = RoundStory(record)
     for client in sorted(set(record.excluded) - set(known) - by_word):
-        here = client in record.client_ids
-        names = [w.name for w in record.watches if here and w.flagged[record.client_ids.index(client)]]
-        what = "suspended" if client in record.suspended else "excluded"
-        yield f"client {client} is {what}, flagged by {', '.join(names) or 'no watch'}"
+        yield f"client {client} is {story.states[client]}: {story.reason(client)}"
     for note in record.notes:
         yield str(note)
 

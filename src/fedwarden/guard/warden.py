@@ -20,6 +20,7 @@ from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRe
 from ..core.words import listed
 from ..models.trial import Trial, examine
 from ..store.series import Series
+from ..store.story import Story
 from .admission import Reply, admit
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
@@ -305,7 +306,7 @@ class Warden:
         self, watch: str | None = None, client: str | None = None, scale: str = "limit", dark: bool = False
     ) -> Any:
         """The last rounds as a Plotly figure: the scores of a watch, the first by default, or one client."""
-        return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
+        return import_module("fedwarden.figures.guard").draw(Story.of(self.recent), watch, client, scale, dark)
 
     def _repr_html_(self) -> str:
         waiting = ", ".join(f"{w.name} (waits for {'jurors' if w.signal.jurors else 'a server'})" for w in self.waiting)

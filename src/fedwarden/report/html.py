@@ -22,15 +22,11 @@ from ..core.config import to_toml
 from ..core.notes import Note
 from ..core.words import printable, rounds_of
 from ..figures import audit, clients, guard
-from ..figures.heatmap import deciding
+from ..figures.heatmap import loudest
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
 from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
-from ..store.contribution import every_contribution
-from ..store.health import at_odds, healths
-from ..store.overview import client_rows, distinct_notes
 from ..store.record import RunRecord
-from ..store.series import Series
-from ..store.verdict import verdict
+from ..store.story import Story
 from .summary import day, tell
 
 WATCHES, AUDITORS, SOURCES, SHEETS = 6, 3, 8, 4  # drawn at most; sources of each auditor
@@ -93,21 +89,21 @@ def policy(scripts: list[str]) -> str:
 def figures(record: RunRecord) -> Iterator[Any]:
     """What is drawn: accuracy and loss, a map, each watch, what the gravest clients told, the sources of an audit.
 
-    Of the watches those that decided come first, of the sources those with alarms.
+    Of the watches those that flagged most clients come first, of the sources those with alarms.
     """
-    series = record.series
+    story, series = record.story, record.series
     if len(series) and guard.learned(series):
         yield guard.learning(series)
     if clients.has_map(series):
-        yield clients.similarity(series)
-    for watch in deciding(series)[:WATCHES]:
+        yield clients.similarity(story)
+    for watch in loudest(series)[:WATCHES]:
         yield guard.heatmap(series, watch)
-        yield guard.scores(series, watch)
-    for client in [s.client for s in verdict(series).standings][:SHEETS]:
+        yield guard.scores(story, watch)
+    for client in list(story.standings)[:SHEETS]:
         if (drawn := clients.told(series, client)) is not None:
             yield drawn.update_layout(title_text=f"Client {plain(client)}: what it told", margin_t=64)
-    loudest = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
-    for who, seen in loudest[:AUDITORS]:
+    alarmed_most = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
+    for who, seen in alarmed_most[:AUDITORS]:
         named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
         alarmed = {(o.source, o.metric, o.layer) for o in seen if o.alarm}
         for source in sorted(named, key=lambda s: (s not in alarmed, s[2] != ""))[:SOURCES]:
@@ -116,16 +112,16 @@ def figures(record: RunRecord) -> Iterator[Any]:
 
 def tables(record: RunRecord) -> Iterator[Table]:
     """The clients, rejected replies, warnings, and alarms, where there are any."""
-    series, truth = record.series, truth_of(record.run)
-    if series.clients:
-        head = ["client", "rounds taken part", "last weight", "verdict", "why"]
+    story, series, truth = record.story, record.series, truth_of(record.run)
+    if story.clients:
+        head = ["client", "rounds taken part", "last weight", "state", "over the run", "why"]
         rows = [
-            [c.client, c.rounds, f"{c.weight:.3g}", str(c.standing or ""), c.why]
-            + ([] if truth is None else ["yes" if c.client in truth else ""])
-            for c in client_rows(series, record.reasons)
+            [name, c.rounds, f"{c.weight:.3g}", c.state, str(c.standing or ""), story.reason(name)]
+            + ([] if truth is None else ["yes" if name in truth else ""])
+            for name, c in story.clients.items()
         ]
         yield Table("Clients", head if truth is None else [*head, "attacker"], rows)
-    if parts := takes_part(series):
+    if parts := takes_part(story):
         rows = [[client, *words] for client, words in parts.items()]
         yield Table("How clients take part", ["client", "answers", "contribution"], rows)
     if series.rejected:
@@ -134,8 +130,7 @@ def tables(record: RunRecord) -> Iterator[Table]:
             grouped.setdefault((client, reason), []).append(t)
         rows = [[client, rounds_of(rounds), str(reason)] for (client, reason), rounds in grouped.items()]
         yield Table("Rejected replies", ["client", "when", "why"], rows)
-    if series.notes:
-        notes = distinct_notes(series.notes)
+    if notes := story.warnings():
         rows = [[rounds_of(rounds), str(note)] for note, rounds in notes.items()]
         yield Table("Warnings", ["when", "warning"], rows)
     if record.observations:
@@ -147,14 +142,14 @@ def tables(record: RunRecord) -> Iterator[Table]:
         yield Table("Alarms of the audit", head, rows)
 
 
-def takes_part(series: Series) -> dict[str, list[str]]:
+def takes_part(story: Story) -> dict[str, list[str]]:
     """How each client answers, and what its updates do for the model; in words, the most helpful first."""
-    found, contributed, health = {}, every_contribution(series), healths(series)
-    order = {client: -given.mean for client, given in contributed.items() if math.isfinite(given.mean)}
-    for client in sorted(series.clients, key=lambda c: order.get(c, math.inf)):
-        given = contributed.get(client)
-        words = [str(given) if given is not None else "", at_odds(series, client, given)]
-        found[client] = [str(health[client]), "; at odds: ".join(part for part in words if part)]
+    given = {c: x for c in story.series.clients if (x := story.contribution(c)) is not None}
+    order = {client: -x.mean for client, x in given.items() if math.isfinite(x.mean)}
+    found = {}
+    for client in sorted(story.series.clients, key=lambda c: order.get(c, math.inf)):
+        words = [str(given.get(client, "")), story.at_odds(client)]
+        found[client] = [str(story.health[client]), "; at odds: ".join(filter(None, words))]
     return found
 
 

@@ -9,24 +9,22 @@ import numpy as np
 
 from ..core.words import count, listed, percent, rounds_of
 from ..sim.recorded import truth_of
-from ..store.contribution import contributions
-from ..store.health import healths
 from ..store.observed import observed
-from ..store.overview import distinct_notes
 from ..store.record import RunRecord
-from ..store.verdict import TOLD, State, verdict
+from ..store.story import Verdict
 
 NAMED = 5  # reasons and warnings that are told one by one
-KNOWN: dict[str, tuple[State, ...]] = {
+EXPLAINED = 8  # clients whose reasons are looked up
+KNOWN: dict[str, tuple[Verdict, ...]] = {
     "excluded or suspended": ("excluded", "suspended"),
     "in doubt": ("skipped", "on trial"),
-    "flagged but kept in the model": ("stood out",),
+    "flagged but kept in the model": ("flagged",),
 }
 
 
 def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, who was kept out and why, and what else one should know."""
-    parts = (_state, _model, _exclusions, _said, _truth, _contributions, _silent, _rejections, _warnings, _audit)
+    parts = (_state, _model, _clients, _said, _truth, _contributions, _silent, _rejections, _warnings, _audit)
     return [sentence for part in parts for sentence in part(record)]
 
 
@@ -79,36 +77,28 @@ def _said(record: RunRecord) -> list[str]:
     return [str(said) for said in record.said]
 
 
-def _exclusions(record: RunRecord) -> list[str]:
-    if not len(record.series):
+def _clients(record: RunRecord) -> list[str]:
+    """What became of the clients, the reasons of the gravest, and which are different without harm shown."""
+    story = record.story
+    if not len(story.series):
         return []
-    found = verdict(record.series)
-    if not found.judged:
-        return [str(found)]
-    grouped: dict[str, list[str]] = {}
-    for c in [s.client for s in found.standings if s.client in found.gone]:
-        if c in record.reasons:
-            grouped.setdefault(record.reasons[c].short, []).append(c)
-    told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in grouped.items()]
-    stood: dict[str, list[str]] = {}
-    for s in found.of("stood out"):
-        stood.setdefault(s.words, []).append(s.client)
-    told += [f"What stood out of {listed(who)}: {words}." for words, who in stood.items() if words]
-    if len(told) > NAMED:
-        told[NAMED:] = [f"{count(len(told) - NAMED, 'more reason')} stand in the table of clients."]
-    return [str(found), *told, *found.closing(record.run.id, record.run.state == "done")]
+    why: dict[str, list[str]] = {}
+    for client in list(story.standings)[:EXPLAINED]:
+        if words := story.reason(client).short:
+            why.setdefault(words, []).append(client)
+    told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in why.items()]
+    rest = len(story.standings) - sum(len(who) for who in list(why.values())[:NAMED])
+    told[NAMED:] = [f"The reasons of {count(rest, 'more client')} stand in the table of clients."] if rest else []
+    return [str(story), *told, *story.closing(record.run.id, record.run.state == "done")]
 
 
 def _truth(record: RunRecord) -> list[str]:
-    attackers = truth_of(record.run)
-    if attackers is None or not len(record.series):
-        return []
-    found = verdict(record.series)
-    if not found.judged and not found.standings:
+    attackers, story = truth_of(record.run), record.story
+    if attackers is None or not (story.judged or story.standings):
         return []
     told: list[str] = []
-    for words, states in KNOWN.items():
-        clients = {s.client for s in found.standings if s.state in states}
+    for words, verdicts in KNOWN.items():
+        clients = {s.client for s in story.standings.values() if s.verdict in verdicts}
         if clients or not told:
             wronged = len(clients - attackers)
             honest = count(wronged, "honest client") if wronged else "no honest client"
@@ -118,17 +108,17 @@ def _truth(record: RunRecord) -> list[str]:
 
 
 def _contributions(record: RunRecord) -> list[str]:
-    found = contributions(record.series)
+    found = record.story.contributions
     who = {kind: [c for c, x in found.items() if x.kind == kind] for kind in ("helps", "harms")}
     if not found:
         return []
     head = f"On the server's samples, {len(who['helps'])} of {count(len(found), 'client')} measurably helped the model"
-    return [head + (f"; {listed(who['harms'])} harmed it." if who["harms"] else "; nobody harmed it.")]
+    return [head + (f"; {listed(who['harms'])} harmed it." if who["harms"] else "; none harmed it.")]
 
 
 def _silent(record: RunRecord) -> list[str]:
     since: dict[int, list[str]] = {}
-    for client, health in healths(record.series).items():
+    for client, health in record.story.health.items():
         if health.silent_since is not None:
             since.setdefault(health.silent_since, []).append(client)
     told = [f"{listed(who)} since round {t}" for t, who in sorted(since.items())]
@@ -148,12 +138,11 @@ def _rejections(record: RunRecord) -> list[str]:
 
 
 def _warnings(record: RunRecord) -> list[str]:
-    notes = distinct_notes([(t, note) for t, note in record.series.notes if note.kind not in TOLD])
-    first = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in notes.items()]
-    more = (
-        [f"{count(len(first) - NAMED, 'more warning')} stand in the table of warnings."] if len(first) > NAMED else []
+    told = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in record.story.warnings(every=False).items()]
+    told[NAMED:] = (
+        [f"{count(len(told) - NAMED, 'more warning')} stand in the table of warnings."] if told[NAMED:] else []
     )
-    return [*first[:NAMED], *more]
+    return told
 
 
 def _audit(record: RunRecord) -> list[str]:

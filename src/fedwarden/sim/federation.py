@@ -291,7 +291,7 @@ def simulate(
     data: Dataset | None = None,
     model: nn.Module | None = None,
 ) -> Result:
-    """Run a scenario and record it; ``resume`` continues a run that was cut off, to the same end.
+    """Run a scenario and record it; ``resume`` continues a run that was interrupted, to the same end.
 
     ``engine`` signs the run; its ``trainer``, if it has one, trains the clients. ``data`` and ``model`` stand in for
     those that the scenario names.

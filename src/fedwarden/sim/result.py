@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from ..core.errors import FedwardenError
 from ..core.types import RoundRecord
 from ..core.words import count
-from ..store.series import Series
-from ..store.verdict import verdict
+from ..store.story import Story
 from .metrics import Detection
 
 
@@ -32,7 +31,7 @@ class Result:
     unchanged: str | None = None
 
     def __repr__(self) -> str:
-        return f"run {self.run}, {self.name}: {verdict(Series.of(self.records))}"
+        return f"run {self.run}, {self.name}: {Story.of(self.records)}"
 
 
 class Fruitless(FedwardenError):

@@ -1,4 +1,4 @@
-"""Alerts when a client is in doubt or excluded, or a run stands still: by a webhook, a command or a function.
+"""Alerts when a client is in doubt or excluded, or a run is stalled: by a webhook, a command or a function.
 
 Where they go is read from the environment alone: a scenario is kept in the ledger, which may be passed on, and whoever
 continues a run from it must not run a command or post to an address that it names.
@@ -14,21 +14,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from queue import Empty, Queue
 from threading import Event as Signal
 from threading import Thread
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ..core.errors import ConfigError
-from ..core.notes import DOUBTS
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..core.words import count, printable, reason
-from ..store.different import harm_not_shown
-from ..store.explain import explain
 from ..store.ledger import Run
-from ..store.word import NOTES
+from ..store.round import OUT, RoundStory, harm_not_shown
 from .data_points import DataPoint
 
 Kind = Literal["flagged", "in doubt", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
@@ -40,10 +37,10 @@ ADDRESS, KEY, COMMAND = "FEDWARDEN_WEBHOOK", "FEDWARDEN_PAGER_KEY", "FEDWARDEN_A
 LINES = 20  # alerts that one message tells one by one
 TRIES = 3
 WORDS: Mapping[Kind, str] = {
-    "flagged": "client {client} stands out",
+    "flagged": "client {client} is flagged",
     "in doubt": "client {client} is in doubt since round {round}",
     "suspended": "client {client} is suspended",
-    "excluded": "client {client} is excluded for good",
+    "excluded": "client {client} is excluded",
     "let in": "client {client} is let in again",
     "silent": "client {client} does not answer any more",
 }
@@ -78,27 +75,19 @@ def alerts(
     A round is stalled if its model has no client's update. What the guard promises of false exclusions ends with the
     honest majority: an alert says so once half of the clients are out, or too few clients are in good standing.
     """
-    now, was = _standing(record), None if before is None else _standing(before)
-    why = explain(record)
+    now, was = RoundStory(record), None if before is None else RoundStory(before)
+    out = {c: state for c, state in now.states.items() if state in OUT}
+    left = {} if was is None else {c: state for c, state in was.states.items() if state in OUT}
     found: list[tuple[Kind, str]] = []
-    for kind in ("excluded", "suspended"):
-        found += [(kind, c) for c in sorted(now[kind] & set(why) if was is None else now[kind] - was[kind])]
-    if was is not None:
-        found += [("let in", c) for c in sorted(was["excluded"] | was["suspended"]) if c not in record.excluded]
+    for state in OUT:
+        new = now.flagged if was is None else {c for c in out if left.get(c) != state}
+        found += [(cast(Kind, state), c) for c in sorted(new) if out.get(c) == state]
+    found += [("let in", c) for c in sorted(left.keys() - out.keys())]
     found += [("silent", c) for c in sorted(_silent(record) - (set() if before is None else _silent(before)))]
     told = {client for _, client in found}
-    found += [("in doubt", c) for c in sorted(in_doubt(record) - told - set(known)) if c not in record.excluded]
-    told |= in_doubt(record)
-    found += [("flagged", c) for c in why if c not in told and c not in record.excluded]
-    said = {c: str(note) for note in record.notes if note.kind == NOTES["exclude"] for c in note.clients}
-    made = [
-        Alert(k, run, record.round, c, said[c] if k == "excluded" and c in said else _words(why, k, c, record.round))
-        for k, c in found
-    ]
-    doubts = {c: note for note in record.notes if note.kind in DOUBTS for c in note.clients}
-    for i, alert in enumerate(made):
-        unlike = harm_not_shown(alert.client, doubts[alert.client], number) if alert.kind == "in doubt" else ""
-        made[i] = replace(alert, words=f"{alert.words}. {unlike}") if unlike else alert
+    found += [("in doubt", c) for c in sorted(now.in_doubt.keys() - told - set(known) - out.keys())]
+    found += [("flagged", c) for c in record.client_ids if c in now.flagged - told - now.in_doubt.keys() - out.keys()]
+    made = [Alert(kind, run, record.round, client, _words(now, kind, client, number)) for kind, client in found]
     if len(record.client_ids) and not (record.weights > 0).any():
         made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
     if (spent := _spent(record)) and (before is None or not _spent(before)):
@@ -153,7 +142,7 @@ class Webhook:
             except Exception as error:  # its words may have the address in them, which is a secret
                 raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
 
-        return Channel(run, deliver, self.kinds, self.every, self.patience)
+        return Channel(run, deliver, self)
 
 
 @register("sink", "command")
@@ -181,7 +170,7 @@ class Command:
             if done.returncode:
                 raise RuntimeError(f"the command ended with {done.returncode}")
 
-        return Channel(run, deliver, self.kinds, self.every, self.patience)
+        return Channel(run, deliver, self)
 
 
 @dataclass(frozen=True)
@@ -194,7 +183,7 @@ class Call:
     patience: float | None = None
 
     def __call__(self, run: Run) -> Channel:
-        return Channel(run, self.function, self.kinds, self.every, self.patience)
+        return Channel(run, self.function, self)
 
 
 class Channel:
@@ -203,16 +192,9 @@ class Channel:
     What could not be delivered is raised about at the next round, which notes it.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        deliver: Callable[[Sequence[Alert]], object],
-        kinds: Collection[str],
-        every: float,
-        patience: float | None = None,
-    ) -> None:
+    def __init__(self, run: Run, deliver: Callable[[Sequence[Alert]], object], sink: Webhook | Command | Call) -> None:
         self.name, self.number, self.last = f"run {run.id} ({run.name})", run.id, max(0, run.rounds - 1)
-        self.kinds, self.every, self.patience = kinds, every, patience
+        self.kinds, self.every, self.patience = sink.kinds, sink.every, sink.patience
         self.moved, self.longest, self.late = time.monotonic(), 0.0, False  # since when, and how long rounds took
         self.fresh = run.rounds <= 1  # nothing came before that was not told
         self.before: RoundRecord | None = None
@@ -228,7 +210,7 @@ class Channel:
             before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
         for alert in alerts(record, self.name, before, self.kinds, self.doubted, self.number):
             self.waiting.put(alert)
-        self.doubted |= in_doubt(record)
+        self.doubted |= RoundStory(record).in_doubt.keys()
         now = time.monotonic()
         self.longest, self.moved, self.late = max(self.longest, now - self.moved), now, False
         self.before, self.last = record, record.round
@@ -275,11 +257,6 @@ class Channel:
                     self.ending.wait(0.5 * k)
 
 
-def _standing(record: RoundRecord) -> dict[str, set[str]]:
-    held = set(record.suspended)
-    return {"excluded": set(record.excluded) - held, "suspended": held}
-
-
 def _silent(record: RoundRecord) -> set[str]:
     return {rejection.client_id for rejection in record.rejected if rejection.reason.kind == "no_answer"}
 
@@ -292,14 +269,12 @@ def _spent(record: RoundRecord) -> str:
     return next((str(note) for note in record.notes if note.kind == UNSURE), "")
 
 
-def in_doubt(record: RoundRecord) -> set[str]:
-    """The clients in doubt in a round, whether they were in its model or not."""
-    return {client for note in record.notes if note.kind in DOUBTS for client in note.clients}
-
-
-def _words(why: Mapping[str, Any], kind: Kind, client: str, round: int) -> str:
-    reason = f": {why[client]}" if kind != "let in" and client in why else ""
-    return WORDS[kind].format(client=client, round=round) + reason
+def _words(now: RoundStory, kind: Kind, client: str, number: int | None) -> str:
+    """An alert about a client in words, with the reason."""
+    reason = "" if kind in ("let in", "silent") else str(now.reason(client))
+    unlike = harm_not_shown(client, now.doubts[client], number) if kind == "in doubt" else ""
+    head = WORDS[kind].format(client=client, round=now.record.round)
+    return f"{head}{': ' * bool(reason)}{reason}" + (f". {unlike}" if unlike else "")
 
 
 def _body(found: Sequence[Alert], form: str, key: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.reported import COSINE
 from .series import Series
 
 WATCH = "harm"  # whose signal is the loss that the model would be lower by without a client's update
@@ -102,20 +101,3 @@ def agreement(cosines: Values) -> Contribution:
     """
     found = contribution(-cosines, np.zeros(len(cosines)))  # no effect size makes harm of it
     return replace(found, of="cosine")
-
-
-def contribution_of(series: Series, client: str) -> Contribution | None:
-    """One client's, on the server's samples or else by the way of its updates; None where neither was measured."""
-    if client not in series.clients:
-        return None
-    if (found := contributions(series).get(client)) is not None:
-        return found
-    grid = series.reported.get(COSINE)
-    return None if grid is None else agreement(grid[:, series.clients.index(client)])
-
-
-def every_contribution(series: Series) -> dict[str, Contribution]:
-    """The same of every client of which something was measured."""
-    grid = series.reported.get(COSINE)
-    by_way = {} if grid is None else {c: agreement(grid[:, j]) for j, c in enumerate(series.clients)}
-    return {**by_way, **contributions(series)}

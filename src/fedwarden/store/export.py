@@ -58,7 +58,7 @@ def as_table(record: RunRecord) -> dict[str, Any]:
         **head(record),
         "metrics": {"round": series.rounds.tolist(), **{k: _plain(v) for k, v in series.metrics.items()}},
         "excluded_in": series.excluded_in,
-        "reasons": {c: str(reason) for c, reason in record.reasons.items()},
+        "reasons": {c: str(record.story.reason(c)) for c in record.story.standings},
         "rejected": [{"round": t, "client": c, "reason": str(r), **_sound(r.table())} for t, c, r in series.rejected],
         "notes": [{"round": t, "note": str(note), **_sound(note.table())} for t, note in series.notes],
         "said": [_sound(asdict(said)) for said in record.said],

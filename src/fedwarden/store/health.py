@@ -10,11 +10,11 @@ import numpy as np
 from ..core.reported import BYTES, SECONDS
 from ..core.words import number, rounds_of
 from .contribution import Contribution
+from .round import FURTHER
 from .series import Grid, Series
 
 SILENT = frozenset({"no_answer"})
 BROKEN = frozenset({"failed", "sent_nothing", "unpacked", "unreadable"})
-FURTHER = frozenset({"answered_twice"})  # a second reply is refused; the first one counts
 FEWEST = 4  # values of a loss that have a beginning and an end
 
 

@@ -8,16 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..core.errors import require
 from ..core.html import facts
 from ..core.types import Observation
-from .explain import Reason
 from .ledger import Ledger, Run
-from .overview import reasons
 from .series import Series, columns
-from .verdict import verdict, why
+from .story import Story
 from .word import Said, said_in
 
 
@@ -25,14 +21,13 @@ from .word import Said, said_in
 class RunRecord:
     """One run as it stood in the ledger when it was read.
 
-    ``observations`` are what each auditor saw, by its name, which may be empty; ``reasons`` say of each excluded client
-    why it was; ``said`` is the operator's word, in the order in which it was said.
+    ``observations`` are what each auditor saw, by its name, which may be empty; ``said`` is the operator's word, in the
+    order in which it was said. ``story`` tells it client by client.
     """
 
     run: Run
-    series: Series
+    story: Story
     observations: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
-    reasons: Mapping[str, Reason] = field(default_factory=dict)
     said: tuple[Said, ...] = ()
 
     @classmethod
@@ -46,16 +41,17 @@ class RunRecord:
         """The same from a ledger that is open."""
         with ledger.snapshot():
             run = ledger.run(which)
-            records = ledger.records(run.id)
-            series = Series.of(records)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
-            told = reasons(records, series.excluded_in)
-            return cls(run, series, seen, told, tuple(said_in(ledger, run.id)))
+            return cls(run, Story.of(ledger.records(run.id)), seen, tuple(said_in(ledger, run.id)))
+
+    @property
+    def series(self) -> Series:
+        """Its rounds as arrays."""
+        return self.story.series
 
     def metric(self, name: str) -> float | None:
         """The last value of a metric; None where there is none."""
-        values = self.series.metrics.get(name, np.zeros(0))
-        known = values[np.isfinite(values)]
+        known = self.story.metric(name)
         return float(known[-1]) if len(known) else None
 
     def to_frame(self) -> Any:
@@ -66,17 +62,17 @@ class RunRecord:
         self, watch: str | None = None, client: str | None = None, scale: str = "limit", dark: bool = False
     ) -> Any:
         """A Plotly figure: accuracy and loss, a watch's scores, or a client; scale: limit, linear, log or robust z."""
-        return import_module("fedwarden.figures.guard").draw(self.series, watch, client, scale, dark)
+        return import_module("fedwarden.figures.guard").draw(self.story, watch, client, scale, dark)
 
     def _repr_html_(self) -> str:
-        accuracy, found = self.metric("accuracy"), verdict(self.series)
+        accuracy, story = self.metric("accuracy"), self.story
         told = {
             "state": self.run.state,
             "rounds": f"{len(self.series)} of {self.run.config.get('rounds', '?')}",
             "clients": len(self.series.clients),
             "watches": ", ".join(self.series.watches) or "none",
             "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
-            "verdict": str(found),
-            **{f"client {s.client}, {s}": why(s, self.reasons.get(s.client)) for s in found.standings},
+            "verdict": str(story),
+            **{f"client {who}, {standing}": str(story.reason(who)) for who, standing in story.standings.items()},
         }
         return facts(told, f"run {self.run.id}: {self.run.name}")

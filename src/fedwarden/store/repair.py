@@ -19,12 +19,11 @@ from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, has_sum, load
 from .connection import ERRORS, OldLedger, copy, log_of, made_by, strangers
 from .ledger import Ledger, LedgerError
-from .overview import reasons
 from .parse import Run, read_run
 from .record import RunRecord
 from .rows import round_rows
 from .schema import ROUND_TABLES, SCHEMA, STATEMENTS
-from .series import Series
+from .story import Story
 from .word import Said, said_in
 
 MOST = 20  # faults that SQLite lists
@@ -57,10 +56,8 @@ class Saved:
 
     @property
     def record(self) -> RunRecord:
-        series = Series.of(self.records)
-        told = reasons(self.records, series.excluded_in)
-        head = self.head or _stand_in(self.id, len(series))
-        return RunRecord(head, series, self.observations, told, self.said)
+        head = self.head or _stand_in(self.id, len(self.records))
+        return RunRecord(head, Story.of(self.records), self.observations, self.said)
 
 
 class Patient(Ledger):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,11 @@ from dash.exceptions import PreventUpdate
 
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
-from ...core.words import number, printable
+from ...core.words import number, printable, rounds_of
 from ...figures import clients
 from ...figures import guard as figures
-from ...store.contribution import contribution_of
-from ...store.different import different, harm_not_shown
-from ...store.explain import explain
-from ...store.health import at_odds, healths
-from ...store.overview import rounds_by_note
-from ...store.verdict import turn
+from ...store.round import RoundStory
+from ...store.story import rounds_by_note
 from ..layout import GRAPH, aria, card, problem, table
 from ..routes import link, query, read
 from ..state import RunView, Workspace
@@ -79,39 +74,40 @@ def reported(view: RunView, name: str, dark: bool) -> Any:
 
 
 def reasons(view: RunView, name: str) -> Any:
-    """Why it was flagged, in words, the latest rounds first."""
-    series = view.series
-    column = series.clients.index(name)
-    gone = series.excluded_in.get(name)
-    flagged = [r for r, mine in zip(view.records, series.flagged[:, column], strict=True) if mine]
-    told = list(dict.fromkeys([*(r for r in flagged if r.round == gone), *flagged[::-1]]))[:REASONS]
-    items = [html.Li([html.Strong(_moment(r, name, gone)), printable(str(explain(r).get(name, "")))]) for r in told]
-    more = f"{len(flagged) - len(told)} more rounds in which it was flagged." if len(flagged) > len(told) else None
-    if not items:
+    """What became of it and the one reason, then what was seen of it in the last rounds in which it was flagged."""
+    story, standing = view.story, view.story.clients[name].standing
+    if standing is None:
         return html.P("No watch has flagged this client.")
-    unlike = different(series).get(name)
-    run = None if view.run.state == "done" else view.run.id
-    about = html.P(printable(harm_not_shown(name, unlike, run))) if unlike and gone is None else None
+    told = [f"{str(standing).capitalize()}: {story.reason(name)}."]
+    told.append(story.harm_not_shown(name, None if view.run.state == "done" else view.run.id))
+    flagged = [r for r in map(RoundStory, reversed(view.records)) if name in r.flagged or name in r.doubts]
+    items = [
+        html.Li([html.Strong(f"Round {r.record.round}, {r.states[name]}: "), printable(str(r.reason(name)))])
+        for r in flagged[:REASONS]
+    ]
+    more = f"{len(flagged) - REASONS} more rounds in which it was flagged." if len(flagged) > REASONS else None
+    shown = [html.P(printable(words)) for words in told if words]
     note = html.P(more, className="note") if more else None
-    return html.Div([html.H3("Why"), html.Ul(items, className="reasons"), note, about])
+    return html.Div([html.H3("Why"), *shown, html.Ul(items, className="reasons"), note])
 
 
 def takes_part(view: RunView, name: str) -> Any:
     """How it answers, whether it helps the model, and whether what it tells of itself fits that; in words."""
-    found = contribution_of(view.series, name)
-    words = [f"It {healths(view.series)[name]}."]
+    found = view.story.contribution(name)
+    words = [f"It {view.story.health[name]}."]
     if found is not None:
         words.append(f"{WAYS[found.of]}: {found}.")
-    if odd := at_odds(view.series, name, found):
+    if odd := view.story.at_odds(name):
         words.append(f"At odds: {odd}.")
     return html.Div([html.H3("How it takes part"), *(html.P(printable(w)) for w in words)])
 
 
 def refused(view: RunView, name: str) -> Any:
     """Replies that were not let in, each reason with its rounds."""
-    grouped = rounds_by_note((t, reason) for t, client, reason in view.series.rejected if client == name)
+    grouped = rounds_by_note(view.story.clients[name].rejected.items())
     items = [
-        html.Li([html.Strong(f"{_rounds(rounds)}: "), printable(str(reason))]) for reason, rounds in grouped.items()
+        html.Li([html.Strong(f"{rounds_of(rounds).capitalize()}: "), printable(str(reason))])
+        for reason, rounds in grouped.items()
     ]
     return html.Div([html.H3("Rejected replies"), html.Ul(items)]) if items else None
 
@@ -125,7 +121,7 @@ def signals(record: RoundRecord, name: str) -> Any:
             number(float(w.signal[i])),
             number(float(w.scores[i])),
             number(w.threshold),
-            "yes" if w.flagged[i] else "no",
+            "yes" if w.flagged[i] else "not judged" if w.scores[i] > w.threshold else "no",
         ]
         for w in record.watches
     ]
@@ -151,14 +147,3 @@ def parts(record: RoundRecord, name: str) -> Any:
     shown = [row for _, row in sorted(rows, key=lambda found: -found[0])[:PARTS]]
     heads = ("part", "watch", "value", "MADs above the median")
     return html.Div([html.H3(caption), table(caption, heads, shown, (2, 3))])
-
-
-def _moment(record: RoundRecord, name: str, gone: int | None) -> str:
-    if record.round == gone:
-        return f"Taken out in round {record.round}: "
-    what = turn(record, name)
-    return f"Round {record.round}, {what}: " if what else f"Round {record.round}: "
-
-
-def _rounds(rounds: Sequence[int]) -> str:
-    return f"Round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"

@@ -8,10 +8,10 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ...core.words import percent
+from ...core.words import listed, percent
 from ...figures import guard as figures
 from ...store.series import client_order
-from ..layout import Child, address, aria, clients, empty, field, graph, heading, move, page, state, table
+from ..layout import Child, address, aria, empty, field, graph, heading, move, page, state, table
 from ..routes import Page, link, number, query, search
 from ..state import RunView, Workspace
 
@@ -91,8 +91,12 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
         ["rounds", *(str(r["rounds"]) for r in rows)],
         ["clients", *(str(len(v.series.clients)) for v in (first, second))],
         ["clean accuracy", *(percent(r["accuracy"]) for r in rows)],
-        ["out in both", *[clients(client_order([*(mine & theirs)]))] * 2],
-        ["out here alone", *(clients(client_order([*gone])) for gone in (mine - theirs, theirs - mine))],
+        ["out in both", *[_names(mine & theirs)] * 2],
+        ["out here alone", *map(_names, (mine - theirs, theirs - mine))],
     ]
     heads: list[Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
     return table("Both runs", heads, body)
+
+
+def _names(clients: set[str]) -> str:
+    return listed(client_order(clients), 6) or "none"

@@ -10,21 +10,15 @@ from dash.exceptions import PreventUpdate
 
 from ...core.words import number, printable
 from ...figures.glance import Glance, bars, glances, in_words, sparkline, told
+from ...store.round import OUT
+from ...store.story import IN
 from ..layout import Child, aria, card, field, table
 from ..routes import link, query, read
 from ..routes import number as whole
 from ..state import Workspace
 
 MOST = 100  # rows of a page
-SEVERE = {
-    "excluded": "failed",
-    "suspended": "failed",
-    "skipped": "warned",
-    "on trial": "warned",
-    "stood out": "warned",
-    "silent": "warned",
-    "no weight": "warned",
-}
+FINE = ("down-weighted", IN)
 NOTE = (
     "0 is the median client, 1 the limit (dashed). There is a bar for each watch, and a line for the highest of them "
     "over the last rounds."
@@ -54,7 +48,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         if version is None or asked is None or run is None:
             raise PreventUpdate
         recent = workspace.recent(run)
-        found = glances(workspace.view(run, str(watch or "")).series, recent.series)
+        found = glances(workspace.view(run, str(watch or "")).story, recent.series)
         return listing(run, found, bool(recent.watches), str(text or ""), query(asked))
 
 
@@ -78,7 +72,7 @@ def _row(run: int, g: Glance, watched: bool, asked: Mapping[str, str]) -> list[C
     href = link("run", run, **{**asked, "client": g.client})
     row: list[Child] = [
         html.Span(dcc.Link(name, href=href, title=f"Show client {name}"), **here),
-        html.Span(g.state, className=f"badge {SEVERE.get(g.kind, '')}"),
+        html.Span(g.state, className=f"badge {'failed' if g.kind in OUT else 'warned' if g.kind not in FINE else ''}"),
         number(g.weight),
     ]
     if not watched:

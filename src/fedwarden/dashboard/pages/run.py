@@ -1,35 +1,29 @@
-"""One run: in words, clients x rounds, who is worst now, what the model learned, and one client in full."""
+"""One run: in words, its clients, clients x rounds, what the model learned, and one client in full."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from ...core.notes import DOUBTS
-from ...core.words import count, number, printable
+from ...core.words import printable
 from ...figures import clients as similar
 from ...figures import guard as figures
 from ...figures.heatmap import Scale
 from ...figures.theme import empty as nothing
 from ...figures.theme import labels
-from ...report.summary import NAMED, tell
-from ...store.overview import reasons
+from ...report.summary import tell
 from ...store.record import RunRecord
 from ...store.series import Series
-from ..layout import Child, address, aria, card, empty, field, graph, heading, move, page, state, table
+from ..layout import address, aria, field, graph, heading, move, page, state
 from ..routes import Page, link, query, read, search
 from ..state import RunView, Workspace
 from . import client as details
 from . import glance
 
 SCALES: tuple[Scale, ...] = ("limit", "linear", "log", "robust z")
-WORST = 12  # clients in the list
-NOW = 10  # rounds within which a client must have taken part to be in it
 
 
 def show(asked: Page) -> list[Component]:
@@ -38,7 +32,6 @@ def show(asked: Page) -> list[Component]:
     scales = dcc.RadioItems(
         SCALES, scale if scale in SCALES else SCALES[0], id="scale", inline=True, className="segmented"
     )
-    worst = card("Who is worst now", html.Div(id="worst"))
     return page(
         f"Run {asked.run}",
         address("run"),
@@ -49,9 +42,7 @@ def show(asked: Page) -> list[Component]:
         html.Div(
             [
                 html.Div([field("Watch", watch, of="watch"), field("Colours", scales)], className="tools"),
-                html.Div(
-                    [graph("heatmap", "Scores of every client in every round", 420), worst], className="wide-and-narrow"
-                ),
+                graph("heatmap", "Scores of every client in every round", 420),
             ],
             id="watched",
             hidden=True,
@@ -96,7 +87,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = _view(workspace, version, path, watch)
         names = list(view.watches)
         title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
-        shown = watch if watch in names else first_watch(workspace, view)
+        shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
         hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
         return title, told(workspace, view), names, shown, *hidden
@@ -127,7 +118,6 @@ def register(app: Dash, workspace: Workspace) -> None:
 
     @app.callback(
         Output("scores", "figure"),
-        Output("worst", "children"),
         Input("version", "data"),
         Input("watch", "value"),
         Input("run-address", "search"),
@@ -139,10 +129,10 @@ def register(app: Dash, workspace: Workspace) -> None:
             raise PreventUpdate
         view = _view(workspace, version, path, watch, dark)
         if not isinstance(watch, str) or watch not in view.series.watches:
-            return nothing("", "this run has recorded no scores", bool(dark)), empty("This run has recorded no scores.")
+            return nothing("", "this run has recorded no scores", bool(dark))
         chosen = query(asked).get("client")
-        drawn = figures.scores(view.series, watch, (chosen,) if chosen in view.series.clients else (), bool(dark))
-        return drawn.update_layout(uirevision=f"{path} {watch}"), ranking(view, watch, query(asked))
+        drawn = figures.scores(view.story, watch, (chosen,) if chosen in view.series.clients else (), bool(dark))
+        return drawn.update_layout(uirevision=f"{path} {watch}")
 
     @app.callback(
         Output("similar", "figure"),
@@ -156,7 +146,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         if asked is None:
             raise PreventUpdate
         view = _view(workspace, version, path, watch, dark)
-        return similar.similarity(view.series, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
+        return similar.similarity(view.story, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
 
     @app.callback(
         Output("run-address", "search"),
@@ -176,7 +166,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = workspace.view(run, str(watch or ""))
         new = {**known, "scale": scale if scale in SCALES[1:] else None}
         if watch in view.watches:
-            new["watch"] = watch if watch != first_watch(workspace, view) else None
+            new["watch"] = watch if watch != workspace.loudest(view.run.id) else None
         click = point if ctx.triggered_id == "similar" else cell if ctx.triggered_id == "heatmap" else None
         clicked = clicked_client(click, view.series)
         if clicked is not None:
@@ -190,85 +180,10 @@ def register(app: Dash, workspace: Workspace) -> None:
 
 def told(workspace: Workspace, view: RunView) -> list[Component | None]:
     """The run in words."""
-    gone = dict(list(view.series.excluded_in.items())[:NAMED])
-    last = {c: t for t, note in view.series.notes if note.kind in DOUBTS for c in note.clients}
-    rounds = {*gone.values(), *list(last.values())[:NAMED]}
-    records = [workspace.record(view.run.id, t) for t in sorted(rounds)]
     seen = {who: tuple(workspace.observations(view.run.id, who)) for who in workspace.observers(view.run.id)}
-    sentences = tell(RunRecord(view.run, view.series, seen, reasons(records, gone), workspace.said(view.run.id)))
-    first, *others = map(printable, sentences)
+    first, *others = map(printable, tell(RunRecord(view.run, view.story, seen, view.said)))
     audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id)) if seen else None
     return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others]), html.P(audit) if audit else None]
-
-
-def first_watch(workspace: Workspace, view: RunView) -> str | None:
-    """The watch that is shown first: that which flagged most clients as they were excluded, or else most clients."""
-    gone = dict(list(view.series.excluded_in.items())[:NAMED])
-    records = {t: workspace.record(view.run.id, t) for t in sorted(set(gone.values()))}
-    at = [(records[t], records[t].client_ids.index(c)) for c, t in gone.items() if c in records[t].client_ids]
-    decided = Counter(w.name for record, i in at for w in record.watches if w.flagged[i])
-    best = max(view.watches, key=lambda name: decided[name], default="")
-    return best if decided[best] else workspace.loudest(view.run.id)
-
-
-def ranking(view: RunView, watch: str, asked: dict[str, str]) -> html.Div:
-    """The clients that come closest to the limit now, or exceed it farthest."""
-    rows: list[list[Child]] = []
-    for place in worst(view.series, watch):
-        here = aria(current="true") if asked.get("client") == place.client else {}
-        href = link("run", view.run.id, **{**asked, "client": place.client})
-        name = printable(place.client)
-        shown = dcc.Link(name, href=href, title=f"Show client {name}")
-        what = "suspended" if place.client in view.series.suspended else "excluded"
-        gone = f"{what} now" if place.out else "over the limit" if place.over else ""
-        rows.append([html.Span(shown, **here), number(place.score), number(place.limit), gone])
-    away = len(gone_before(view.series))
-    note = f"{count(away, 'client')} left out, as excluded before the last round." if away else ""
-    made = table("Clients, those closest to the limit first", ("client", "score", "limit", ""), rows, (1, 2))
-    return html.Div([made, html.P(note, className="note")])
-
-
-class Place(NamedTuple):
-    """Where a client stood in the last round that it took part in; ``out`` says that it was excluded in that."""
-
-    client: str
-    round: int
-    score: float
-    limit: float
-    over: bool
-    out: bool
-
-
-def worst(series: Series, watch: str, most: int = WORST) -> list[Place]:
-    """Clients of the last rounds by their last score, 0 at the median client and 1 at the limit; highest first.
-
-    Who was excluded before the last round is not among them, nor who has not taken part in the last ten.
-    """
-    seen, gone = series.watches[watch], gone_before(series)
-    there = np.isfinite(seen.scores)
-    last = len(series) - 1 - there[::-1].argmax(axis=0)
-    column = np.arange(len(series.clients))
-    score, height = seen.scores[last, column], figures.to_limit(seen)[last, column]
-    order = np.lexsort((-score, -np.nan_to_num(height, nan=-np.inf)))
-    return [
-        Place(
-            series.clients[j],
-            int(series.rounds[last[j]]),
-            float(score[j]),
-            float(seen.threshold[last[j]]),
-            bool(seen.flagged[last[j], j]),
-            bool(series.excluded[-1, j]),
-        )
-        for j in order
-        if there[:, j].any() and series.clients[j] not in gone and len(series) - last[j] <= NOW
-    ][:most]
-
-
-def gone_before(series: Series) -> set[str]:
-    """Who stood excluded before the last round, and does so still."""
-    if len(series) < 2:
-        return set()
-    return {series.clients[j] for j in np.flatnonzero(series.excluded[-1] & series.excluded[-2])}
 
 
 def clicked_client(click: Any, series: Series) -> str | None:

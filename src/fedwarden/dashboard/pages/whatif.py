@@ -19,7 +19,7 @@ from ...core.words import printable
 from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
 from ...sim.whatif import Change, compare, decide_again
-from ...store.overview import distinct_notes
+from ...store.story import distinct_notes
 from ..layout import address, aria, card, empty, field, heading, page, table
 from ..routes import Page, query, read, search
 from ..state import RunView, Workspace

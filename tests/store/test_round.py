@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedwarden.core.types import RoundRecord, WatchRecord
-from fedwarden.store.explain import Flag, Reason
-from fedwarden.store.explain import explain as reasons_of
+from fedwarden.core.notes import Note
+from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
+from fedwarden.store.round import Reason, RoundStory
 
 IDS = ("ann", "bob", "cy", "dee", "eve")
 CALM = np.array([1.0, 1.1, 0.9, 1.0, 1.1])
@@ -19,7 +21,8 @@ def watch(name, signal, flagged=(), parts=None, words=None):
 
 
 def explain(record):
-    return {client: str(reason) for client, reason in reasons_of(record).items()}
+    told = RoundStory(record)
+    return {client: str(told.reason(client)) for client in record.client_ids if client in told.flagged}
 
 
 def record(*watches, flagged=None):
@@ -46,13 +49,13 @@ def test_how_far_out_in_median_deviations(value, words):
             1, tuple("abcdefg"), np.ones(7), np.ones(7), (watch("distance", signal, [4]),), np.arange(7) == 4
         )
     )  # fmt: skip
-    assert told == {"e": f"its distance is odd (distance {value:.3g}, limit 9, {words} the median)"}
+    assert told == {"e": f"its distance is odd (distance {value:.3g}, limit 9, {words} the median), in round 1"}
 
 
 def test_evidence_of_many_rounds_is_told_as_such():
     """What carries the verdict need not stand out in this round."""
     told = explain(record(watch("distance", CALM, [1])))
-    assert told == {"bob": "its distance is odd (distance 1.1, limit 9, gathered over rounds)"}
+    assert told == {"bob": "its distance is odd (distance 1.1, limit 9, gathered over rounds), in round 1"}
 
 
 def test_several_clients_and_several_watches():
@@ -60,31 +63,25 @@ def test_several_clients_and_several_watches():
     told = explain(record(watch("distance", far, [4]), watch("angle", farther, [1, 4]), watch("length", CALM)))
     assert list(told) == ["bob", "eve"]
     assert told["bob"].startswith("its angle is odd (angle")
-    assert told["bob"].endswith("; not unusual: distance, length")
+    assert "distance" not in told["bob"]
     assert [w in told["eve"] for w in ("distance is odd", "angle is odd")] == [True, True]
-    assert told["eve"].endswith("; not unusual: length")
-
-
-def test_what_is_high_but_not_flagged_is_not_called_usual():
-    far = np.array([1.0, 1.1, 0.9, 1.0, 9.0])
-    told = explain(record(watch("distance", far, [4]), watch("angle", far)))
-    assert "not unusual" not in told["eve"]
+    assert "length" not in told["eve"]
 
 
 def test_the_part_that_stands_out_most_is_named():
     """A part's height is among the clients, not among the parts: layer 2 is larger, layer 1 moved."""
     one, two = np.array([0.1, 0.11, 0.09, 0.1, 0.5]), np.array([50.0, 55.0, 45.0, 50.0, 60.0])
     told = explain(record(watch("divergence", one, [4], {"layer 1": one, "layer 2": two})))
-    assert told["eve"].endswith("most in layer 1")
+    assert told["eve"].endswith("most in layer 1, in round 1")
     told = explain(record(watch("divergence", one, [4], {"layer 2": two, "layer 1": one})))
-    assert told["eve"].endswith("most in layer 1")
+    assert told["eve"].endswith("most in layer 1, in round 1")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_a_number_is_told_as_such(bad):
     signal = np.array([1.0, 1.1, 0.9, 1.0, bad])
     told = explain(record(watch("divergence", signal, [4], {"layer 1": signal}), watch("distance", CALM)))
-    assert told == {"eve": "its divergence is not a number; not unusual: distance"}
+    assert told == {"eve": "its divergence is not a number, in round 1"}
 
 
 def test_clients_without_a_value_do_not_count():
@@ -93,19 +90,35 @@ def test_clients_without_a_value_do_not_count():
     assert "999 MADs above" in explain(record(watch("distance", signal, [4])))["eve"]
 
 
-def test_flagged_by_nobody_here():
-    told = explain(record(watch("distance", CALM), flagged=[2]))
-    assert told == {"cy": "flagged by an earlier look at the same round; not unusual: distance"}
-    assert explain(record(flagged=[2])) == {"cy": "flagged by an earlier look at the same round"}
+def test_a_doubt_that_no_limit_was_exceeded_for_is_measured_harm():
+    harm = np.array([0.0, 0.1, 0.2, 0.1, 3.0])
+    doubt = Note.of("on_trial", "eve", watches=("harm",), words="its harm is odd", harmful=True)
+    told = RoundStory(replace(record(watch("harm", harm), watch("distance", CALM), flagged=[4]), notes=(doubt,)))
+    assert str(told.reason("eve")) == "its harm is odd (harm 3, proven above 9, gathered over rounds), in round 1"
+
+
+def test_flagged_by_no_watch():
+    assert explain(record(watch("distance", CALM), flagged=[2])) == {"cy": ""}
+    out = replace(record(watch("distance", CALM), flagged=[2]), excluded=("cy",))
+    assert explain(out) == {"cy": "no watch flagged it, in round 1"}
+
+
+def test_a_member_of_groups_is_excluded_for_the_groups_and_not_for_what_its_last_group_sent():
+    far = np.array([1.0, 1.1, 0.9, 1.0, 9.0])
+    proven = replace(record(watch("distance", far, [4])), excluded=("eve",), notes=(Note.of("groups_prove", "eve"),))
+    assert str(RoundStory(proven).reason("eve")).startswith("no likely coalition of others explains")
+
+
+def test_a_second_reply_that_is_refused_does_not_make_the_first_one_rejected():
+    twice = replace(record(watch("distance", CALM)), rejected=(Rejection("bob", Note.of("answered_twice")),))
+    assert RoundStory(twice).states["bob"] == "in the model"
 
 
 def test_a_reason_is_data_and_its_short_form_has_no_numbers():
     far = np.array([1.0, 1.1, 0.9, 1.0, 9.0])  # the median is 1, the median deviation 0.1
-    reason = reasons_of(record(watch("distance", far, [4], {"layer 1": far}), watch("angle", CALM)))["eve"]
+    reason = RoundStory(record(watch("distance", far, [4], {"layer 1": far}), watch("angle", CALM))).reason("eve")
     (flag,) = reason.flags
     assert (flag.watch, flag.score, flag.limit, flag.part) == ("distance", 9.0, 9.0, "layer 1")
     assert flag.height == pytest.approx(80.0)
-    assert reason.usual == ("angle",)
     assert reason.short == "its distance is odd, most in layer 1"
-    assert str(Reason(flagged=False)) == Reason(flagged=False).short == "weight 0 without a flag"
-    assert Flag("far", "it is (far) away", 2.0, 1.0, 9.0).tell(numbers=False) == "it is (far) away"
+    assert str(Reason()) == Reason().short == ""

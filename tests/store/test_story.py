@@ -1,4 +1,4 @@
-"""The verdict on a run's clients: by hand, from arrays and from the ledger, and the same from both."""
+"""What is told of a run's clients: by hand, from arrays and from the ledger, and the same from both."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.overview import client_rows, reasons
-from fedwarden.store.series import Series
-from fedwarden.store.verdict import Standing, turn, verdict, verdict_of, why
+from fedwarden.store.overview import brief
+from fedwarden.store.round import RoundStory
+from fedwarden.store.story import Story
 
 IDS = tuple("abcd")
 
@@ -46,76 +46,74 @@ def both(tmp_path):
         run = ledger.start("hand", "test", {}, {})
         for r in RUN:
             ledger.append(run, r)
-        return verdict(Series.of(RUN)), verdict_of(ledger, ledger.run(run))
+        return Story.of(RUN), brief(ledger, ledger.run(run))
 
 
 def test_every_state_by_hand(both):
-    told = {s.client: (s.state, s.since, s.flagged) for s in both[0].standings}
+    told = {s.client: (s.verdict, s.since, s.flagged) for s in both[0].standings.values()}
     assert told == {
         "a": ("excluded", 2, 4),
-        "b": ("stood out", 1, 2),
+        "b": ("flagged", 1, 2),
         "c": ("suspended", 4, 1),
         "d": ("skipped", 3, 1),
     }
     assert str(both[0]) == (
         "1 of 4 clients is excluded: a since round 2. 1 more is suspended: c since round 4. 1 more was skipped: "
-        "d in 1 of 4 rounds. 1 more stood out: b in 2 of 4 rounds."
+        "d in 1 of 4 rounds. 1 more was flagged: b in 2 of 4 rounds."
     )
 
 
 def test_the_list_of_runs_says_the_same(both):
-    assert both[1].short == both[0].short == "a excluded; c suspended; d skipped; b stood out"
+    assert both[1]["verdict"] == both[0].short == "a excluded; c suspended; d skipped; b flagged"
 
 
 def test_clients_in_doubt_are_on_trial_or_skipped_and_each_round_counts_once(tmp_path):
     """Client b is on trial in round 2 without a weight of its own, as a copy is; c is flagged and absent."""
-    told = verdict(Series.of(TURNS))
-    assert {s.client: (s.state, s.tried, s.skipped, str(s)) for s in told.standings} == {
+    told = Story.of(TURNS)
+    assert {s.client: (s.verdict, s.tried, s.skipped, str(s)) for s in told.standings.values()} == {
         "a": ("on trial", 2, 1, "on trial in 2 rounds, skipped in 1"),
         "b": ("skipped", 1, 1, "on trial in 1 round, skipped in 1"),
         "c": ("skipped", 0, 1, "skipped in 1 round"),
-        "d": ("stood out", 0, 0, "stood out in 1 round"),
+        "d": ("flagged", 0, 0, "flagged in 1 round"),
     }
     assert str(told) == (
         "No client was excluded. 2 of 4 clients were in doubt: a on trial in 2 and skipped in 1 of 4 rounds; b on "
-        "trial in 1 and skipped in 1 of 4 rounds. 1 more was skipped: c in 1 of 4 rounds. 1 more stood out: d in 1 of "
-        "4 rounds."
+        "trial in 1 and skipped in 1 of 4 rounds. 1 more was skipped: c in 1 of 4 rounds. 1 more was flagged: d in 1 "
+        "of 4 rounds."
     )
     assert told.gone == set("abc")
     with Ledger(tmp_path) as ledger:
         run = ledger.start("turns", "test", {}, {})
         for r in TURNS:
             ledger.append(run, r)
-        listed = verdict_of(ledger, ledger.run(run))
-    assert listed.short == told.short == "b and c skipped; a on trial; d stood out"
-    assert [(s.tried, s.skipped) for s in listed.standings] == [(s.tried, s.skipped) for s in told.standings]
+        listed = brief(ledger, ledger.run(run))["verdict"]
+    assert listed == told.short == "b and c skipped; a on trial; d flagged"
 
 
 def test_weights_that_were_cut_are_told():
     cut = [record(t, notes=(Note.of("lone_weights", *clients),)) for t, clients in enumerate(("ab", "a"), 1)]
-    assert str(verdict(Series.of(cut))) == (
-        "No client was excluded, and none stood out. Weights that a client alone moved were left out: "
+    assert str(Story.of(cut)) == (
+        "No client was excluded, and none was flagged. Weights that a client alone moved were left out: "
         "a in 2 of 2 rounds; b in 1 of 2 rounds."
     )
 
 
 def test_a_client_in_doubt_has_the_reason_of_its_last_round_of_doubt():
-    series = Series.of(TURNS)
-    rows = {row.client: row for row in client_rows(series, reasons(TURNS, series.excluded_in))}
-    assert re.match(r"it lies far away \(far 5, limit 2, ", rows["a"].why)
-    assert [turn(r, "a") for r in TURNS] == ["on trial", "skipped", "on trial", None]
+    assert re.match(r"it lies far away \(far 5, limit 2, .*, in round 3$", str(Story.of(TURNS).reason("a")))
+    states = [RoundStory(r).states["a"] for r in TURNS]
+    assert states == ["on trial", "skipped", "on trial", "in the model"]
 
 
 def test_why(both):
-    by = {s.client: s for s in both[0].standings}
-    assert why(by["b"]) == "it lies far away; flagged by far (2)"
-    assert why(by["d"]) == "it is long"
-    assert why(Standing("e", "stood out", 2, 1)) == "flagged by an earlier look at the same round"
+    assert str(both[0].reason("a")).startswith("it lies far away (far 5, limit 2, ")
+    assert str(both[0].reason("b")).endswith(", in round 2")
+    assert str(both[0].reason("c")) == "no watch flagged it, in round 4"
+    assert str(both[0].reason("d")) == "it is long, in round 3"
 
 
 def test_a_weight_of_zero_without_a_flag_is_no_exclusion():
-    told = verdict(Series.of([record(1, out="abc")]))
-    assert str(told) == "No client was excluded, and none stood out."
+    told = Story.of([record(1, out="abc")])
+    assert str(told) == "No client was excluded, and none was flagged."
     assert told.short == "nobody"
 
 
@@ -123,7 +121,7 @@ def test_a_run_without_watches_was_not_judged(tmp_path):
     bare = RoundRecord(1, IDS, np.ones(4), np.ones(4) / 4, flagged=np.zeros(4, bool))
     with Ledger(tmp_path) as ledger:
         run = ledger.start("bare", "test", {}, {})
-        assert verdict_of(ledger, ledger.run(run)).short == "not judged"
+        assert brief(ledger, ledger.run(run))["verdict"] == "not judged"
         ledger.append(run, bare)
-        assert verdict_of(ledger, ledger.run(run)).short == "not judged"
-    assert str(verdict(Series.of([bare]))) == "No watch was set, so no client was judged."
+        assert brief(ledger, ledger.run(run))["verdict"] == "not judged"
+    assert str(Story.of([bare])) == "No watch was set, so no client was judged."

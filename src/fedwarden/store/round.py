@@ -1,0 +1,267 @@
+"""What became of each client in one round, and the one reason why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from ..core.notes import DOUBTS, Note
+from ..core.stats import robust_z
+from ..core.types import RoundRecord, WatchRecord
+from ..core.words import listed, spelt
+from .series import client_order
+from .word import NOTES, UNSAID
+
+State = Literal["excluded", "suspended", "skipped", "on trial", "rejected", "down-weighted", "in the model"]
+STATES: tuple[State, ...] = get_args(State)
+OUT: tuple[State, ...] = ("excluded", "suspended")
+FURTHER = frozenset({"answered_twice"})  # a second reply is refused; the first one counts
+COPIES = {"copies_share": "share one vote", "copies_as_one": "are judged as one"}
+"""What follows for clients that sent identical updates, by the kind of their note."""
+PLAIN = 3.0  # robust deviations within which a signal says little by itself
+ALIKE = 0.05  # clients whose weights differ by less are weighed alike
+LESS = 0.5  # of what the median client in the model counts: a client that counts less is down-weighted
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What one watch saw of a client: how far out its signal is, in MADs, and the part where it is farthest.
+
+    Measured harm puts a client in doubt ``below`` the limit from which it is proven.
+    """
+
+    watch: str
+    words: str
+    score: float
+    limit: float
+    height: float
+    part: str = ""
+    below: bool = False
+
+    def __str__(self) -> str:
+        if math.isnan(self.height):
+            return f"its {self.watch} is not a number"
+        side = f"{abs(self.height):.0f} MADs {'above' if self.height >= 0 else 'below'} the median"
+        out = "gathered over rounds" if self.below or abs(self.height) < PLAIN else side
+        limit = f"{'proven above' if self.below else 'limit'} {self.limit:.3g}"
+        return f"{self.words} ({self.watch} {self.score:.3g}, {limit}, {out}){self._where}"
+
+    @property
+    def short(self) -> str:
+        """Without the numbers."""
+        return f"its {self.watch} is not a number" if math.isnan(self.height) else f"{self.words}{self._where}"
+
+    @property
+    def _where(self) -> str:
+        return f", most in {self.part}" if self.part else ""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a client is not in the model as it came: what watches saw of it in a round, or else ``words``."""
+
+    round: int = 0
+    words: str = ""
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """Without the numbers."""
+        return self.words or "; ".join(dict.fromkeys(flag.short for flag in self.flags))
+
+    def __str__(self) -> str:
+        first = {flag.short: flag for flag in reversed(self.flags)}  # several watches may see the same
+        told = self.words or "; ".join(str(flag) for flag in self.flags if flag is first[flag.short])
+        return told and f"{told}, in round {self.round}"
+
+
+class RoundStory:
+    """The state of every client in a round, and why."""
+
+    def __init__(self, record: RoundRecord) -> None:
+        self.record = record
+
+    @cached_property
+    def states(self) -> dict[str, State]:
+        """Every client that answered, was rejected or is excluded."""
+        record = self.record
+        everybody = dict.fromkeys((*record.client_ids, *self.refused, *record.excluded))
+        out, held = frozenset(record.excluded), frozenset(record.suspended)
+        return {c: ("suspended" if c in held else "excluded") if c in out else self.turn(c) for c in everybody}
+
+    def turn(self, client: str) -> State:
+        """A client's state as far as it hangs on this round alone."""
+        if client in self.refused:
+            return "rejected"
+        if client in self.in_doubt:
+            return self.in_doubt[client]
+        if client not in self.inside:
+            return "skipped"
+        less = client not in self.copies and self.shares[self.place[client]] < LESS
+        return "down-weighted" if less else "in the model"
+
+    def reason(self, client: str) -> Reason:
+        """Why a client is not in the model as it came, empty where it is.
+
+        >>> moved = np.array([0.1, 0.2, 0.1, 0.2, 2.0])
+        >>> layers = {"layer 1": moved, "layer 2": -moved}
+        >>> watch = WatchRecord("far", moved, moved, 1.0, moved > 1, None, layers, "it moved")
+        >>> reason = RoundStory(RoundRecord(3, tuple("abcde"), np.ones(5), np.ones(5), (watch,), moved > 1)).reason("e")
+        >>> print(reason, reason.short, sep="; ")
+        it moved (far 2, limit 1, 18 MADs above the median), most in layer 1, in round 3; it moved, most in layer 1
+        """
+        t, doubt, at = self.record.round, self.doubts.get(client), self.place.get(client)
+        for note in self.record.notes:
+            if client in note.clients and note.kind == NOTES["exclude"]:
+                return Reason(t, by_operator(note))
+            if client in note.clients and note.kind == "groups_prove":
+                return Reason(t, str(note).partition(": ")[2])
+        if client in self.refused:
+            return Reason(t, f"its reply was rejected: {self.refused[client]}")
+        harmful = doubt.values.get("watches", ()) if doubt is not None and doubt.values.get("harmful") else ()
+        seen = () if at is None else [w for w in self.record.watches if w.flagged[at] or w.name in _names(harmful)]
+        if seen and at is not None:
+            return Reason(t, flags=tuple(_flag(w, at) for w in seen))
+        if doubt is not None:
+            return Reason(t, str(doubt.values.get("words") or "it is in doubt"))
+        return Reason(t, self._otherwise(client))
+
+    def _otherwise(self, client: str) -> str:
+        """Why a client that no watch flagged is in its state."""
+        state = self.states.get(client)
+        if state in OUT:
+            return "no watch flagged it"
+        if state == "skipped":
+            return "the aggregator left its update out"
+        if state == "down-weighted":
+            share = self.shares[self.place[client]]
+            return f"its update counts {share:.2g} times as much as that of the median client"
+        others = [other for other in self.copies.get(client, ()) if other != client]
+        return f"it shares one vote with {listed(others)}, since their updates are identical" if others else ""
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        return {c: i for i, c in reversed([*enumerate(self.record.client_ids)])}  # of two replies the first counts
+
+    @cached_property
+    def flagged(self) -> set[str]:
+        return {c for c, flag in zip(self.record.client_ids, self.record.flagged.tolist(), strict=False) if flag}
+
+    @cached_property
+    def refused(self) -> dict[str, Note]:
+        """The clients of which no reply counts, and why."""
+        return {r.client_id: r.reason for r in self.record.rejected if r.reason.kind not in FURTHER}
+
+    @cached_property
+    def doubts(self) -> dict[str, Note]:
+        return {c: note for note in self.record.notes if note.kind in DOUBTS for c in note.clients}
+
+    @cached_property
+    def in_doubt(self) -> dict[str, State]:
+        """The clients in doubt: skipped or on trial."""
+        return {c: DOUBTS[note.kind] for c, note in self.doubts.items()}
+
+    @cached_property
+    def copies(self) -> dict[str, tuple[str, ...]]:
+        """The group of each client that has its part in the model by another one's identical update."""
+        found: dict[str, tuple[str, ...]] = {}
+        for note in self.record.notes:
+            if note.kind in COPIES:
+                group = client_order(note.clients)
+                led = note.kind == "copies_share"
+                found |= {c: group for c in group if led or self.weights.get(c, 0.0) == 0}
+        return found
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        return dict(zip(self.record.client_ids, self.record.weights.tolist(), strict=True))
+
+    @cached_property
+    def inside(self) -> set[str]:
+        """The clients whose update is in the model: by a weight of its own, or of an identical update."""
+        own = {c for c, weight in self.weights.items() if weight > 0}
+        groups = (note.clients for note in self.record.notes if note.kind in COPIES)
+        return own.union(*(group for group in groups if own & set(group)))
+
+    @cached_property
+    def shares(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """How much each client counts compared with the median client in the model.
+
+        Weights are compared as they are or by example, whichever way most clients count alike: an aggregator may weigh
+        all clients the same, or by their examples.
+        """
+        inside = self.record.weights > 0
+        ways = []
+        for each in (self.record.weights, self.record.weights / np.maximum(self.record.num_examples, 1e-300)):
+            share = each / float(np.median(each[inside])) if inside.any() else each
+            ways.append((int((np.abs(share[inside] - 1) > ALIKE).sum()), share))
+        return min(ways, key=lambda way: way[0])[1]
+
+
+def harm_not_shown(client: str, note: Note, run: int | None = None) -> str:
+    """What is said of a client in doubt, from the note of its last round of doubt; nothing where harm was measured.
+
+    ``run`` is one that goes on, in which the client can be trusted; without it, that is for the next one.
+
+    >>> note = Note.of("on_trial", "a", words="its update lies far out", layer="fc.weight", layers=4, share=0.62,
+    ...                usual=0.21, teaches=(3,))
+    >>> print(harm_not_shown("a", note, 7))
+    Client a is different, harm not shown: its update lies far out; 62 % of its deviation lies in layer fc.weight, where
+    the median client has 21 %; it teaches class 3, which hardly any other client does. If you know why it differs, run
+    `fedwarden trust 7 a`.
+    """
+    if note.values.get("harmful"):
+        return ""
+    what = "; ".join(_differences(note.values)) or "a watch flagged it"
+    trust = f"set guard.trusted = [{client!r}] for the next run"
+    trust = trust if run is None else f"run `fedwarden trust {run} {spelt(client)}`"
+    return f"Client {client} is different, harm not shown: {what}. If you know why it differs, {trust}."
+
+
+def by_operator(note: Note) -> str:
+    """Which operator said so and why; a ledger may come from anywhere.
+
+    >>> by_operator(Note.of("word_excluded", "a", by="alice", reason="maintenance"))
+    'operator alice: maintenance'
+    """
+    return f"operator {note.values.get('by', 'unknown')}: {note.values.get('reason', UNSAID)}"
+
+
+def _differences(values: Mapping[str, object]) -> Iterator[str]:
+    """What differs, as far as it was found."""
+    if words := values.get("words"):
+        yield str(words)
+    layer, share, usual = (values.get(name) for name in ("layer", "share", "usual"))
+    if isinstance(share, float) and isinstance(usual, float):
+        where = f"layer {layer}" if isinstance(layer, str) else f"part {layer} of {values.get('layers')} of the model"
+        yield f"{100 * share:.0f} % of its deviation lies in {where}, where the median client has {100 * usual:.0f} %"
+    for verb in ("teaches", "unlearns"):
+        classes = values.get(verb)
+        if isinstance(classes, Sequence) and len(classes):
+            word = "classes" if len(classes) > 1 else "class"
+            yield f"it {verb} {word} {listed([str(c) for c in classes])}, which hardly any other client does"
+    if values.get("lone"):
+        yield "weights that it alone moves lead to one class, as those of a backdoor do, and are left out"
+
+
+def _names(value: object) -> Sequence[object]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _flag(watch: WatchRecord, i: int) -> Flag:
+    part = max(watch.parts, key=lambda part: _height(watch.parts[part], i)) if watch.parts else ""
+    score, height = float(watch.scores[i]), _height(watch.signal, i)
+    return Flag(watch.name, watch.words, score, watch.threshold, height, part, not watch.flagged[i])
+
+
+def _height(values: np.ndarray[tuple[int], np.dtype[np.float64]], i: int) -> float:
+    """A client's robust z among the clients that have a value; capped, as equal values have no spread."""
+    sound = np.isfinite(values)
+    if not sound[i]:
+        return math.nan
+    return float(np.clip(robust_z(values[sound])[int(sound[:i].sum())], -999, 999))
