@@ -74,8 +74,6 @@ CASES = (
     Case("auto", False, "layers"),
     Case("pid_made", True, "stacked"),
     Case("pid_made", True, "layers"),
-    Case("auto", True, "stacked"),
-    Case("auto", True, "layers"),
 )
 HEADER = ("n", "d", "guard", "round", "rows", "counts")
 
