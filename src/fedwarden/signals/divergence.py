@@ -16,7 +16,7 @@ from ..core.errors import ConfigError
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
-from ..models.activations import Layer, Listener, find_layers
+from ..models.activations import Layer, find_layers, listen
 from ..models.affinity import affinity, squares
 from ..models.batched import at_home, at_once, each_model, evaluating
 from ..models.layout import Layout
@@ -78,8 +78,8 @@ def log_ratio(values: Scores, trusted: Mask) -> Scores:
 def model_affinities(model: nn.Module, probe: Tensor) -> list[Tensor]:
     """The affinities (N, N) of the samples in every layer of rectified units of a model."""
     layers, samples = find_layers(model, probe), at_home(probe, model)
-    with evaluating(model), Listener(model, samples, layers, affinity) as listener:
-        return [a.cpu() for a in listener.run()[0]]
+    with evaluating(model):
+        return [a.cpu() for a in listen(model, samples, layers, affinity)[0]]
 
 
 def divergence(
@@ -114,12 +114,12 @@ def client_deltas(
     hold = affinity if stack == 1 else torch.sign  # vmap does not follow the former
 
     def look() -> list[Tensor]:
-        held, output = listener.run()
+        held, output = listen(model, samples, layers, hold)
         total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
         return [total, *held]
 
     finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
-    with evaluating(model), Listener(model, samples, layers, hold) as listener:
+    with evaluating(model):
         for outputs, *held in each_model(look, model, cohort, stack):  # the global model comes first
             affinities = held if stack == 1 else [affinity(signs) for signs in held]
             reference = reference or affinities
