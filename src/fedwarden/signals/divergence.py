@@ -18,7 +18,7 @@ from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
 from ..models.activations import Layer, find_layers, listen
 from ..models.affinity import affinity, squares
-from ..models.batched import at_home, at_once, each_model, evaluating
+from ..models.batched import at_home, each_model, evaluating
 from ..models.layout import Layout
 
 Kind = Literal["absolute", "relative", "cosine"]
@@ -110,18 +110,15 @@ def client_deltas(
 ) -> NDArray[np.float64]:
     """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers."""
     samples = at_home(probe, model)
-    stack = at_once(model, len(samples) * sum(layer.size for layer in layers if layer.axis is not None))
-    hold = affinity if stack == 1 else torch.sign  # vmap does not follow the former
 
     def look() -> list[Tensor]:
-        held, output = listen(model, samples, layers, hold)
+        held, output = listen(model, samples, layers, affinity)
         total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
         return [total, *held]
 
     finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
     with evaluating(model):
-        for outputs, *held in each_model(look, model, cohort, stack):  # the global model comes first
-            affinities = held if stack == 1 else [affinity(signs) for signs in held]
+        for outputs, *affinities in each_model(look, model, cohort):  # the global model comes first
             reference = reference or affinities
             finite.append(outputs.isfinite())
             found.append(torch.stack([squares(a, b) for a, b in zip(affinities, reference, strict=True)], dim=1))
