@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fedwarden.sim.evaluation import Evaluation, evaluate
-from fedwarden.sim.federation import Federation
-from fedwarden.sim.scenario import Scenario
+from fedwarden.sim.evaluation import evaluate
 
 
 @pytest.mark.parametrize("batch", [1, 7, 20, 512])
@@ -36,19 +33,3 @@ def test_evaluation_is_without_dropout_and_without_gradients():
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
     assert all(p.grad is None for p in model.parameters())
-
-
-def test_what_a_gpu_keeps_of_a_client_is_asked_again_once_its_rows_change():
-    """What a GPU would have kept is put there by hand, so that none is needed."""
-    federation = Federation(Scenario(rounds=1, data={"validation": 0.2}))
-    kept: Evaluation = federation.evaluation
-    rows = federation.world.held_in(1)
-    client = next(iter(rows))
-    assert kept._of_client(client, rows[client]) is not kept._of_client(client, rows[client])
-    asked = kept._of_client(client, rows[client])
-    kept._kept[client] = rows[client], asked
-    assert kept._of_client(client, rows[client]) is asked
-    moved = np.array(rows[client][::-1])
-    (inputs, right), *_ = kept._of_client(client, moved)
-    assert torch.equal(right, federation.world.y[moved])
-    assert torch.equal(inputs, federation.world.x[moved])

@@ -67,13 +67,12 @@ class Asked:
 
 
 class Evaluation:
-    """Evaluates the models of a run on the samples of its world; a GPU keeps them from round to round."""
+    """Evaluates the models of a run on the samples of its world."""
 
     def __init__(self, task: Task, world: World, asked: Asked, seed: int, device: torch.device) -> None:
         self.task, self.world, self.goals, self.seed, self.device = task, world, asked.goals, seed, device
         self.kinds = asked.kinds
         self.rare = [_of_class(world.data, label) for label in dict.fromkeys(asked.recalls)]
-        self._kept: dict[str, tuple[Rows, list[Question]]] = {}
 
     def __call__(self, model: nn.Module, held: Mapping[str, Rows]) -> tuple[dict[str, float], Reported]:
         """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
@@ -96,7 +95,9 @@ class Evaluation:
                 metrics[name] = float(np.mean(found))
         if not held:
             return metrics, {}
-        own = {c: measure(self.task, model, self._of_client(c, rows))["accuracy"] for c, rows in held.items()}
+        x, y = self.world.x, self.world.y
+        asked = {client: self._ask(x[rows], y[rows], client) for client, rows in held.items()}
+        own = {client: measure(self.task, model, each)["accuracy"] for client, each in asked.items()}
         return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
 
     @cached_property
@@ -105,15 +106,6 @@ class Evaluation:
 
     def _asked(self, sets: Sequence[Examples]) -> Iterable[list[Question]]:
         return (self._ask(samples.x, torch.from_numpy(samples.y)) for samples in sets)
-
-    def _of_client(self, client: str, rows: Rows) -> list[Question]:
-        """Those on a client's rows; kept on a GPU for as long as the rows are the same array."""
-        known, asked = self._kept.get(client, (None, []))
-        if known is not rows:
-            asked = self._ask(self.world.x[rows], self.world.y[rows], client)
-            if self.device.type == "cuda":
-                self._kept[client] = rows, asked
-        return asked
 
     def _ask(self, x: Tensor, y: Tensor, client: str = "") -> list[Question]:
         """The task's questions on samples, the same in every round."""
