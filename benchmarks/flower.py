@@ -24,7 +24,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 from common import at_least, at_most, machine, say, seconds, show, spread
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
@@ -143,22 +142,7 @@ def child(engine: str, scene: str) -> None:
     print(json.dumps(timed[0].times))
 
 
-def products_alone(clients: int) -> float:
-    """Seconds that a round of the MLP would take if it were nothing but products, at the speed of large ones.
-
-    Two for each sample in the first layer, as its input has no gradient, and three in the second; all cores at once.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)
-        speed = 2 * 1024**3 / min(seconds(lambda: a @ b) for _ in range(5))
-    finally:
-        torch.set_num_threads(threads)
-    return clients * 500 * 2 * (2 * 784 * 128 + 3 * 128 * 10) / speed / cores()
-
-
-def engine_row(title: str, scene: str, clients: int, rounds: int, bar: float | None, least: str = "-") -> list[Any]:
+def engine_row(title: str, scene: str, clients: int, rounds: int, bar: float | None) -> list[Any]:
     """The same scenario on both engines in turn, in processes of their own; the first round of each is left out."""
     say(f"engines: {title}, {clients} clients")
     times: dict[str, list[float]] = {"in-process": [], "flower": []}
@@ -176,7 +160,7 @@ def engine_row(title: str, scene: str, clients: int, rounds: int, bar: float | N
             times[engine] += json.loads(done.stdout.splitlines()[-1])[1:]
     (a, b), (whole_a, whole_b) = (map(median, found.values()) for found in (times, wholes))
     met = at_least(b / a, bar, " times")
-    row = [title, clients, f"{1000 * b:.0f}", f"{1000 * a:.0f}", least, f"{b / a:.1f}", f"{whole_b / whole_a:.1f}", met]
+    row = [title, clients, f"{1000 * b:.0f}", f"{1000 * a:.0f}", f"{b / a:.1f}", f"{whole_b / whole_a:.1f}", met]
     say(" | ".join(map(str, row)))  # a long benchmark may be cut off
     return row
 
@@ -185,12 +169,11 @@ def engine_table(counts: tuple[int, ...], rounds: int) -> None:
     rows = []
     if any((place / "mnist.npz").is_file() for place in folders()):
         for n in counts:
-            least = f"{1000 * products_alone(n):.0f}"
-            rows.append(engine_row("MLP 784-128-10, 500 samples each", MLP, n, rounds, 10.0, least))
+            rows.append(engine_row("MLP 784-128-10, 500 samples each", MLP, n, rounds, 10.0))
     if any((place / "femnist_digits_iid.npz").is_file() for place in folders()) and len(counts) > 1:
         rows.append(engine_row("PID-MADE CNN, FEMNIST digits", CNN, 20, rounds, None))
     header = (
-        "scenario", "clients", "Flower, ms a round", "in process, ms a round", "its products alone, ms", "ratio",
+        "scenario", "clients", "Flower, ms a round", "in process, ms a round", "ratio",
         "ratio, whole run", "bar",
     )  # fmt: skip
     show(
@@ -198,8 +181,7 @@ def engine_table(counts: tuple[int, ...], rounds: int) -> None:
         header,
         rows,
         f"Medians of {TURNS} runs of {rounds} rounds on each engine in turn; a round is the clients' part of it, "
-        "messages included, the first left out. Clients on Flower train with the simulator's own loop. Products alone: "
-        "what a round would take if every core did nothing but large ones.",
+        "messages included, the first left out. Clients on Flower train with the simulator's own loop.",
     )
 
 

@@ -1,6 +1,6 @@
-"""What one guarded round costs beside one plain read of the same updates: time, memory, from disk, and by clients.
+"""What one guarded round costs beside one plain read of the same updates: time and memory.
 
-    python benchmarks/guard.py                  about ten minutes, 3 GB of memory, 9 GB of disk
+    python benchmarks/guard.py                  about ten minutes, 3 GB of memory
     python benchmarks/guard.py --quick          about a minute, small models
     python benchmarks/guard.py --only time --threads 1
     python benchmarks/guard.py --only time --device cuda        a minute or two, 5 GB of its memory
@@ -17,10 +17,8 @@ import ctypes
 import gc
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +31,7 @@ from typing import Any
 import common
 import numpy as np
 import torch
-from common import at_most, fastest_read, machine, say, seconds, show, spread
+from common import at_most, fastest_read, machine, say, seconds, show
 
 import fedwarden as fw
 from fedwarden.core.types import Outcome
@@ -44,9 +42,7 @@ GIB = 1 << 30
 BARS = {"pid_made": {20: 2.5, 50: 2.0}, "auto": {20: 4.5, 50: 4.5}}  # the largest median ratio, by n
 PAIRS_BAR = 0.65  # or of x @ x.T, for what needs all pairs
 MEMORY_BAR = 10.0  # per cent of n * d * 4 bytes
-RESIDENT_BAR = 4.0  # GiB
-FREE_DISK = 12 * 10**9
-SECTIONS = ("time", "memory", "disk", "clients")
+SECTIONS = ("time", "memory")
 
 Layers = list[int]
 
@@ -74,8 +70,6 @@ CASES = (
     Case("auto", False, "layers"),
     Case("pid_made", True, "stacked"),
     Case("pid_made", True, "layers"),
-    Case("auto", True, "stacked"),
-    Case("auto", True, "layers"),
 )
 HEADER = ("n", "d", "guard", "round", "rows", "counts")
 
@@ -356,44 +350,6 @@ def probe_disk(task: dict[str, Any]) -> dict[str, Any]:
     return {"floors": floors, "ours": ours, "peak": sampler.peak, "out": len(warden.excluded)}
 
 
-def disk_table(n: int, layers: Layers, threads: int, repetitions: int, folder: str | None) -> None:
-    d = sum(layers)
-    size = 4 * n * d
-    free = shutil.disk_usage(folder or tempfile.gettempdir()).free
-    needed = max(FREE_DISK, size * 4 // 3) if size > GIB else 2 * size
-    if free < needed:
-        print(
-            f"### From disk\n\nSkipped: {free / 1e9:.1f} GB free in the temporary folder, {needed / 1e9:.1f} GB "
-            "needed; point --folder or TMPDIR elsewhere.\n"
-        )
-        return
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-", dir=folder) as place:
-        say(f"disk: writing {size / 1e9:.1f} GB")
-        paths = write_updates(Path(place), n, d)
-        for preset in ("pid_made", "auto"):
-            for cold in (True, False):
-                say(f"disk: {preset}, {'cold' if cold else 'cached'}")
-                task = {"paths": [str(p) for p in paths], "preset": preset, "cold": cold, "threads": threads}
-                found = in_fresh_process("disk", {**task, "repetitions": repetitions})
-                ratios = [b / a for a, b in zip(found["floors"], found["ours"], strict=True)]
-                peak = found["peak"] / GIB
-                rows.append(
-                    [n, f"{d:,}", preset, "cold" if cold else "cached", f"{median(found['floors']):.2f}",
-                     f"{median(found['ours']):.2f}", spread(ratios), f"{peak:.2f}",
-                     at_most(peak, RESIDENT_BAR, " GiB")]
-                )  # fmt: skip
-    header = ("n", "d", "guard", "files", "one read, s", "guard, s", "ratio (range)", "peak resident, GiB", "bar")
-    show(
-        f"From disk: {size / 1e9:.1f} GB of memory-mapped .npy files",
-        header,
-        rows,
-        f"A steady round. One read: every file through one 16 MiB buffer. Cold: the files' pages are dropped before "
-        f"each measurement; cached: the files have just been read. Peak: VmRSS sampled every 5 ms by a thread, mapped "
-        f"pages included. {repetitions} repetitions in turn, {threads} threads.",
-    )
-
-
 def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, threads: int) -> None:
     """Time per client over the number of clients, the sizes in turn."""
     torch.set_num_threads(threads)
@@ -514,8 +470,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", metavar="N", help=f"default: 1 and {default}")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 9, with --quick 5")
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=list(SECTIONS), help="some of the tables")
-    parser.add_argument("--no-large", action="store_true", help="leave out the 9 GB from disk")
-    parser.add_argument("--folder", help="where to put them; default: the temporary folder")
     parser.add_argument("--bar", type=float, metavar="RATIO", help="the largest median ratio of the time tables")
     parser.add_argument("--rest", type=float, default=common.PAUSE, metavar="SECONDS", help="before every timing")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: the time table alone")
@@ -537,14 +491,6 @@ def main() -> None:
             time_table(sizes, repetitions, number, args.bar)
     if "memory" in args.only:
         memory_table(sizes, threads[-1], 1 if args.quick else min(repetitions, 3))
-    if "disk" in args.only and not args.no_large:
-        if args.quick:
-            disk_table(20, cnn(), threads[-1], min(repetitions, 2), args.folder)
-        else:
-            disk_table(200, resnet(), threads[-1], min(repetitions, 3), args.folder)
-    if "clients" in args.only:
-        for number in threads:
-            clients_table(small_model() if args.quick else cnn(), (10, 20, 40, 80), repetitions, number)
 
 
 if __name__ == "__main__":

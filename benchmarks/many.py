@@ -72,7 +72,8 @@ def files_table(n: int, d: int, repetitions: int, folder: str | None) -> None:
         f"{n:,} clients of {d:,} parameters from files, {4e-9 * n * d:.1f} GB",
         ("guard", "files", "one read, s", "round, s", "ratio (range)", "bar", "peak resident, GiB", "bar"),
         rows,
-        f"{repetitions} repetitions in turn, {threads} threads; see `guard.py --only disk`.",
+        f"{repetitions} repetitions in turn, {threads} threads. Cold: the files' pages are dropped before each "
+        "measurement. Peak: VmRSS sampled every 5 ms by a thread, mapped pages included.",
     )
 
 

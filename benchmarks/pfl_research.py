@@ -14,11 +14,9 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import environ
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -144,22 +142,20 @@ def main() -> None:
     rounds, turns = (4, 1) if args.quick else (9, 2)
     print(f"{machine()}\n")
     rows = []
-    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as cache:
-        environ["FEDWARDEN_CACHE"] = str(Path(cache))  # calibrated here and now
-        for k, scene in enumerate(SCENES):
-            if args.scenes and k not in args.scenes:
-                continue
-            times: dict[str, list[float]] = {"pfl": [], "fedwarden": []}
-            for engine in (*times,) * turns:
-                say(f"{scene.title}, {scene.clients} clients: {engine}")
-                times[engine] += child(engine, k, 3 if scene.model == "pid_made_cnn" and args.quick else rounds)
-            theirs, ours = (median(found) for found in times.values())
-            fastest = min(times["pfl"]) / min(times["fedwarden"])
-            rows.append(
-                [scene.title, f"{scene.clients} x {scene.samples}", f"{1000 * theirs:.0f}", f"{1000 * ours:.0f}",
-                 f"{theirs / ours:.1f}", f"{fastest:.1f}", at_least(theirs / ours, BARS[scene.model], " times")]
-            )  # fmt: skip
-            say(" | ".join(map(str, rows[-1])))  # a long benchmark may be cut off
+    for k, scene in enumerate(SCENES):
+        if args.scenes and k not in args.scenes:
+            continue
+        times: dict[str, list[float]] = {"pfl": [], "fedwarden": []}
+        for engine in (*times,) * turns:
+            say(f"{scene.title}, {scene.clients} clients: {engine}")
+            times[engine] += child(engine, k, 3 if scene.model == "pid_made_cnn" and args.quick else rounds)
+        theirs, ours = (median(found) for found in times.values())
+        fastest = min(times["pfl"]) / min(times["fedwarden"])
+        rows.append(
+            [scene.title, f"{scene.clients} x {scene.samples}", f"{1000 * theirs:.0f}", f"{1000 * ours:.0f}",
+             f"{theirs / ours:.1f}", f"{fastest:.1f}", at_least(theirs / ours, BARS[scene.model], " times")]
+        )  # fmt: skip
+        say(" | ".join(map(str, rows[-1])))  # a long benchmark may be cut off
     show(
         "One round beside pfl-research",
         ("model", "clients", f"pfl, {PROCESSES} processes, ms", "simulator, ms", "ratio", "of the fastest", "bar"),

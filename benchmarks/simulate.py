@@ -166,7 +166,7 @@ def rounds_table(repetitions: int) -> None:
         [round_row(scene, repetitions) for scene in SCENES],
         f"{repetitions} rounds of each in turn, those until every worker has started left out; times are medians. "
         f"Plain loop: one thread. Simulator: {cores()} processes of one thread. Both train every client and "
-        "average the models. Group: clients trained at once, as calibrated here.",
+        "average the models. Group: clients trained at once.",
     )
 
 
@@ -205,11 +205,9 @@ def run_table(rounds: int, repetitions: int) -> None:
             folder / "data.npz", x=data.x_train, y=data.y_train, x_test=data.x_test, y_test=data.y_test,
             rows=np.concatenate(parts), sizes=np.array([len(p) for p in parts]),
         )  # fmt: skip
-        env = {**os.environ, "FEDWARDEN_HOME": str(folder / "runs"), "FEDWARDEN_CACHE": str(folder / "cache")}
+        env = {**os.environ, "FEDWARDEN_HOME": str(folder / "runs")}
         loop = [sys.executable, str(Path(plain.__file__)), str(folder / "data.npz"), "--rounds", str(rounds), *how]
         ours = [sys.executable, "-m", "fedwarden", "run", str(folder / "scene.toml"), "--quiet", "--json"]
-        say("run: the first on a machine, with calibration")
-        first = seconds(lambda: quietly(ours, env))
         pairs = []
         for i in range(repetitions):
             say(f"run: {i + 1} of {repetitions}")
@@ -219,11 +217,10 @@ def run_table(rounds: int, repetitions: int) -> None:
     row = [f"{scene}, 20 clients, {rounds} rounds", f"{slow:.1f}", f"{fast:.1f}", spread([a / b for a, b in pairs])]
     show(
         "A whole run from the command line",
-        ("run", "plain loop, s", "`fedwarden run`, s", "times faster (range)", "its first run on a machine, s"),
-        [[*row, f"{first:.1f}"]],
+        ("run", "plain loop, s", "`fedwarden run`, s", "times faster (range)"),
+        [row],
         f"Fresh processes, imports and evaluation after every round included, {repetitions} of each in turn. "
-        "`fedwarden run` also guards, records every round and writes checkpoints; its first run on a machine measures "
-        "how many clients to train at once.",
+        "`fedwarden run` also guards, records every round and writes checkpoints.",
     )
 
 
@@ -268,15 +265,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: whole runs on it, 30 rounds")
     args = parser.parse_args()
     print(f"## Simulator\n\n{machine()}.\n")
-    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as cache:
-        os.environ["FEDWARDEN_CACHE"] = cache  # calibrated here and now, not on another day
-        if args.device == "cuda":
-            device_table(2 if args.quick else 30, args.repetitions or 3)
-            return
-        if "rounds" in args.only:
-            rounds_table(args.repetitions or (3 if args.quick else 9))
-        if "run" in args.only:
-            run_table(2 if args.quick and args.rounds == 5 else args.rounds, 1 if args.quick else 3)
+    if args.device == "cuda":
+        device_table(2 if args.quick else 30, args.repetitions or 3)
+        return
+    if "rounds" in args.only:
+        rounds_table(args.repetitions or (3 if args.quick else 9))
+    if "run" in args.only:
+        run_table(2 if args.quick and args.rounds == 5 else args.rounds, 1 if args.quick else 3)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
     python benchmarks/watch.py                  about five minutes
     python benchmarks/watch.py --quick          less than a minute
     python benchmarks/watch.py --only mlp --clients 10 --threads 1
-    python benchmarks/watch.py --audit --only mlp resnet18 --threads 1      a participant's auditor instead
 
 Prints Markdown. The floor runs every client's model on the same probe: ``torch.func.functional_call`` in a loop, the
 weights ready-made. Floor and signal take turns, and a ratio is that of two neighbouring measurements. The signal's time
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,7 +23,6 @@ from common import at_most, machine, say, seconds, show
 from torch.func import functional_call
 
 import fedwarden as fw
-from fedwarden.audit.auditor import Auditor
 from fedwarden.core.registry import make
 from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
@@ -133,42 +130,6 @@ def table(
     )
 
 
-AUDITED = (None, ("weights",), ("gradients",), ("outputs",), ("representations",))
-
-
-def audit_table(names: Sequence[str], repetitions: int) -> None:
-    """What an auditor makes of a round, by source, beside a bare forward pass of the one model that it looks at."""
-    rows = []
-    for name in names:
-        played = Round(name, 2, torch.device("cpu"))
-        labels = torch.arange(len(played.samples)) % MODELS[name].classes
-        steps = [
-            played.rows.mean(dim=0) + 0.1 * (row - played.params) for row in Round(name, 8, torch.device("cpu")).rows
-        ]
-        for sources in AUDITED:
-            say(f"audit: {name}, {sources or 'all sources'}")
-            auditor = Auditor(played.model, played.samples, labels, n=2, sources=sources)
-            for t in (1, 2, 3):
-                auditor.observe(t, steps[t], own=played.rows[0])
-            pairs = []
-            for t in range(4, 4 + repetitions):
-                floor = seconds(played.floor) / played.n
-                watched = partial(auditor.observe, t, steps[t % len(steps)], own=played.rows[0])
-                pairs.append((floor, seconds(watched)))
-            each = [b / a for a, b in pairs]
-            floor, ours = (1000 * median(p[k] for p in pairs) for k in (0, 1))
-            told = ", ".join(sources or ("all sources",))
-            rows.append(
-                [name, told, f"{floor:.1f}", f"{ours:.1f}", f"{median(each):.2f}", at_most(median(each), BAR)]
-            )  # fmt: skip
-    show(
-        f"An auditor's round, CPU, {torch.get_num_threads()} threads",
-        ("model", "sources", "bare forward, ms", "auditor, ms", "median ratio", "bar"),
-        rows,
-        f"Cosine, Procrustes and CMD of everything, in float64. Medians of {repetitions} neighbouring measurements.",
-    )
-
-
 def main() -> None:
     default = torch.get_num_threads()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -178,14 +139,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 31 for mlp, 5 for others")
     parser.add_argument("--only", choices=tuple(MODELS), nargs="+", default=list(MODELS), help="some of the models")
     parser.add_argument("--device", choices=("cpu", "cuda"), nargs="+", help="default: all there are")
-    parser.add_argument("--audit", action="store_true", help="a participant's auditor, on the CPU")
     args = parser.parse_args()
-    if args.audit:
-        print(f"## Audit\n\n{machine()}.\n")
-        for threads in sorted(set(args.threads or (1, default))):
-            torch.set_num_threads(threads)
-            audit_table([name for name in args.only if name != "minilm"], args.repetitions or 3)
-        return
     numbers = args.clients or ((10,) if args.quick else (10, 50))
     devices = args.device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
     usual = {"mlp": 11} if args.quick else {"mlp": 31}

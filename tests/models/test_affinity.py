@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from typing import get_args
-
 import numpy as np
 import pytest
 import torch
 
-from fedwarden.models import affinity as module
-from fedwarden.models.affinity import WIDTH, Method, Way, affinity, hamming, overlap
+from fedwarden.models.affinity import WIDTH, affinity, hamming, overlap
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
@@ -39,22 +35,3 @@ def test_affinities_are_the_share_of_units_that_agree(size):
     units = torch.randn(6, size)
     want = 1 - np.array(loop_hamming((units > 0).tolist())) / size
     np.testing.assert_allclose(affinity(units).numpy(), want, atol=1e-7)
-
-
-@pytest.mark.parametrize("kernels", [0, math.inf])
-@pytest.mark.parametrize("size", [3, 64, 1000])
-@pytest.mark.parametrize("way", get_args(Way))
-def test_every_way_to_hold_gives_the_same_squares(way, size, kernels, monkeypatch):
-    """||A - B||^2 and ||A||^2 by plain sums over the affinities of five models, against the first."""
-    if not kernels:
-        pytest.importorskip("numba")
-    monkeypatch.setattr(module, "KERNEL_SIZE", kernels)
-    units = torch.randn(5, 7, size, generator=torch.Generator().manual_seed(size))
-    a = 1 - np.array([loop_hamming((x > 0).tolist()) for x in units]) / size
-    want = [[((x - a[0]) ** 2).sum(), (x**2).sum()] for x in a]
-    method = Method.best(units.device, units.numel(), way)
-    held = method.hold(units) if way == "stacked" else torch.stack([method.hold(x) for x in units])
-    patterns = method.finish(held)
-    got = method.squares(patterns, patterns[:1], size)
-    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
-    assert got[0, 0] == 0

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import fedwarden as fw
-from fedwarden.models import batched
-from fedwarden.models.batched import at_home, at_once, each_model, evaluating
+from fedwarden.models.batched import at_home, each_model, evaluating
 from fedwarden.models.layout import Layout
 from fedwarden.updates.mixed import Mixed
 
@@ -65,9 +64,8 @@ def held(layout, models, params):
     }
 
 
-@pytest.mark.parametrize("stack", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_each_model_has_the_weights_that_its_client_sent(stack, dtype):
+def test_each_model_has_the_weights_that_its_client_sent(dtype):
     model, layout, params, models = model_and_rows(dtype)
     x = at_home(torch.randn(5, 3), model)
     want = []
@@ -78,28 +76,26 @@ def test_each_model_has_the_weights_that_its_client_sent(stack, dtype):
     tolerance = 1e-4 if dtype == torch.float32 else 0.15
     for name, updates in held(layout, models, params).items():
         with evaluating(model):
-            groups = list(each_model(lambda: [model(x)], model, cohort(updates, params), stack))
+            groups = list(each_model(lambda: [model(x)], model, cohort(updates, params)))
         assert len(groups[0][0]) == 1  # the global model
         got = torch.cat([group[0] for group in groups])
         assert torch.allclose(got.float(), torch.stack(want).float(), atol=tolerance, rtol=0.02), name
 
 
-@pytest.mark.parametrize("stack", [1, 4])
-def test_whole_numbers_are_those_of_the_global_model(stack):
+def test_whole_numbers_are_those_of_the_global_model():
     model, layout, params, models = model_and_rows()
     place = [n for n, size in zip(layout.names, layout.sizes, strict=True) for _ in range(size)].index("order")
     wrong, x = models.clone(), torch.randn(5, 3)
     wrong[2, place : place + 4] = torch.tensor([9e9, -5.0, 4.0, 0.5])
     with evaluating(model):
         want, got = (
-            torch.cat([g[0] for g in each_model(lambda: [model(x)], model, cohort(fw.Updates.of(rows), params), stack)])
+            torch.cat([g[0] for g in each_model(lambda: [model(x)], model, cohort(fw.Updates.of(rows), params))])
             for rows in (models - params, wrong - params)
         )
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("stack", [1, 4])
-def test_the_servers_model_is_as_it_was_even_after_an_error(stack):
+def test_the_servers_model_is_as_it_was_even_after_an_error():
     model, _, params, models = model_and_rows()
     model.first.eval()
     before, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
@@ -115,30 +111,14 @@ def test_the_servers_model_is_as_it_was_even_after_an_error(stack):
         return [model(torch.randn(5, 3))]
 
     with evaluating(model):
-        list(each_model(look, model, cohort(fw.Updates.of(models, params), params), stack))
+        list(each_model(look, model, cohort(fw.Updates.of(models, params), params)))
     with pytest.raises(KeyError), evaluating(model):
-        list(each_model(fail, model, cohort(fw.Updates.of(models, params), params), stack))
+        list(each_model(fail, model, cohort(fw.Updates.of(models, params), params)))
     assert [m.training for m in model.modules()] == flags
     assert {name: p.data_ptr() for name, p in model.named_parameters()} == places
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
-
-
-def test_a_model_that_cannot_be_stacked_is_run_one_after_another():
-    class Branching(nn.Linear):
-        def forward(self, x):
-            return super().forward(x) if self.weight.sum().item() > 0 else -super().forward(x)
-
-    torch.manual_seed(1)
-    model, x = Branching(3, 2), torch.randn(4, 3)
-    layout = Layout.of(model)
-    params, models = layout.flatten(model.state_dict()), torch.randn(6, layout.d)
-    with evaluating(model):
-        groups = list(each_model(lambda: [model(x)], model, cohort(fw.Updates.of(models, params), params), stack=3))
-    for got, row in zip(torch.cat([g[0] for g in groups[1:]]), models, strict=True):
-        weight, bias = row[:6].reshape(2, 3), row[6:]
-        assert torch.allclose(got, (x @ weight.T + bias) * (1 if weight.sum() > 0 else -1), atol=1e-6)
 
 
 def test_tied_weights_are_taken_as_they_were_sent():
@@ -155,20 +135,9 @@ def test_tied_weights_are_taken_as_they_were_sent():
     params = Layout.of(model).flatten(model.state_dict())
     weight = torch.randn(3, 3)
     updates = fw.Updates.of(torch.cat([weight.flatten(), weight.flatten()])[None], params)
-    for stack in (1, 2):
-        with evaluating(model):
-            _, (got,) = each_model(lambda: [model(x)], model, cohort(updates, params), stack)
-        assert torch.allclose(got[0], x @ weight.T @ weight.T, atol=1e-5)
-
-
-def test_only_models_of_linear_layers_are_stacked_and_only_as_many_as_fit(monkeypatch):
-    mlp = nn.Sequential(nn.Linear(10, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 2))
-    d = 110 + 20 + 22
-    monkeypatch.setitem(batched.STACK_BYTES, "cpu", 4 * 5 * (d + 100))
-    assert at_once(mlp, activations=100) == 5
-    assert at_once(mlp, activations=10_000) == 1
-    assert at_once(nn.Sequential(nn.Conv1d(1, 1, 1), nn.Linear(2, 2)), activations=1) == 1
-    assert at_once(nn.TransformerEncoderLayer(4, 1, 4), activations=1) == 1
+    with evaluating(model):
+        _, (got,) = each_model(lambda: [model(x)], model, cohort(updates, params))
+    assert torch.allclose(got[0], x @ weight.T @ weight.T, atol=1e-5)
 
 
 def test_samples_take_the_precision_of_the_model_but_tokens_stay():
@@ -181,48 +150,7 @@ def test_samples_take_the_precision_of_the_model_but_tokens_stay():
 def test_a_cohort_that_does_not_fit_the_model():
     model, layout, params, models = model_and_rows()
     with pytest.raises(ValueError, match="this cohort has no params"):
-        next(each_model(list, model, cohort(fw.Updates.of(models), None), 1))
+        next(each_model(list, model, cohort(fw.Updates.of(models), None)))
     short = fw.Updates.of(models[:, :9])
     with pytest.raises(ValueError, match=rf"updates of d=9, {layout.d} params and a model of {layout.d}"):
-        next(each_model(list, model, cohort(short, params), 1))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_reel_shows_what_a_look_sees_round_after_round(dtype):
-    model, layout, params, models = model_and_rows(dtype)
-    model, params, models = model.cuda(), params.cuda(), models.cuda()
-    look_graph = batched.LookGraph()
-    for turn in range(3):
-        x = look_graph.samples(at_home(torch.randn(5, 3), model))
-        moved = models.clone()
-        for a, b in layout.measured:
-            moved[:, a:b] *= 1 + turn
-        updates = fw.Updates.of(moved, params, layout.measured)
-        with evaluating(model):
-            seen, plain = (
-                list(each_model(lambda x=x: [model(x).float()], model, cohort(updates, params), 1, r))
-                for r in (look_graph, None)
-            )
-        assert torch.equal(torch.cat([g[0] for g in seen]), torch.cat([g[0] for g in plain]))
-    assert look_graph._graph is not None
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_look_that_cannot_be_captured_is_taken_as_it_is():
-    model, _, params, models = model_and_rows()
-    model, params, models = model.cuda(), params.cuda(), models.cuda()
-    x, updates = torch.randn(5, 3, device="cuda"), fw.Updates.of(models, params)
-
-    def look():
-        found = model(x)
-        return [found * float(found.sum() > 0)]  # asks the GPU for a number
-
-    look_graph = batched.LookGraph()
-    with evaluating(model):
-        seen, plain = (
-            torch.cat([g[0] for g in each_model(look, model, cohort(updates, params), 1, graph)])
-            for graph in (look_graph, None)
-        )
-    assert torch.equal(seen, plain)
-    assert look_graph._refused
+        next(each_model(list, model, cohort(short, params)))

@@ -9,7 +9,7 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.branches import ObserverSettings, rehearse
-from fedwarden.sim.evaluation import evaluate, measure, measure_each, questions
+from fedwarden.sim.evaluation import evaluate, measure, questions
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import Classification
@@ -37,21 +37,6 @@ def test_classification_is_measured_as_ever():
     found = measure(Classification(), model, questions(Classification(), x, y, torch.Generator(), CPU))
     assert list(found) == ["accuracy", "loss"]
     assert (found["accuracy"], found["loss"]) == pytest.approx(evaluate(model, x, y), rel=1e-6)
-
-
-@pytest.mark.parametrize("sizes", [(3,), (3, 5, 1), (700, 2, 900, 513, 4, 1)])
-def test_small_data_sets_are_measured_together_as_each_is_alone(sizes):
-    model = torch.nn.Linear(4, 3)
-    sets = [
-        questions(Classification(), torch.randn(n, 4), torch.randint(3, (n,)), torch.Generator(), CPU) for n in sizes
-    ]
-    calls = []
-    model.register_forward_hook(lambda _, inputs, __: calls.append(len(inputs[0])))
-    found = measure_each(Classification(), model, sets)
-    assert sum(calls) == sum(sizes)
-    assert len(calls) <= -(-sum(sizes) // Classification.batch) + sum(sizes) // (4 * Classification.batch)
-    for told, asked in zip(found, sets, strict=True):
-        assert told == pytest.approx(measure(Classification(), model, asked), rel=1e-6)
 
 
 def test_a_federation_learns_numbers(tmp_path, one_thread):

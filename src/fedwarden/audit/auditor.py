@@ -25,18 +25,13 @@ from .metrics import (
     ORDER,
     Array,
     Bounds,
-    Products,
     cmd,
     cosine,
-    cosine_of,
     discrepancy,
     frobenius,
-    frobenius_of,
     matrices,
     moments,
     procrustes,
-    procrustes_of,
-    products,
 )
 from .outputs import Matrix
 from .trend import departure
@@ -44,11 +39,6 @@ from .trend import departure
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
 ASKED = ("detectors",)  # sources that are read where they are named
 MOMENTS: Mapping[str, Bounds] = {"cmd": None, "cmd_tanh": "tanh"}  # of moments, which a round leaves to the next
-PRODUCTS: Mapping[str, Callable[[Products, Products], float]] = {  # of products, which one look gives for all of them
-    "cosine": lambda _, plain: cosine_of(plain),
-    "procrustes": lambda centred, _: procrustes_of(centred),
-    "procrustes_literal": lambda _, plain: frobenius_of(plain),
-}
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
@@ -243,23 +233,11 @@ class Auditor:
         """Metrics of the whole model and, if asked, of each layer."""
         first, after = parts(before), parts(now)
         one, other = whole(first.values()), whole(after.values())
-        shared = [metric for metric in self.metrics if metric in PRODUCTS]
-        sums: dict[str, tuple[Products, Products]] = {}
-
-        def value(metric: str, layer: str, old: Array, new: Array) -> float:
-            if metric not in PRODUCTS or len(shared) < 2:  # a cosine alone needs no means
-                return apart(metric, f"{source}/{layer}", (before, old), (now, new))
-            if layer not in sums:
-                key, means = f"{source}/{layer}", None
-                if "cmd" in self.metrics:  # whose first moments are the means
-                    means = means_of(before, key, old), means_of(now, key, new)
-                sums[layer] = products(old, new, means)
-            return PRODUCTS[metric](*sums[layer])
-
         for metric in self.metrics:
-            yield source, metric, "", value(metric, "", one, other)
+            yield source, metric, "", apart(metric, f"{source}/", (before, one), (now, other))
             for layer in after if self.per_layer else ():
-                yield source, metric, layer, value(metric, layer, first[layer], after[layer])
+                old, new = (before, first[layer]), (now, after[layer])
+                yield source, metric, layer, apart(metric, f"{source}/{layer}", old, new)
 
     def _step(self, view: Sighting) -> Mapping[str, Tensor]:
         return {} if view.gradient is None else self.information.parameters(view.gradient)
@@ -318,10 +296,6 @@ def kept_moments(view: Sighting, metric: str, what: str, array: Array) -> Sequen
     if key not in view.kept:
         view.kept[key] = [moments(x, ORDER, MOMENTS[metric]) for x in matrices(array)]
     return view.kept[key]
-
-
-def means_of(view: Sighting, what: str, array: Array) -> list[Tensor]:
-    return [found[0] for found in kept_moments(view, "cmd", what, array)]
 
 
 def answers(view: Sighting) -> Matrix:

@@ -8,17 +8,13 @@ a model do. Sums are in float64 over blocks that fit the cache, so that only the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from types import ModuleType
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-
-from ..updates.threads import load_kernels, together
 
 Array: TypeAlias = Tensor | ArrayLike | Sequence[Tensor]
 """A tensor, an array, nested numbers, or a list of matrices side by side."""
@@ -27,8 +23,6 @@ Bounds: TypeAlias = tuple[float, float] | Literal["tanh"] | None
 Align: TypeAlias = Literal["orthogonal"] | None
 
 BLOCK = 1 << 17  # float64 entries of a block
-KERNEL_SIZE = 1 << 17  # entries from which a compiled loop pays for its start
-KERNEL_COLUMNS = 64  # and columns, which it adds side by side
 ORDER = 5  # moments that are compared
 
 
@@ -49,11 +43,7 @@ def cosine(a: Array, b: Array) -> float:
     >>> cosine([3.0, 4.0], [4.0, 3.0])
     0.96
     """
-    return cosine_of(_products(_pairs(a, b, aligned=True), centre=False)[0])
-
-
-def cosine_of(sums: Products) -> float:
-    """The same from the products of the two."""
+    sums = _products(_pairs(a, b, aligned=True), centre=False)
     scale = math.sqrt(sums.squares_a) * math.sqrt(sums.squares_b)
     return min(max(sums.inner / scale, -1.0), 1.0) if scale > 0 else math.nan
 
@@ -77,17 +67,12 @@ def procrustes(a: Array, b: Array, align: Align = None) -> float:
     if align not in (None, "orthogonal"):
         raise ValueError(f"align is None or 'orthogonal'; got {align!r}")
     pairs = _pairs(a, b, aligned=True)
-    sums = _products(pairs, centre=True)[0]
-    return procrustes_of(sums, partial(_nuclear_norm, pairs) if align == "orthogonal" else None)
-
-
-def procrustes_of(sums: Products, nuclear: Callable[[], float] | None = None) -> float:
-    """The same from the products of centred columns; of aligned clouds also from the nuclear norm of A' B."""
+    sums = _products(pairs, centre=True)
     norm_a, norm_b = math.sqrt(sums.squares_a), math.sqrt(sums.squares_b)
     if not norm_a * norm_b > 0:
         return math.nan
-    if nuclear is not None:
-        squared = 2.0 - 2.0 * nuclear() / (norm_a * norm_b)
+    if align == "orthogonal":
+        squared = 2.0 - 2.0 * _nuclear_norm(pairs) / (norm_a * norm_b)
     elif sums.squares_gap < norm_a * norm_b:  # 2 - 2 <A, B> would lose the digits of clouds that nearly agree
         squared = (sums.squares_gap - (norm_a - norm_b) ** 2) / (norm_a * norm_b)
     else:
@@ -106,26 +91,7 @@ def frobenius(a: Array, b: Array) -> float:
     >>> frobenius([0.0, 1.0, 2.0], [3.0, 5.0, 2.0])
     5.0
     """
-    return frobenius_of(_products(_pairs(a, b, aligned=True), centre=False)[0])
-
-
-def frobenius_of(sums: Products) -> float:
-    """The same from the products of the two."""
-    return math.sqrt(sums.squares_gap)
-
-
-def products(
-    a: Array, b: Array, means: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
-) -> tuple[Products, Products]:
-    """The products of two inputs with columns about their means, and of the inputs as they are, from one look.
-
-    ``means`` are those of either side, (units,) for each of its matrices, where they are known.
-
-    >>> centred, plain = products([0.0, 2.0], [1.0, 5.0])
-    >>> centred.inner, plain.inner
-    (4.0, 10.0)
-    """
-    return _products(_pairs(a, b, aligned=True), True, None if means is None else list(zip(*means, strict=True)))
+    return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False).squares_gap)
 
 
 def cmd(a: Array, b: Array, k: int = ORDER, bounds: Bounds = None) -> float:
@@ -175,11 +141,7 @@ def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
             f"values lie in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside of the bounds [{low:.6g}, {high:.6g}]"
         )
     out = torch.zeros(k, x.shape[1], dtype=torch.float64, device=x.device)
-    if bounds != "tanh" and (kernels := _kernels(x)):
-        turn = np.zeros(1, np.int64)
-        together(partial(kernels.moments, x.numpy(), turn, out.numpy()), -(-x.shape[1] // kernels.WIDTH))
-    else:
-        _add_powers(x, bounds == "tanh", out)
+    _add_powers(x, bounds == "tanh", out)
     out[1:] /= len(x)
     span = torch.full((k, 1), high - low, dtype=torch.float64, device=x.device)
     return out / span.cumprod(dim=0)
@@ -197,35 +159,15 @@ def _add_powers(x: Tensor, squash: bool, out: Tensor) -> None:
                 row += _sum(power.mul_(centred))
 
 
-def _kernels(*matrices: Tensor) -> ModuleType | None:
-    """Compiled loops where they can read these matrices and pay for their start: else torch does the same."""
-    for x in matrices:
-        readable = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and not x.requires_grad
-        if not readable or x.numel() < KERNEL_SIZE or x.shape[1] < KERNEL_COLUMNS:
-            return None
-    return load_kernels("fedwarden.audit.compiled")
-
-
-def _products(
-    pairs: list[tuple[Tensor, Tensor]], centre: bool, means: list[tuple[Tensor, Tensor]] | None = None
-) -> tuple[Products, Products]:
-    """Products of columns about their means if asked, and those of the columns as they are."""
-    total = torch.zeros(8, dtype=torch.float64, device=pairs[0][0].device)  # and by how much the second are more
-    for k, (a, b) in enumerate(pairs):
-        if kernels := _kernels(a, b):
-            known = np.empty((2, 0)) if means is None else torch.stack(means[k]).numpy()
-            sums, turn = np.empty((-(-a.shape[1] // kernels.WIDTH), 8)), np.zeros(1, np.int64)
-            together(partial(kernels.products, a.numpy(), b.numpy(), centre, known, turn, sums), len(sums))
-            total += torch.from_numpy(sums.sum(axis=0))
-            continue
+def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> Products:
+    """Products of columns, about their means if asked."""
+    total = torch.zeros(4, dtype=torch.float64, device=pairs[0][0].device)
+    for a, b in pairs:
         for (_, x), (_, y) in zip(_columns(a), _columns(b), strict=True):
-            about = (_mean(x), _mean(y)) if centre else None
-            for some in zip(_rows(x), _rows(y), strict=True):
-                near = some if about is None else (some[0] - about[0], some[1] - about[1])
-                total[:4] += _four(*(rows.reshape(-1) for rows in near))
-            if about is not None:
-                total[4:] += len(x) * _four(*about)
-    return Products(*total[:4].tolist()), Products(*(total[:4] + total[4:]).tolist())
+            about = (_mean(x), _mean(y)) if centre else (0.0, 0.0)
+            for u, v in zip(_rows(x), _rows(y), strict=True):
+                total += _four((u - about[0]).reshape(-1), (v - about[1]).reshape(-1))
+    return Products(*total.tolist())
 
 
 def _four(u: Tensor, v: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils.hooks import RemovableHandle
 
 from .batched import at_home, evaluating
 
@@ -22,20 +20,16 @@ RECTIFIERS = frozenset({
 })  # fmt: skip
 
 
-MODULES = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.GELU, nn.SiLU)
-
-
 @dataclass(frozen=True)
 class Layer:
     """One call of a rectifier: its name, how many units a sample has there, and the axis on which samples lie.
 
-    The axis is None where no sample reaches it. ``module`` is the rectifier's own, where it is not a function.
+    The axis is None where no sample reaches it.
     """
 
     name: str
     size: int
     axis: int | None
-    module: nn.Module | None
 
 
 class Tap(TorchFunctionMode):
@@ -57,49 +51,26 @@ class Tap(TorchFunctionMode):
         return func(*args, **named)
 
 
-class Listener:
-    """Runs a model on N samples and reduces the pre-activations (N, n_l) of each layer as they come.
+def listen(
+    model: nn.Module, samples: Tensor, layers: Sequence[Layer], reduce: Callable[[Tensor], Tensor]
+) -> tuple[list[Tensor], Any]:
+    """What becomes of the pre-activations (N, n_l) of each layer that samples reach, in order, and the model's output.
 
-    Where modules call all rectifiers, hooks on these hear the same as a :class:`Tap` at a fraction of the cost; they
-    are gone when the context ends.
+    ``reduce`` is applied to each layer as the model runs on the N samples.
     """
+    heard: list[Tensor | None] = []
 
-    def __init__(
-        self, model: nn.Module, samples: Tensor, layers: Sequence[Layer], reduce: Callable[[Tensor], Tensor]
-    ) -> None:
-        self.model, self.samples, self.layers, self.reduce = model, samples, layers, reduce
-        self.n = len(samples)
-        fused = any(isinstance(module, nn.TransformerEncoderLayer) for module in model.modules())
-        self.hooked = not fused and all(layer.module for layer in layers)
-        self.handles: list[RemovableHandle] = []
-        self.heard: list[Tensor | None] = []
-
-    def __enter__(self) -> Listener:
-        for module in {layer.module for layer in self.layers if layer.module and self.hooked}:
-            self.handles.append(module.register_forward_pre_hook(self._hook, with_kwargs=True))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self.handles:
-            handle.remove()
-
-    def run(self) -> tuple[list[Tensor], Any]:
-        """What became of the layers that samples reach, in order, and the model's output."""
-        self.heard = []
-        with nullcontext() if self.hooked else Tap(self._hear):
-            output = self.model(self.samples)
-        if len(self.heard) != len(self.layers):
-            raise ValueError(f"{len(self.layers)} layers of rectified units were found and {len(self.heard)} ran")
-        return [heard for heard in self.heard if heard is not None], output
-
-    def _hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._hear(args[0] if args else kwargs["input"])
-
-    def _hear(self, z: Tensor) -> None:
-        axis = self.layers[len(self.heard)].axis if len(self.heard) < len(self.layers) else None
+    def hear(z: Tensor) -> None:
+        axis = layers[len(heard)].axis if len(heard) < len(layers) else None
         if axis:
             z = z.movedim(axis, 0)
-        self.heard.append(None if axis is None else self.reduce(z.reshape(self.n, -1)))
+        heard.append(None if axis is None else reduce(z.reshape(len(samples), -1)))
+
+    with Tap(hear):
+        output = model(samples)
+    if len(heard) != len(layers):
+        raise ValueError(f"{len(layers)} layers of rectified units were found and {len(heard)} ran")
+    return [found for found in heard if found is not None], output
 
 
 def find_layers(model: nn.Module, probe: Tensor) -> tuple[Layer, ...]:
@@ -109,14 +80,12 @@ def find_layers(model: nn.Module, probe: Tensor) -> tuple[Layer, ...]:
     """
     samples = at_home(probe, model)
     calls = [_calls(model, samples[torch.arange(size) % len(samples)]) for size in (2, 3)]
-    modules = dict(model.named_modules())
     layers: list[Layer] = []
     for (name, two), (_, three) in zip(*calls, strict=True):
         axis = next((k for k, (a, b) in enumerate(zip(two, three, strict=True)) if a < b and 3 * a == 2 * b), None)
         number = sum(layer.axis is not None for layer in layers) + 1
         label = f"layer {number} ({name})" if any(c.isalpha() for c in name) else f"layer {number}"
-        module = modules[name] if type(modules[name]) in MODULES else None
-        layers.append(Layer(label, two.numel() // 2, axis, module))
+        layers.append(Layer(label, two.numel() // 2, axis))
     if all(layer.axis is None for layer in layers):
         raise ValueError(f"no rectified unit found in {type(model).__name__}; looked for {KINDS}")
     return tuple(layers)
@@ -135,8 +104,8 @@ def patterns(model: nn.Module, probe: Tensor) -> dict[str, Tensor]:
     [[1, 0], [0, 1], [0, 0]]
     """
     layers = find_layers(model, probe)
-    with evaluating(model), Listener(model, at_home(probe, model), layers, lambda z: z > 0) as listener:
-        bits, _ = listener.run()
+    with evaluating(model):
+        bits, _ = listen(model, at_home(probe, model), layers, lambda z: z > 0)
     names = [layer.name for layer in layers if layer.axis is not None]
     return dict(zip(names, bits, strict=True))
 

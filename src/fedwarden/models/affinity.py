@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Literal
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..updates.threads import load_kernels
-
 WIDTH = 2048  # columns of one product: float16 holds every integer up to 2048, and 128 rows of float32 fit a cache
-KERNEL_SIZE = 1 << 14  # entries from which the compiled kernels pay for their start
 
 
 def overlap(units: Tensor) -> Tensor:
@@ -72,60 +63,3 @@ def squares(a: Tensor, b: Tensor) -> Tensor:
     [2.0, 2.0]
     """
     return torch.stack([(a - b).square().sum(dim=(-2, -1)), a.square().sum(dim=(-2, -1))], dim=-1)
-
-
-Way = Literal["alone", "under vmap", "stacked"]
-
-
-@dataclass(frozen=True)
-class Method:
-    """How layers of units are compared: what is held while models run, what is made of it, and its squares.
-
-    ``hold`` is given the units (N, n_l) of one model, also under vmap, or of stacked ones (g, N, n_l); ``finish`` what
-    was held of g models; ``squares`` what became of that, of a reference of one model, and n_l, and gives (g, 2) as
-    :func:`squares` of the affinities. On a CPU with compiled kernels patterns are packed bits, which are counted.
-    Neither that nor a product can be done under vmap, so there only signs are held.
-    """
-
-    hold: Callable[[Tensor], Tensor]
-    finish: Callable[[Tensor], Tensor]
-    squares: Callable[[Tensor, Tensor, int], Tensor]
-
-    @classmethod
-    def best(cls, device: torch.device, entries: int, way: Way) -> Method:
-        kernels = _kernels() if device.type == "cpu" and entries >= KERNEL_SIZE else None
-        sign = torch.sign if device.type == "cpu" else lambda units: units > 0  # each the quicker one there
-        if kernels is None:
-            hold, finish = (sign, affinity) if way == "under vmap" else (affinity, _as_it_is)
-            return cls(hold, finish, lambda held, reference, _: squares(held, reference))
-
-        def pack(units: Tensor) -> Tensor:
-            return _pack(kernels, units)
-
-        def count(words: Tensor, reference: Tensor, size: int) -> Tensor:
-            return _squares_of_bits(kernels, words, reference, size)
-
-        if way == "under vmap":
-            return cls(sign, pack, count)
-        return cls(pack if way == "stacked" else lambda units: pack(units[None])[0], _as_it_is, count)
-
-
-def _as_it_is(held: Tensor) -> Tensor:
-    return held
-
-
-def _pack(kernels: ModuleType, units: Tensor) -> Tensor:
-    g, n, size = units.shape
-    values, words = units.float().contiguous().numpy(), np.empty((g, -(-size // 128) * 2, n), np.int64)
-    kernels.pack(values, words)
-    return torch.from_numpy(words)
-
-
-def _squares_of_bits(kernels: ModuleType, words: Tensor, reference: Tensor, size: int) -> Tensor:
-    found = np.empty((len(words), 2))
-    kernels.gram_differences(words.numpy(), reference[0].numpy(), size, found)
-    return torch.from_numpy(found)
-
-
-def _kernels() -> ModuleType | None:
-    return load_kernels("fedwarden.models.bits")

@@ -9,21 +9,17 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from ..core.types import Cohort
-from ..updates.updates import Updates
 from .layout import Layout
 
 T = TypeVar("T")
 Look = Callable[[], list[Tensor]]
 Rows = Sequence[Sequence[Tensor]]
 
-STACK_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # weights and activations of the models that one call runs
-STACKABLE = {nn.Linear, nn.LayerNorm, nn.BatchNorm1d, nn.PReLU}
 COUNTER = "num_batches_tracked"  # of BatchNorm, which does not read it in evaluation
 GROUP = 8  # models that run one after another before what was seen of them is used
-GRAPHED = 64  # the same where a graph is replayed: every use launches kernels of its own
 
 
 @contextmanager
@@ -47,20 +43,7 @@ def at_home(samples: Tensor, model: nn.Module) -> Tensor:
     return samples.to(weight.device, weight.dtype if samples.is_floating_point() else None)
 
 
-def at_once(model: nn.Module, activations: int) -> int:
-    """How many models to run by one call; 1 = one after another. ``activations`` are the entries of one pass.
-
-    As many as fit in ``STACK_BYTES``, where linear layers hold all the weights: stacked matrices are multiplied by one
-    call, but stacked filters are slower than one after another.
-    """
-    plain = all(type(m) in STACKABLE for m in model.modules() if any(True for _ in m.parameters(recurse=False)))
-    room = STACK_BYTES.get(_home(model).type, 0) if plain else 0
-    return max(1, room // (4 * (sum(p.numel() for p in model.parameters()) + activations)))
-
-
-def each_model(
-    look: Look, model: nn.Module, cohort: Cohort, stack: int, look_graph: LookGraph | None = None
-) -> Iterator[list[Tensor]]:
+def each_model(look: Look, model: nn.Module, cohort: Cohort) -> Iterator[list[Tensor]]:
     """``look`` while the model holds the round's global weights, then each client's, in groups of g models.
 
         weights_i = params + x_i
@@ -69,25 +52,16 @@ def each_model(
     end the run.
 
     ``look`` runs the model and returns new tensors; a group has each of them as (g, ...). The first group is the global
-    model alone. With ``stack`` > 1 that many models go through one call under ``torch.func.vmap``. With a graph, which
-    is kept from round to round, they follow one another on a GPU.
+    model alone.
     """
-    layout, home = Layout.of(model), _home(model)
+    layout, home = Layout.of(model), next(chain(model.parameters(), model.buffers())).device
     base, shift = offset(layout, cohort, home)
-    whole = _whole_numbers(layout, base if shift is None else base + shift, home)
-    slot = look_graph.slot(layout, home) if look_graph else Slot(layout, home) if stack == 1 else None
-    n, size = len(cohort), GRAPHED if look_graph else GROUP if slot else stack
-    groups = [range(start, min(start + size, n)) for start in range(0, n, size)]
-    if slot is None:  # the global model too: another way to multiply could turn a bit
-        yield _together(look, model, layout, home, base[None], shift, whole)
-        for group in groups:
-            yield _together(look, model, layout, home, table(cohort.updates, group), shift, whole)
-    else:
-        slot.keep(whole)
-        view = look_graph.view(look) if look_graph else look
-        yield _in_turn(view, model, slot, [[base]], shift)
-        for group in groups:
-            yield _in_turn(view, model, slot, [cohort.updates.sent(i) for i in group], shift)
+    slot = Slot(layout, home)
+    slot.keep(_whole_numbers(layout, base if shift is None else base + shift, home))
+    yield _in_turn(look, model, slot, [[base]], shift)
+    for start in range(0, len(cohort), GROUP):
+        group = range(start, min(start + GROUP, len(cohort)))
+        yield _in_turn(look, model, slot, [cohort.updates.sent(i) for i in group], shift)
 
 
 class Slot:
@@ -116,66 +90,6 @@ class Slot:
             target.copy_(part)
 
 
-class LookGraph:
-    """A look at a model, captured as a CUDA graph: with other weights or samples it takes one launch, not hundreds.
-
-    It is good for one model and one way to look, which gives tensors of one type, for as many rounds as there are. A
-    look that cannot be captured is taken as it is.
-    """
-
-    def __init__(self) -> None:
-        self._samples: Tensor | None = None
-        self._slot: Slot | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._seen = torch.empty(0)
-        self._shapes: list[torch.Size] = []
-        self._refused = False
-
-    def samples(self, samples: Tensor) -> Tensor:
-        """These samples, where the graph reads them."""
-        old = self._samples
-        if old is None or (old.shape, old.dtype, old.device) != (samples.shape, samples.dtype, samples.device):
-            self._samples, self._graph = samples.clone(), None
-            return self._samples
-        return old.copy_(samples)
-
-    def slot(self, layout: Layout, home: torch.device) -> Slot:
-        """Where the graph reads the weights."""
-        if self._slot is None or (len(self._slot.flat), self._slot.flat.device) != (layout.d, home):
-            self._slot, self._graph = Slot(layout, home), None
-        return self._slot
-
-    def view(self, look: Look) -> Look:
-        """``look``, captured when it is first called, and replayed from then on."""
-
-        def play() -> list[Tensor]:
-            if self._graph is None and not self._refused:
-                with torch.cuda.device(self._slot.flat.device if self._slot else None):
-                    self._capture(look)
-            if self._graph is None:
-                return look()
-            self._graph.replay()
-            parts = self._seen.clone().split([shape.numel() for shape in self._shapes])
-            return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-        return play
-
-    def _capture(self, look: Look) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # once outside of a graph, as capturing asks for
-            look()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                found = look()
-                self._seen = torch.cat([seen.reshape(-1) for seen in found])  # to be taken out by one copy
-            self._graph, self._shapes = graph, [seen.shape for seen in found]
-        except RuntimeError:  # a model that asks the GPU for a number as it runs
-            self._refused = True
-
-
 def _whole_numbers(layout: Layout, params: Tensor, home: torch.device) -> dict[str, Tensor]:
     """The entries of a model that are no floating numbers, but for counters."""
     names = [
@@ -183,17 +97,6 @@ def _whole_numbers(layout: Layout, params: Tensor, home: torch.device) -> dict[s
     ]
     state = layout.unflatten(params.to(home)) if names else {}
     return {name: state[name] for name in names}
-
-
-def table(updates: Updates, group: range) -> Tensor:
-    """What some clients sent, a row each; over the same memory where it came as one array."""
-    if updates.array is not None:
-        return updates.array[group.start : group.stop]
-    return torch.stack([torch.cat([piece.float() for piece in updates.sent(i)]) for i in group])
-
-
-def _home(model: nn.Module) -> torch.device:
-    return next(chain(model.parameters(), model.buffers())).device
 
 
 def offset(layout: Layout, cohort: Cohort, home: torch.device) -> tuple[Tensor, Tensor | None]:
@@ -239,23 +142,3 @@ def _in_turn(look: Look, model: nn.Module, slot: Slot, rows: Rows, shift: Tensor
         return found
 
     return [torch.stack(column) for column in zip(*_lend(model, slot.state, task), strict=True)]
-
-
-def _together(
-    look: Look,
-    model: nn.Module,
-    layout: Layout,
-    home: torch.device,
-    rows: Tensor,
-    shift: Tensor | None,
-    whole: dict[str, Tensor],
-) -> list[Tensor]:
-    """All in one call, the weights stacked."""
-    flat = rows.to(home, torch.float32)
-    flat = flat if shift is None else flat + shift
-    try:
-        return vmap(lambda row: _lend(model, layout.unflatten(row) | whole, look))(flat)
-    except RuntimeError:  # vmap cannot follow every model; what else is wrong is raised again
-        slot = Slot(layout, home)
-        slot.keep(whole)
-        return _in_turn(look, model, slot, [[row] for row in flat], None)

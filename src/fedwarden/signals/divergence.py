@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -16,11 +16,10 @@ from ..core.errors import ConfigError
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
-from ..models.activations import Layer, Listener, find_layers
-from ..models.affinity import Method, affinity, squares
-from ..models.batched import LookGraph, at_home, at_once, each_model, evaluating
+from ..models.activations import Layer, find_layers, listen
+from ..models.affinity import affinity, squares
+from ..models.batched import at_home, each_model, evaluating
 from ..models.layout import Layout
-from ..models.sequential import PlainMLP
 
 Kind = Literal["absolute", "relative", "cosine"]
 
@@ -79,8 +78,8 @@ def log_ratio(values: Scores, trusted: Mask) -> Scores:
 def model_affinities(model: nn.Module, probe: Tensor) -> list[Tensor]:
     """The affinities (N, N) of the samples in every layer of rectified units of a model."""
     layers, samples = find_layers(model, probe), at_home(probe, model)
-    with evaluating(model), Listener(model, samples, layers, affinity) as listener:
-        return [a.cpu() for a in listener.run()[0]]
+    with evaluating(model):
+        return [a.cpu() for a in listen(model, samples, layers, affinity)[0]]
 
 
 def divergence(
@@ -107,62 +106,27 @@ def divergence(
 
 
 def client_deltas(
-    cohort: Cohort,
-    model: nn.Module,
-    probe: Tensor,
-    layers: Sequence[Layer],
-    kind: Kind = "absolute",
-    look_graph: LookGraph | None = None,
-    mlp: PlainMLP | None = None,
+    cohort: Cohort, model: nn.Module, probe: Tensor, layers: Sequence[Layer], kind: Kind = "absolute"
 ) -> NDArray[np.float64]:
-    """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers.
+    """1 - s_l between every client's model and the global one, (n, L); NaN for a model that gives no numbers."""
+    samples = at_home(probe, model)
 
-    A plain MLP spares the modules, and a GPU all launches but some for each layer; of other models a look_graph, kept
-    from round to round, spares it those.
-    """
-    samples, sizes = at_home(probe, model), [layer.size for layer in layers if layer.axis is not None]
-    mlp = mlp if mlp and mlp.serves(len(cohort) + 1, samples) else None
-    look_graph = look_graph if samples.is_cuda and not mlp else None
-    samples = look_graph.samples(samples) if look_graph else samples
-    entries = len(samples) * sum(sizes)
-    stack = 1 if look_graph or mlp else at_once(model, entries)
-    method = Method.best(samples.device, entries, "stacked" if mlp else "under vmap" if stack > 1 else "alone")
-    looks = (
-        _looks(cohort, model, samples, layers, method.hold, stack, look_graph)
-        if mlp is None
-        else mlp.each(cohort, samples, method.hold)
-    )
+    def look() -> list[Tensor]:
+        held, output = listen(model, samples, layers, affinity)
+        total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
+        return [total, *held]
+
     finite, found, reference = list[Tensor](), list[Tensor](), list[Tensor]()
-    for outputs, *held in looks:
-        patterns = [method.finish(h) for h in held]
-        reference = reference or [p[:1] for p in patterns]
-        finite.append(outputs.isfinite())
-        found.append(torch.stack([method.squares(*x) for x in zip(patterns, reference, sizes, strict=True)], dim=1))
+    with evaluating(model):
+        for outputs, *affinities in each_model(look, model, cohort):  # the global model comes first
+            reference = reference or affinities
+            finite.append(outputs.isfinite())
+            found.append(torch.stack([squares(a, b) for a, b in zip(affinities, reference, strict=True)], dim=1))
     apart, own = torch.cat(found).cpu().double().numpy().transpose(2, 0, 1)
     deltas: NDArray[np.float64] = 1 - _similarity(apart[1:], own[1:], own[0], len(samples), kind)
     usual, *numbers = torch.cat(finite).tolist()
     deltas[~(np.array(numbers, bool) | (not usual)) | ~np.isfinite(cohort.updates.lengths())] = np.nan
     return deltas
-
-
-def _looks(
-    cohort: Cohort,
-    model: nn.Module,
-    samples: Tensor,
-    layers: Sequence[Layer],
-    hold: Callable[[Tensor], Tensor],
-    stack: int,
-    look_graph: LookGraph | None,
-) -> Iterator[list[Tensor]]:
-    """The sum of the outputs and what is held of each layer, of groups of models; the global one comes first."""
-
-    def look() -> list[Tensor]:
-        held, output = listener.run()
-        total = output.sum(dtype=torch.float32) if isinstance(output, Tensor) else samples.new_zeros(())
-        return [total, *held]
-
-    with evaluating(model), Listener(model, samples, layers, hold) as listener:
-        yield from each_model(look, model, cohort, stack, look_graph)
 
 
 @register("signal", "divergence")
@@ -192,14 +156,14 @@ class Divergence:
             )
         equipped = replace(self, server=server)
         try:
-            _ = equipped._found  # a model that cannot be watched is told of before the first round
+            _ = equipped._layers  # a model that cannot be watched is told of before the first round
         except ValueError as error:
             raise ConfigError(f"divergence: {error}") from error
         return equipped
 
     def __call__(self, cohort: Cohort) -> Reading:
         deltas = self._deltas(cohort)
-        names = [layer.name for layer in self._found[0] if layer.axis is not None]
+        names = [layer.name for layer in self._layers if layer.axis is not None]
         values = hierarchical(deltas, self.gamma)
         if self.relative:
             values = log_ratio(values, cohort.reference)
@@ -210,20 +174,14 @@ class Divergence:
 
         def make() -> NDArray[np.float64]:
             model, samples = self._held(cohort.params)
-            layers, mlp = self._found
-            return client_deltas(cohort, model, samples, layers, self.affinity, self._look_graph, mlp)
+            return client_deltas(cohort, model, samples, self._layers, self.affinity)
 
         return cohort.updates.once((client_deltas, self.server, cohort.params, self.probe, self.affinity), make)
 
     @cached_property
-    def _found(self) -> tuple[tuple[Layer, ...], PlainMLP | None]:
-        """The layers of the server's model, and that model as a plain MLP if it is one."""
-        model, samples = self._held()
-        return find_layers(model, samples), PlainMLP.of(model, samples)
-
-    @cached_property
-    def _look_graph(self) -> LookGraph:
-        return LookGraph()
+    def _layers(self) -> tuple[Layer, ...]:
+        """The layers of the server's model."""
+        return find_layers(*self._held())
 
     def _held(self, params: Tensor | None = None) -> tuple[nn.Module, Tensor]:
         """The server's model and samples; samples that are made of a model, by default of that one as it stands."""

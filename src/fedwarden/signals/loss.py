@@ -16,7 +16,7 @@ from ..core.errors import ConfigError
 from ..core.registry import register
 from ..core.stats import Scores, median
 from ..core.types import Cohort, Server
-from ..models.batched import at_home, at_once, each_model, evaluating
+from ..models.batched import at_home, each_model, evaluating
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """Outputs and right answers -> the loss (k,) of each answer."""
@@ -38,7 +38,7 @@ def client_losses(
         return [(losses or cross_entropies)(model(samples), wanted)]
 
     with evaluating(model):
-        found = [each for (each,) in each_model(look, model, cohort, at_once(model, samples.numel()))]
+        found = [each for (each,) in each_model(look, model, cohort)]
     return np.asarray(torch.cat(found).cpu().double().mean(dim=1).numpy(), dtype=np.float64)
 
 

@@ -21,7 +21,6 @@ from .tasks import Task
 
 Question = tuple[Tensor, Tensor]
 """Inputs of a model, and the right answers."""
-TOGETHER = 4  # batches that are filled up with samples of several clients; a GPU answers as many at once
 
 
 @torch.no_grad()
@@ -37,72 +36,21 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[
 
 
 def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:
-    """What a task asks of these samples, as many of them at a time as the device is to answer at once."""
+    """What a task asks of these samples, as many of them at a time as it says."""
     asked = (task.ask(x[a : a + task.batch], y[a : a + task.batch], rng) for a in range(0, len(x), task.batch))
-    found, size = [(inputs.to(device), right.to(device)) for inputs, right in asked], at_once(task, device)
-    return glued(found, size) if size > task.batch else found
-
-
-def at_once(task: Task, device: torch.device) -> int:
-    """How many samples a model is given at a time; to a GPU, whose launches cost more than small batches, more."""
-    return task.batch * TOGETHER if device.type == "cuda" else task.batch
-
-
-def glued(asked: list[Question], size: int) -> list[Question]:
-    """The same questions, so many at a time; as they are where they differ in their shapes.
-
-    >>> [len(inputs) for inputs, _ in glued([(torch.zeros(2, 3), torch.zeros(2))] * 4, size=5)]
-    [5, 3]
-    """
-    if len(asked) < 2 or len({(inputs.shape[1:], right.shape[1:]) for inputs, right in asked}) > 1:
-        return asked
-    inputs, right = (torch.cat([question[k] for question in asked]) for k in (0, 1))
-    return list(zip(inputs.split(size), right.split(size), strict=True))
+    return [(inputs.to(device), right.to(device)) for inputs, right in asked]
 
 
 @torch.no_grad()
-def told(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, Tensor]:
-    """What a task tells of each answer of a model in evaluation mode: its own metrics and the loss, (k,) by name."""
+def measure(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, float]:
+    """What a task tells of a model in evaluation mode: the mean over all answers of its own metrics and of the loss."""
     model.eval()
     found: dict[str, list[Tensor]] = {}
     for inputs, right in asked:
         outputs = model(inputs)
         for name, values in {**task.scores(outputs, right), "loss": task.losses(outputs, right)}.items():
             found.setdefault(name, []).append(values)
-    return {name: torch.cat(parts).cpu().double() for name, parts in found.items()}
-
-
-def measure(task: Task, model: nn.Module, asked: Iterable[Question]) -> dict[str, float]:
-    """What a task tells of a model in evaluation mode: the mean over all answers of its own metrics and of the loss."""
-    return {name: float(values.mean()) for name, values in told(task, model, asked).items()}
-
-
-def measure_each(task: Task, model: nn.Module, sets: Iterable[list[Question]]) -> list[dict[str, float]]:
-    """The same for each of several data sets; where every sample has one answer, those of some are asked together.
-
-    A small set costs as much as one of hundreds of samples.
-    """
-    found, waiting, samples = list[dict[str, float]](), list[list[Question]](), 0
-    for asked in sets:
-        waiting.append(asked)
-        samples += _samples(asked)
-        if samples >= TOGETHER * task.batch:
-            found += _together(task, model, waiting)
-            waiting, samples = [], 0
-    return found + _together(task, model, waiting)
-
-
-def _together(task: Task, model: nn.Module, sets: Sequence[list[Question]]) -> list[dict[str, float]]:
-    if len(sets) < 2 or any(right.ndim > 1 for asked in sets for _, right in asked):
-        return [measure(task, model, asked) for asked in sets]
-    every = [question for asked in sets for question in asked]
-    found = told(task, model, glued(every, at_once(task, every[0][0].device)) if every else [])
-    parts = {name: values.split([_samples(asked) for asked in sets]) for name, values in found.items()}
-    return [{name: float(values[i].mean()) for name, values in parts.items()} for i in range(len(sets))]
-
-
-def _samples(asked: Sequence[Question]) -> int:
-    return sum(len(right) for _, right in asked)
+    return {name: float(torch.cat(parts).cpu().double().mean()) for name, parts in found.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +67,12 @@ class Asked:
 
 
 class Evaluation:
-    """Evaluates the models of a run on the samples of its world; a GPU keeps them from round to round."""
+    """Evaluates the models of a run on the samples of its world."""
 
     def __init__(self, task: Task, world: World, asked: Asked, seed: int, device: torch.device) -> None:
         self.task, self.world, self.goals, self.seed, self.device = task, world, asked.goals, seed, device
         self.kinds = asked.kinds
         self.rare = [_of_class(world.data, label) for label in dict.fromkeys(asked.recalls)]
-        self._kept: dict[str, tuple[Rows, list[Question]]] = {}
 
     def __call__(self, model: nn.Module, held: Mapping[str, Rows]) -> tuple[dict[str, float], Reported]:
         """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
@@ -140,16 +87,17 @@ class Evaluation:
         if "accuracy" not in metrics:
             return metrics, {}
         if self.goals:
-            reached = [found["accuracy"] for found in measure_each(self.task, model, self._asked(self.goals))]
+            reached = [measure(self.task, model, asked)["accuracy"] for asked in self._asked(self.goals)]
             metrics["attack_success"] = float(np.average(reached, weights=[len(goal.y) for goal in self.goals]))
         for name, sets in {"own_kind_accuracy": self.kinds, "class_recall": self.rare}.items():
             if sets:
-                found = measure_each(self.task, model, self._asked(sets))
-                metrics[name] = float(np.mean([each["accuracy"] for each in found]))
+                found = [measure(self.task, model, asked)["accuracy"] for asked in self._asked(sets)]
+                metrics[name] = float(np.mean(found))
         if not held:
             return metrics, {}
-        found = measure_each(self.task, model, (self._of_client(client, rows) for client, rows in held.items()))
-        own = {client: each["accuracy"] for client, each in zip(held, found, strict=True)}
+        x, y = self.world.x, self.world.y
+        asked = {client: self._ask(x[rows], y[rows], client) for client, rows in held.items()}
+        own = {client: measure(self.task, model, each)["accuracy"] for client, each in asked.items()}
         return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
 
     @cached_property
@@ -158,15 +106,6 @@ class Evaluation:
 
     def _asked(self, sets: Sequence[Examples]) -> Iterable[list[Question]]:
         return (self._ask(samples.x, torch.from_numpy(samples.y)) for samples in sets)
-
-    def _of_client(self, client: str, rows: Rows) -> list[Question]:
-        """Those on a client's rows; kept on a GPU for as long as the rows are the same array."""
-        known, asked = self._kept.get(client, (None, []))
-        if known is not rows:
-            asked = self._ask(self.world.x[rows], self.world.y[rows], client)
-            if self.device.type == "cuda":
-                self._kept[client] = rows, asked
-        return asked
 
     def _ask(self, x: Tensor, y: Tensor, client: str = "") -> list[Question]:
         """The task's questions on samples, the same in every round."""

@@ -2,8 +2,8 @@
 
 Needs numba. :mod:`fedwarden.updates.plain` holds the same sums in torch, which is the reference and the fallback.
 Rows are given by address, so nothing is copied and every client may own its buffers. No kernel assumes finite
-numbers: a NaN or an overflow must show in the sums. Rows are taken eight or four at a time, since these loops also load
-and store what the rows share; of more rows LLVM makes no vector code on ARM, for want of registers.
+numbers: a NaN or an overflow must show in the sums. Rows are taken four at a time, since these loops also load and
+store what the rows share; of more rows LLVM makes no vector code on ARM, for want of registers.
 
 A kernel that threads share takes a :class:`~fedwarden.updates.segments.Plan` and ``turn``, a counter: each thread calls
 it once, and inside it takes one group of columns after another until none is left. What it finds in a group goes to
@@ -12,34 +12,113 @@ that group's own place in ``parts``, so that sums do not depend on who took it.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from collections.abc import Iterator
 
-from .compiled_rows import (
-    FAST,
-    NONE,
-    Addresses,
-    Floats,
-    Four,
-    FourRows,
-    Index,
-    Sums,
-    at,
-    entries,
-    four,
-    four_rows,
-    padded,
-    put,
-    spans,
-    squared,
-    weighted,
-    weights_of,
-)
-from .intrinsics import take
+import numpy as np
+from numba import carray, njit
+from numpy.typing import NDArray
+
+from .intrinsics import floats, take
 from .segments import Plan
 
+Floats = NDArray[np.float32]
+Sums = NDArray[np.float64]
+Index = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+Four = tuple[np.float32, np.float32, np.float32, np.float32]
+FourRows = tuple[Floats, Floats, Floats, Floats]
+
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+NONE = (np.float32(0), np.float32(0), np.float32(0), np.float32(0))
 LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def at(address: np.uint64, a: int, m: int) -> Floats:
+    """Entries [a, a + m) of the float32 buffer at an address."""
+    return carray(floats(address + np.uint64(4 * a)), (m,))
+
+
+@njit(nogil=True)  # a cached generator cannot be called by another kernel
+def spans(plan: Plan, turn: Index, width: int) -> Iterator[tuple[int, int, int, int]]:
+    """The next columns of the groups that this thread takes, up to ``width`` of one segment at a time.
+
+    Yields (group, segment, first column, number of columns).
+    """
+    group = take(turn)
+    while group < plan.last:
+        start, stop = max(group * plan.width, plan.start[0]), min((group + 1) * plan.width, plan.start[-1])
+        segment = 0
+        while plan.start[segment + 1] <= start:
+            segment += 1
+        while start < stop:
+            end = min(stop, plan.start[segment + 1])
+            while start < end:
+                yield group - plan.first, segment, start, min(width, end - start)
+                start += width
+            start = end
+            segment += 1
+        group = take(turn)
+
+
+@njit(nogil=True, inline="always")
+def padded(rows: Addresses, index: Index) -> Addresses:
+    """The rows in the index, the last one again up to a multiple of four."""
+    size = (len(index) + 3) // 4 * 4
+    out = np.zeros((len(rows), size), np.uint64)
+    for segment in range(len(rows)):
+        for k in range(size):
+            out[segment, k] = rows[segment, index[min(k, len(index) - 1)]]
+    return out
+
+
+@njit(nogil=True, inline="always")
+def weights_of(values: Sums, index: Index) -> Floats:
+    """Their weights, 0 for a row that is there again."""
+    out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
+    for k in range(len(index)):
+        out[k] = np.float32(values[index[k]])
+    return out
+
+
+@njit(nogil=True, inline="always")
+def four(x: Floats, i: int) -> Four:
+    return x[i], x[i + 1], x[i + 2], x[i + 3]
+
+
+@njit(nogil=True, inline="always")
+def four_rows(rows: Addresses, i: int, a: int, m: int) -> FourRows:
+    return at(rows[i], a, m), at(rows[i + 1], a, m), at(rows[i + 2], a, m), at(rows[i + 3], a, m)
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def entries(rows: FourRows, j: int, origin: np.float32) -> Four:
+    """Entry j of four rows, less the origin."""
+    return rows[0][j] - origin, rows[1][j] - origin, rows[2][j] - origin, rows[3][j] - origin
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def weighted(total: np.float32, x: Four, weights: Four) -> np.float32:
+    """A sum with four weighted entries added, one after another: each is one instruction."""
+    total += weights[0] * x[0]
+    total += weights[1] * x[1]
+    total += weights[2] * x[2]
+    total += weights[3] * x[3]
+    return total
+
+
+@njit(nogil=True, fastmath=FAST, inline="always")
+def squared(x: Four, centre: np.float32, sums: Four) -> Four:
+    """Four sums of squares with those of four entries about a centre added."""
+    a, b, c, d = x[0] - centre, x[1] - centre, x[2] - centre, x[3] - centre
+    return sums[0] + a * a, sums[1] + b * b, sums[2] + c * c, sums[3] + d * d
+
+
+@njit(nogil=True, inline="always")
+def put(sums: Sums, i: int, found: Four) -> None:
+    for k in range(4):
+        sums[i + k] += found[k]
 
 
 @njit(nogil=True, inline="always")
@@ -48,39 +127,12 @@ def _width(n: int) -> int:
     return max(512, min(8192, LOOK_SIZE // max(n, 1) // 64 * 64))
 
 
-@njit(nogil=True, fastmath=FAST, inline="always")
-def _one_by_one(rows: FourRows, j: int, weights: Four, total: np.float32, sums: Four) -> tuple[np.float32, Four]:
-    """The same sums over entry j of four rows, each done with before the next is loaded: few registers are in use."""
-    x = rows[0][j]
-    total, a = total + weights[0] * x, sums[0] + x * x
-    x = rows[1][j]
-    total, b = total + weights[1] * x, sums[1] + x * x
-    x = rows[2][j]
-    total, c = total + weights[2] * x, sums[2] + x * x
-    x = rows[3][j]
-    total, d = total + weights[3] * x, sums[3] + x * x
-    return total, (a, b, c, d)
-
-
 @njit(nogil=True, fastmath=FAST, cache=True)
 def _sums_of_four(
-    rows: Addresses, origin: Floats, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
-) -> None:
-    """The weighted sum of four rows, put or added to out, and their squared norms, from one look at each."""
-    x, w, s, zero = four_rows(rows, i, a, m), four(weights, i), NONE, np.float32(0)
-    for j in range(m):
-        e = entries(x, j, origin[j])
-        out[j] = weighted(out[j] if add else zero, e, w)
-        s = squared(e, zero, s)
-    put(sq_norms, i, s)
-
-
-@njit(nogil=True, fastmath=FAST, cache=True)
-def _twin_sums_of_four(
     rows: Addresses, based: bool, origin: Floats, i: int, a: int, m: int, weights: Floats, others: Floats, out: Floats,
     other: Floats, sq_norms: Sums,
 ) -> None:  # fmt: skip
-    """The same with a second sum that has weights of its own."""
+    """Add two weighted sums of four rows to out and other, and put their squared norms, from one look at each."""
     x, w, v, s, zero = four_rows(rows, i, a, m), four(weights, i), four(others, i), NONE, np.float32(0)
     for j in range(m):
         e = entries(x, j, origin[j] if based else zero)
@@ -88,20 +140,6 @@ def _twin_sums_of_four(
         other[j] = weighted(other[j], e, v)
         s = squared(e, zero, s)
     put(sq_norms, i, s)
-
-
-@njit(nogil=True, fastmath=FAST, cache=True)
-def _sums_of_eight(
-    rows: Addresses, i: int, a: int, m: int, weights: Floats, add: bool, out: Floats, sq_norms: Sums
-) -> None:
-    """The same of eight rows without an origin."""
-    x, y, w, v = four_rows(rows, i, a, m), four_rows(rows, i + 4, a, m), four(weights, i), four(weights, i + 4)
-    s, t, zero = NONE, NONE, np.float32(0)
-    for j in range(m):
-        total, s = _one_by_one(x, j, w, out[j] if add else zero, s)
-        out[j], t = _one_by_one(y, j, v, total, t)
-    put(sq_norms, i, s)
-    put(sq_norms, i + 4, t)
 
 
 @njit(nogil=True, fastmath=FAST, cache=True)
@@ -127,18 +165,17 @@ def _spread(part: Sums, index: Index, sq_norms: Sums, measured: bool) -> None:
 
 
 @njit(nogil=True, inline="always")
-def _split(centre: Sums, shares: Sums) -> tuple[Index, Index, bool]:
-    """The rows that count in one of the sums, the others, and whether both sums are the same."""
+def _split(centre: Sums, shares: Sums) -> tuple[Index, Index]:
+    """The rows that count in one of the sums, and the others."""
     used, rest = np.empty(len(centre), np.int64), np.empty(len(centre), np.int64)
-    counted, equal = 0, True
+    counted = 0
     for i in range(len(centre)):
         if centre[i] != 0 or shares[i] != 0:
             used[counted] = i
             counted += 1
         else:
             rest[i - counted] = i
-        equal = equal and centre[i] == shares[i]
-    return used[:counted], rest[: len(centre) - counted], equal
+    return used[:counted], rest[: len(centre) - counted]
 
 
 @njit(nogil=True, cache=True)
@@ -148,33 +185,24 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
     Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
     not finite spoils only its own norm.
     """
-    used, rest, equal = _split(centre, shares)
-    every, width, twin = np.arange(len(centre)), _width(len(centre)), spread and not equal
+    used, rest = _split(centre, shares)
+    every, width = np.arange(len(centre)), _width(len(centre))
     mixed, others, rows = padded(plan.rows, used), padded(plan.rows, rest), padded(plan.rows, every)
     c, s = weights_of(centre, used), weights_of(shares, used)
     norms, distances = np.zeros(len(c)), np.zeros(rows.shape[1])
     mean, zero = np.zeros(width, np.float32), np.zeros(width, np.float32)
     for group, segment, start, m in spans(plan, turn, width):
         base, a, out = plan.base[segment], start - plan.start[segment], total[start : start + m]
-        origin, measured, i = at(base, a, m) if base != 0 else zero[:m], plan.measured[segment], 0
-        norms[:] = 0
-        if twin or len(c) == 0:
-            out[:], mean[:] = 0, 0
-        while not twin and base == 0 and i + 8 <= len(c):
-            _sums_of_eight(mixed[segment], i, a, m, s, i > 0, out, norms)
-            i += 8
-        while not twin and i < len(c):
-            _sums_of_four(mixed[segment], origin, i, a, m, s, i > 0, out, norms)
-            i += 4
-        while i < len(c):
-            _twin_sums_of_four(mixed[segment], base != 0, origin, i, a, m, s, c, out, mean, norms)
-            i += 4
+        origin, measured = at(base, a, m) if base != 0 else zero[:m], plan.measured[segment]
+        norms[:], out[:], mean[:] = 0, 0, 0
+        for i in range(0, len(c), 4):
+            _sums_of_four(mixed[segment], base != 0, origin, i, a, m, s, c, out, mean, norms)
         _spread(parts[group], used, norms, measured)
         if len(rest) > 0:
             _distances(others[segment], base != 0, origin, a, m, zero, distances)
             _spread(parts[group], rest, distances, measured)
         if spread and measured:
-            _distances(rows[segment], base != 0, origin, a, m, mean if twin else out, distances)
+            _distances(rows[segment], base != 0, origin, a, m, mean, distances)
             for k in range(len(every)):
                 parts[group, 2, k] += distances[k]
 
@@ -186,55 +214,14 @@ def weighted_sum(
     """out = scale * before + sum_i weights[i] * (row_i - base); scale 0 does not read before. There are no parts."""
     every, width = np.arange(len(weights)), _width(len(weights))
     rows, w, zero = padded(plan.rows, every), weights_of(weights, every), np.zeros(width, np.float32)
-    norms = np.zeros(len(w))  # they cost little, and another kernel would have to be compiled
+    norms, unused = np.zeros(len(w)), np.zeros(width, np.float32)  # what else the kernel makes, which costs little
     for _, segment, start, m in spans(plan, turn, width):
-        base, a, total, i = plan.base[segment], start - plan.start[segment], out[start : start + m], 0
+        base, a, total = plan.base[segment], start - plan.start[segment], out[start : start + m]
         origin = at(base, a, m) if base != 0 else zero[:m]
-        if scale != 0:
-            for j in range(m):
-                total[j] = scale * before[start + j]
-        while base == 0 and i + 8 <= len(w):
-            _sums_of_eight(rows[segment], i, a, m, w, i > 0 or scale != 0, total, norms)
-            i += 8
-        while i < len(w):
-            _sums_of_four(rows[segment], origin, i, a, m, w, i > 0 or scale != 0, total, norms)
-            i += 4
-
-
-@njit(nogil=True, inline="always")
-def _runs(plan: Plan, columns: Index) -> tuple[Index, Index]:
-    """Where runs of neighbouring columns of one segment begin, and at last how many columns there are; the segments."""
-    starts, segments = np.empty(len(columns) + 1, np.int64), np.empty(len(columns), np.int64)
-    count, segment = 0, 0
-    for k in range(len(columns)):
-        begins = k == 0 or columns[k] != columns[k - 1] + 1
-        while plan.start[segment + 1] <= columns[k]:
-            segment += 1
-            begins = True
-        if begins:
-            starts[count], segments[count] = k, segment
-            count += 1
-    starts[count] = len(columns)
-    return starts[: count + 1], segments[:count]
-
-
-@njit(nogil=True, fastmath=FAST, cache=True)
-def sample(plan: Plan, turn: Index, columns: Index, out: Floats) -> None:
-    """The entries of the rows in some columns, which are given in ascending order; a thread takes a row at a time."""
-    starts, segments = _runs(plan, columns)
-    i = take(turn)
-    while i < len(out):
-        for r in range(len(segments)):
-            segment, k, m = segments[r], starts[r], starts[r + 1] - starts[r]
-            base, a = plan.base[segment], columns[k] - plan.start[segment]
-            x, row = at(plan.rows[segment, i], a, m), out[i, k : k + m]
-            for j in range(m):
-                row[j] = x[j]
-            if base != 0:
-                less = at(base, a, m)
-                for j in range(m):
-                    row[j] -= less[j]
-        i = take(turn)
+        for j in range(m):
+            total[j] = scale * before[start + j] if scale != 0 else np.float32(0)
+        for i in range(0, len(w), 4):
+            _sums_of_four(rows[segment], base != 0, origin, i, a, m, w, w, total, unused, norms)
 
 
 @njit(nogil=True, cache=True)

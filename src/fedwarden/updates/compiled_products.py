@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from .compiled_rows import (
+from .compiled import (
     FAST,
     NONE,
     Addresses,

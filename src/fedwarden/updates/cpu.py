@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core.stats import Norms, Weights
 from . import plain
+from .plain import sample as sample
 from .ranks import network
 from .segments import RELEASE_BYTES, Plan, Rows, Segment, give_back, most_columns, pieces, plan
 from .sketch import ALL_PAIRS, Hashing
@@ -65,16 +66,6 @@ def nearest_mean(updates: Rows, keep: int) -> Tensor:
     """In each column, the mean of the ``keep`` values closest to the median."""
     out = torch.empty(updates.d, dtype=torch.float32)
     _fold(updates, "nearest_mean", (network(updates.n, range(updates.n)), keep, out.numpy()))
-    return out
-
-
-def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
-    """The entries of the rows in some columns; of files as torch reads them, a few at a time."""
-    whole = None if updates.maps else updates.plan(PRODUCT_COLUMNS)
-    if whole is None:
-        return plain.sample(updates, columns)
-    out = torch.empty(updates.n, len(columns))
-    together(partial(_kernel("sample"), whole, np.zeros(1, np.int64), columns, out.numpy()), updates.n)
     return out
 
 

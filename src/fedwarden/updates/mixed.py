@@ -22,7 +22,7 @@ class Formed(Updates):
     def sent(self, i: int) -> list[Tensor]:
         """Row i with the base put back, one piece per segment."""
         row = self._only([i])
-        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
+        parts = [row.block(s, s.start, s.stop)[0] for s in row.segments]
         if self.base is None:
             return parts
         return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]

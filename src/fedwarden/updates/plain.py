@@ -72,9 +72,11 @@ def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
 
 def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
     """The (n, k) entries of the rows in k columns, which are given in ascending order."""
-    found = []
+    found = [torch.empty(updates.n, 0, dtype=updates.dtype, device=updates.device)]
     for segment in updates.segments:
         first, last = np.searchsorted(columns, [segment.start, segment.stop])
+        if first == last:
+            continue
         inside = torch.from_numpy(columns[first:last] - segment.start).to(updates.device)
         if segment.stack is not None:
             found.append(segment.stack.index_select(1, inside).to(updates.dtype))
@@ -85,7 +87,7 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
             if i % HELD == 0 or i == updates.n:
                 give_back(updates.maps)  # columns apart touch every page
         found.append(picked)
-    out = found[0] if len(found) == 1 else torch.cat(found, dim=1)
+    out = torch.cat(found, dim=1)
     return out if updates.base is None else out - updates.base[torch.from_numpy(columns).to(updates.device)]
 
 

@@ -1,47 +1,26 @@
-"""The engine: who is trained together, and how the group size is found and remembered."""
+"""The engine: who is trained together."""
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
 import pytest
 import torch
 
-import fedwarden.sim.training.engine as module
 from fedwarden.sim.models import build_model
-from fedwarden.sim.training.engine import CANDIDATES, Engine, cache_file, calibrate, choose_group
+from fedwarden.sim.training.engine import GROUP, Engine, choose_group
 from fedwarden.sim.training.optimizer import LocalTraining
 
 
-def engine_of(sizes=(9, 4, 12, 5, 7), group=0, model="mlp", **training):
+def engine_of(sizes=(9, 4, 12, 5, 7), group=0, model="mlp", hidden=(6,), **training):
     x = torch.rand(sum(sizes), 1, 8, 8, generator=torch.Generator().manual_seed(0))
     y = torch.arange(len(x)) % 3
     rows = np.split(np.arange(len(x)), np.cumsum(sizes)[:-1])
-    options = {"hidden": [6]} if model == "mlp" else {"width": 2}
+    options = {"hidden": hidden} if model == "mlp" else {"width": 2}
     made = build_model(model, options, (1, 8, 8), 3, 0)
     local = LocalTraining(**{"batch_size": 4, **training})
     return Engine(made, local, 0, x, y, {str(i): r for i, r in enumerate(rows)}, group)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDWARDEN_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "calibration.json"
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    """Counts the measurements, each of which says 5."""
-    calls = []
-
-    def measure(engine):
-        calls.append(engine)
-        return 5
-
-    monkeypatch.setattr(module, "_measure", measure)
-    return calls
 
 
 @pytest.mark.parametrize("group", [0, 1, 2, 3, 100])
@@ -103,94 +82,12 @@ def test_a_model_without_stacked_form_is_trained_one_by_one():
     engine.train(engine.layout.flatten(engine.model.state_dict()), 1, ["1", "2"], out)
     assert out.isfinite().all()
     assert choose_group(engine, "stacked", 5) == 0
-    assert calibrate(engine, None) == 0
 
 
-def test_a_measurement_gives_a_group_size_and_leaves_the_model_as_it_was():
-    engine = engine_of()
-    before = {k: v.clone() for k, v in engine.model.state_dict().items()}
-    assert calibrate(engine, None) in (0, *CANDIDATES)
-    for name, value in engine.model.state_dict().items():
-        assert torch.equal(value, before[name])
-
-
-def test_a_calibration_is_made_once(cache, measured):
-    assert choose_group(engine_of(), "auto", None) == 5
-    assert choose_group(engine_of(), "auto", None) == 5
-    assert len(measured) == 1
-    assert list(json.loads(cache.read_text()).values()) == [5]
-    assert [p.name for p in cache.parent.iterdir()] == [cache.name]  # and no draft is left
-
-
-def test_another_model_or_batch_is_another_calibration(cache, measured):
-    for engine in (engine_of(), engine_of(batch_size=8), engine_of(optimizer="adam"), engine_of(lr=0.5)):
-        calibrate(engine, cache)
-    assert len(measured) == 3  # the learning rate costs nothing
-    assert len(json.loads(cache.read_text())) == 3
-
-
-def test_a_calibration_that_was_kept_is_believed(cache, measured):
-    calibrate(engine_of(), cache)
-    (key,) = json.loads(cache.read_text())
-    cache.write_text(json.dumps({key: 7, "another machine": 3}))
-    assert calibrate(engine_of(), cache) == 7
-    calibrate(engine_of(batch_size=8), cache)
-    assert {"another machine": 3, key: 7}.items() <= json.loads(cache.read_text()).items()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"not json", b"[1, 2]", b"3", b"null", b"\xff\xfe\x00", b'{"a": "x"}', b'{"a": null}', b'{"a": [1]}'],
-)
-def test_a_corrupt_cache_is_survived(content, cache, measured):
-    cache.parent.mkdir()
-    cache.write_bytes(content)
-    assert choose_group(engine_of(), "auto", None) == 5
-    assert choose_group(engine_of(), "auto", None) == 5
-    assert len(measured) == 1  # it was replaced by one that can be read
-
-
-def test_a_cache_that_cannot_be_read_or_written_is_survived(cache, measured, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder" / "calibration.json").mkdir(parents=True)
-    for place in (tmp_path / "file" / "below", tmp_path / "folder", tmp_path / ("x" * 300)):
-        monkeypatch.setenv("FEDWARDEN_CACHE", str(place))
-        assert choose_group(engine_of(), "auto", None) == 5
-    assert len(measured) == 3
-
-
-def test_a_folder_that_may_not_be_looked_into_is_survived(cache, measured, monkeypatch):
-    """As for a user whose cache folder belongs to somebody else."""
-
-    def refuse(self, *args, **kwargs):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    for name in ("stat", "mkdir", "read_text"):
-        monkeypatch.setattr(f"pathlib.Path.{name}", refuse)
-    assert calibrate(engine_of(), cache) == 5
-
-
-def test_choosing_a_group(measured):
-    engine = engine_of()
-    assert choose_group(engine, "sequential", None) == 0
-    assert choose_group(engine, "sequential", 4) == 0
-    assert choose_group(engine, "auto", 4) == 4
-    assert choose_group(engine, "stacked", 4) == 4
-    assert not measured
-    assert choose_group(engine, "auto", None) == 5
-
-
-def test_stacked_is_stacked_where_it_does_not_pay(monkeypatch):
-    monkeypatch.setattr(module, "_measure", lambda engine: 0)
-    assert choose_group(engine_of(), "auto", None) == 0
-    assert choose_group(engine_of(), "stacked", None) == 1
-
-
-def test_where_calibrations_are_kept(tmp_path, monkeypatch):
-    assert cache_file() == tmp_path / "cache" / "calibration.json"
-    monkeypatch.delenv("FEDWARDEN_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_file() == tmp_path / "xdg" / "fedwarden" / "calibration.json"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert cache_file() == tmp_path / "me" / ".cache" / "fedwarden" / "calibration.json"
+def test_choosing_a_group():
+    engine, large = engine_of(), engine_of(model="mlp", hidden=(1000, 1000))
+    assert choose_group(engine, "sequential", None) == choose_group(engine, "sequential", 4) == 0
+    assert choose_group(engine, "auto", 4) == choose_group(engine, "stacked", 4) == 4
+    assert choose_group(engine, "auto", None) == choose_group(engine, "stacked", None) == GROUP
+    assert choose_group(large, "auto", None) == 0
+    assert choose_group(large, "stacked", None) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from torch.nn import functional as F
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
-from fedwarden.sim.training import optimizer
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Stacked
 from fedwarden.sim.training.trainer import (
@@ -138,22 +135,6 @@ def test_stacked_is_sequential_with_dropout(training, group):
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
     assert (sequential(*given, training) - b).abs().max() > 1e-3  # so dropout was on
-
-
-@pytest.mark.parametrize("training", ["momentum", "fedprox", "adam"])
-def test_weights_that_are_cut_into_pieces_take_the_same_steps(monkeypatch, training):
-    """As a GPU's are; clients that finish early leave part of the last piece."""
-    given = (*case("mlp", (6,), hidden=[9, 5]), shards_of((6,), 4), TRAININGS[training], len(SIZES))
-    whole = stacked(*given)
-    monkeypatch.setattr(optimizer, "piece_size", lambda weights: 7)
-    torch.testing.assert_close(stacked(*given), whole, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize("shape", [(2, 5), (5_000_000,)])
-def test_only_small_models_on_a_gpu_are_cut(shape):
-    assert optimizer.piece_size([torch.zeros(shape)]) == 0
-    there = SimpleNamespace(numel=lambda: prod(shape), is_cuda=True, is_contiguous=lambda: True)
-    assert optimizer.piece_size([there]) == (optimizer.SMALLEST if prod(shape) == 10 else 0)
 
 
 @pytest.mark.parametrize("group", [1, 3])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import platform
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,15 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...models.layout import Layout
-from ..data.places import cache_folder
 from ..tasks import Classification, Task
 from .optimizer import LocalTraining
 from .stacked import Stacked
 from .trainer import Shard, train_sequential, train_stacked
 
-CANDIDATES = (1, 5, 10, 25)
-CALIBRATION_STEPS = 3
-STACKED_MARGIN = 0.9  # stacking must be at least this much cheaper than one client at a time
+GROUP = 10  # clients; 5 or 25 take 0.6 to 1.6 times as long, one at a time 2 to 11 times
+STACKED_SIZE = 1_000_000  # parameters up to which stacking is faster: of 1.2 M it takes 1.1 times as long
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,86 +137,18 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def calibrate(engine: Engine, cache: Path | None) -> int:
-    """The group size with the lowest cost per client, from a few steps of each; 0 where stacking does not pay.
-
-    Kept in a file per user, so that runs on one machine are grouped alike and give the same bits.
-    """
-    if engine.stacked is None:
-        return 0
-    key = _fingerprint(engine)
-    known = _read(cache)
-    if key not in known:
-        with one_thread():  # as the workers train
-            known[key] = _measure(engine)
-        _write(cache, known)
-    return int(known[key])
-
-
 def choose_group(engine: Engine, trainer: Literal["auto", "sequential", "stacked"], group: int | None) -> int:
-    """The group size that a configuration asks for; calibrated where it leaves that open."""
+    """The group size that a configuration asks for; left open, it hangs on the model's size alone, on any machine.
+
+    >>> from fedwarden.sim.models import build_model
+    >>> engine = Engine(build_model("mlp", {}, (8,), 3, 0), LocalTraining(), 0, torch.zeros(1, 8), torch.zeros(1), {})
+    >>> choose_group(engine, "auto", None), choose_group(engine, "auto", 4), choose_group(engine, "sequential", None)
+    (10, 4, 0)
+    """
     if trainer == "sequential" or engine.stacked is None:
         return 0
     if group is not None:
         return group
     if engine.device.type == "cuda":
         return 1
-    return max(calibrate(engine, cache_file()), 1 if trainer == "stacked" else 0)
-
-
-def cache_file() -> Path | None:
-    """Where calibrations are kept; None where there is no folder for such things."""
-    folder = cache_folder()
-    return None if folder is None else folder / "calibration.json"
-
-
-def _measure(engine: Engine) -> int:
-    ids = sorted(engine.rows, key=lambda c: -len(engine.rows[c]))
-    params = engine.layout.flatten(engine.model.state_dict())
-    saved = params.clone()
-    few = {c: engine.rows[c][: CALIBRATION_STEPS * engine.training.batch_size] for c in ids}
-    costs: dict[int, float] = {}
-    for group in (0, *CANDIDATES):
-        clients = [ids[i % len(ids)] for i in range(max(group, 1))]
-        trial = Engine(engine.model, replace(engine.training, epochs=1), engine.seed, engine.x, engine.y, few, group)
-        out = torch.empty(len(clients), engine.layout.d)
-        times = []
-        for _ in range(3):
-            start = time.process_time()  # of this thread's work alone: a busy machine must not decide
-            trial.train(params, 0, clients, out)
-            times.append(time.process_time() - start)
-        costs[group] = min(times[1:]) / len(clients)
-    engine.model.load_state_dict(engine.layout.unflatten(saved))
-    best = min(CANDIDATES, key=lambda g: costs[g])
-    return best if costs[best] < STACKED_MARGIN * costs[0] else 0
-
-
-def _fingerprint(engine: Engine) -> str:
-    training = engine.training
-    return json.dumps(
-        [
-            platform.node(), platform.processor(), os.cpu_count(), torch.__version__, str(engine.model),
-            list(engine.x.shape[1:]), training.batch_size, training.optimizer,
-        ]
-    )  # fmt: skip
-
-
-def _read(path: Path | None) -> dict[str, int]:
-    try:
-        found = {} if path is None else json.loads(path.read_text())
-        return {str(k): int(v) for k, v in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # no file yet, or not one of ours: measure again
-        return {}
-
-
-def _write(path: Path | None, known: Mapping[str, int]) -> None:
-    """Add to the file; a folder that cannot be written to only means measuring again."""
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({**_read(path), **known}, indent=1))
-        draft.replace(path)
-    except OSError:
-        return
+    return GROUP if engine.layout.d <= STACKED_SIZE else int(trainer == "stacked")

@@ -14,9 +14,6 @@ from torch.optim.sgd import sgd
 
 from .stacked import Factors, matrix
 
-FUSED = 1 << 16  # numbers that a block of torch's fused kernels takes on a GPU: of small models few blocks are at work
-PIECES, SMALLEST = 64, 1 << 13  # so these are cut: 20 clients of 21,000 parameters take Adam's step in 25 of 57 µs
-
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -34,22 +31,6 @@ class LocalTraining:
     proximal: float = 0.0
     steps: int | None = None
     smallest_batch: int = 1
-
-
-def piece_size(weights: Sequence[Tensor]) -> int:
-    """Into pieces of how many numbers a GPU's small models are cut for torch's fused kernels; 0: they are not."""
-    size = max(SMALLEST, sum(w.numel() for w in weights) // PIECES)
-    fit = size < FUSED and all(w.is_cuda and w.is_contiguous() for w in weights)
-    return size if fit else 0
-
-
-def pieces(x: Tensor, size: int) -> Sequence[Tensor]:
-    """Parts of so many numbers, in the same memory where it is contiguous; 0: the tensor as it is.
-
-    >>> [part.tolist() for part in pieces(torch.arange(5).reshape(1, 5), 3)]
-    [[0, 1, 2], [3, 4]]
-    """
-    return x.reshape(-1).split(size) if size else (x,)
 
 
 @contextmanager
@@ -87,14 +68,11 @@ class FusedOptimizer:
         self.plain = not (adaptive or training.momentum or training.weight_decay or training.proximal)
         self.first = [torch.zeros_like(w) for w in weights] if adaptive or training.momentum else []
         self.second = [torch.zeros_like(w) for w in weights] if adaptive else []
-        self.size = piece_size(weights)
-        self.taken = [
-            [torch.zeros((), dtype=torch.float32, device=w.device) for _ in pieces(w, self.size)] for w in weights
-        ]
+        self.taken = [torch.zeros((), dtype=torch.float32, device=w.device) for w in weights]
 
     def reset(self) -> None:
         """Back to no step taken, in the same memory."""
-        for tensor in (*self.first, *self.second, *(t for taken in self.taken for t in taken)):
+        for tensor in (*self.first, *self.second, *self.taken):
             tensor.zero_()
 
     def step(self, weights: Sequence[Tensor], factors: Sequence[Factors]) -> None:
@@ -136,13 +114,10 @@ class FusedOptimizer:
         if t.proximal:
             pairs = zip(grads, weights, which, strict=True)
             grads = [g.add_(w - self.origin[i], alpha=t.proximal) for g, w, i in pairs]
-        moments = ([part(moment[i]) for i in which if moment] for moment in (self.first, self.second))
-        p, g, first, second = (
-            [piece for x in tensors for piece in pieces(x, self.size)] for tensors in (weights, grads, *moments)
-        )
+        first, second = ([part(moment[i]) for i in which if moment] for moment in (self.first, self.second))
+        p, g = list(weights), list(grads)
         if t.optimizer == "adam":
-            pairs_of = zip(weights, which, strict=True)
-            taken = [one for w, i in pairs_of for one in self.taken[i][: len(pieces(w, self.size))]]
+            taken = [self.taken[i] for i in which]
             adam(
                 p, g, first, second, [], taken, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=t.lr,
                 weight_decay=t.weight_decay, eps=1e-8, maximize=False,
