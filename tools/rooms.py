@@ -11,14 +11,17 @@ the package is noted in order, comprehensions too; the room changes where one is
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -30,6 +33,7 @@ import fedwarden
 from fedwarden.flower import Guarded
 
 SOURCE = Path(fedwarden.__file__).parent
+T = TypeVar("T")
 NODES = range(2, 12)
 SHAPES = {"fc.weight": (4, 3), "fc.bias": (4,), "out.weight": (2, 4), "out.bias": (2,)}
 
@@ -70,7 +74,7 @@ class Walk:
     @property
     def changes(self) -> int:
         rooms = [room(code) for _, code in self.calls]
-        return sum(here != there for here, there in zip(rooms, rooms[1:], strict=False))
+        return sum(here != there for here, there in pairwise(rooms))
 
 
 def room(code: CodeType) -> str:
@@ -82,8 +86,8 @@ def room(code: CodeType) -> str:
     return Path(code.co_filename).relative_to(SOURCE).parts[0]
 
 
-def walk(work: Callable[[], Any]) -> Walk:
-    """The package's functions that some work calls in this thread."""
+def walk(work: Callable[[], T]) -> tuple[Walk, T]:
+    """The package's functions that some work calls in this thread, and what it gives."""
     calls, home, depth = list[tuple[int, CodeType]](), f"{SOURCE}{os.sep}", 0
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -96,10 +100,10 @@ def walk(work: Callable[[], Any]) -> Walk:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        work()
+        made = work()
     finally:
         sys.setprofile(before)
-    return Walk(tuple(calls))
+    return Walk(tuple(calls)), made
 
 
 def quiet_round() -> Walk:
@@ -110,17 +114,18 @@ def quiet_round() -> Walk:
     nodes, guarded, found = Nodes(), Guarded(FedAvg()), Walk(())
     for t in (1, 2):
         replies = nodes.replies(guarded.configure_train(t, arrays, ConfigRecord(), cast(Grid, nodes)))
-        made = []
-        found = walk(lambda t=t, replies=replies, made=made: made.append(guarded.aggregate_train(t, replies)[0]))
-        arrays = cast(ArrayRecord, made[0])
+        found, (made, _) = walk(partial(guarded.aggregate_train, t, replies))
+        arrays = cast(ArrayRecord, made)
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--calls", action="store_true", help="every call, indented, with its room")
+    asked = parser.parse_args(arguments)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
     found = quiet_round()
-    if parser.parse_args(arguments).calls:
+    if asked.calls:
         for depth, code in found.calls:
             print(f"{'  ' * depth}{room(code)}: {code.co_qualname}")
     print(f"{found.functions} functions in {found.files} files, {found.changes} changes of room")
