@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Counts, Norms, Weights, among, lower_median, number
+from ..core.stats import Counts, Norms, Weights, among, number
 from ..core.types import Cohort, Rejection, output_layer
 from ..core.words import reason
 from ..updates.survey import LARGEST, Survey
@@ -167,7 +167,7 @@ def size_faults(sq_norms: Norms, norm_ratio: float | None, idle: Collection[int]
     norms = np.sqrt(np.where(finite, sq_norms, 0.0))
     active = finite.copy()
     active[list(idle)] = False
-    typical = lower_median(norms[active]) if active.any() else 0.0
+    typical = float(np.quantile(norms[active], 0.5, method="lower")) if active.any() else 0.0
     if norm_ratio is not None and typical > 0:
         for i in np.flatnonzero(norms > norm_ratio * typical):
             faults[int(i)] = Note.of("update_too_long", times=float(norms[i] / typical), most=norm_ratio)
@@ -189,7 +189,7 @@ def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts)
     >>> print(*clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0])))
     client c: claims 1e+09 examples, counted as 10
     """
-    usual = MANY * lower_median(claimed) if len(claimed) else 0.0
+    usual = MANY * float(np.quantile(claimed, 0.5, method="lower")) if len(claimed) else 0.0
     return [
         Note.of("count_clipped", client, claimed=a, counted=b)
         for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)

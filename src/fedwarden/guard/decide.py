@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, joined
-from ..core.stats import Mask, Norms, Scores, V, Weights, median, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
 from ..updates.contained import Contained
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
@@ -92,7 +92,7 @@ class Decision:
     def length(self) -> float:
         """The median length of the updates that were let in, of clients in good standing where there are any."""
         lengths, trusted = self.measured.lengths, self.cohort.trusted
-        return median(lengths[trusted] if trusted.any() else lengths)
+        return float(np.median(lengths[trusted] if trusted.any() else lengths))
 
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""

@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.protocols import CompleteHistory, CompletePolicy, CompleteSignal, Findings, History, Rule, Signal
 from ..core.registry import Spec, component, describe
-from ..core.remembered import Remembered, same_tuple
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
 from ..history.capital import Capital
@@ -228,7 +228,7 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
 def in_good_standing(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask:
     """The clients that are not excluded and send no copy."""
     leads: Mask = leaders == np.arange(len(client_ids))
-    return leads & ~among(memory.excluded, same_tuple(client_ids))
+    return leads & ~among(memory.excluded, client_ids)
 
 
 def usual(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask:
@@ -237,7 +237,7 @@ def usual(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask
     They are those in good standing but for clients in doubt, unless these are half of the others.
     """
     good = in_good_standing(memory, client_ids, leaders)
-    trusted = good & ~among(memory.doubted, same_tuple(client_ids))
+    trusted = good & ~among(memory.doubted, client_ids)
     return trusted if outnumbered(~trusted, good) else good
 
 
@@ -258,7 +258,7 @@ def judge(
     majority raises, see :func:`outnumbered`, holds in this round, and nothing of it is kept. With fewer clients than
     the quorum no client is flagged, and nothing is remembered of the round.
     """
-    n, client_ids = len(client_ids), same_tuple(client_ids)
+    n = len(client_ids)
     good = in_good_standing(memory, client_ids, leaders)
     enough = bool(np.count_nonzero(good) >= guard.quorum)
     if (leaders != np.arange(n)).any():

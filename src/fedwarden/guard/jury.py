@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.stats import Scores, Weights, median
+from ..core.stats import Scores, Weights
 
 WORSE = "train/worse"  # the number that jurors report, by its name in a cohort
 EXAMPLES = 512  # of its own that a juror measures: a share of 1/2 of them has a standard error of .02
@@ -50,7 +50,7 @@ def jurors_number(reports: Mapping[str, float], jurors: Collection[str]) -> floa
     """
     told = [reports[juror] for juror in sorted(jurors) if juror in reports]
     told = [number for number in told if 0 <= number <= 1]
-    return float(median(np.array(told))) if told else None
+    return float(np.median(np.array(told))) if told else None
 
 
 def surprises(number: float, coins: Scores, past_numbers: Scores, past_coins: NDArray[np.float64]) -> Scores:

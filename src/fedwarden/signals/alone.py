@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Dense, Reading
 from ..updates.sampling import coarse_lengths, spread_columns
 from ..updates.updates import Updates
@@ -125,7 +125,7 @@ class Alone:
         columns, entries = self._sample(cohort)
         lone = lone_entries(entries, within, self.times)
         shares = squared(lone)
-        shares = shares - median(shares[within])
+        shares = shares - np.median(shares[within])
         shares = np.where(shares > self.least, shares, 0.0)
         output = cohort.output
         if not output or len(output.dense) < 2 or output.dense[-1].rows > CLASSES or cohort.params is None:

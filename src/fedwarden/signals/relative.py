@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Counts, Mask, Scores, cut, median, shortening
+from ..core.stats import Counts, Mask, Scores, shortening
 from ..core.types import Cohort
 from ..updates.gram import distances_to
 
@@ -37,7 +37,7 @@ def pairwise_slope(x: Scores, y: Scores) -> float:
     i, j = pairs(len(x))
     run, rise = x[j] - x[i], y[j] - y[i]
     apart = np.abs(run) > APART
-    return median(rise[apart] / run[apart]) if apart.sum() >= PAIRS else 0.0
+    return float(np.median(rise[apart] / run[apart])) if apart.sum() >= PAIRS else 0.0
 
 
 @lru_cache(maxsize=4)
@@ -61,10 +61,10 @@ def log_ratio(distances: Scores, counts: Counts, trusted: Mask, excuse: float) -
     """
     tiny = np.finfo(np.float64).tiny
     logs = np.log(np.maximum(distances, tiny))
-    sizes = np.log(counts / median(counts[trusted]))
+    sizes = np.log(counts / np.median(counts[trusted]))
     slope = min(max(pairwise_slope(sizes[trusted], logs[trusted]), 0.0), STEEPEST)
-    logs = logs - slope * cut(sizes, -math.log(excuse), math.log(excuse))
-    return np.asarray(logs - median(logs[trusted]), dtype=np.float64)
+    logs = logs - slope * np.clip(sizes, -math.log(excuse), math.log(excuse))
+    return np.asarray(logs - np.median(logs[trusted]), dtype=np.float64)
 
 
 def core_distances(gram: NDArray[np.float64], trusted: Mask) -> Scores:

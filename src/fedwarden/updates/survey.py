@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Mask, Norms, Weights, median
+from ..core.stats import Mask, Norms, Weights
 
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
@@ -73,7 +73,7 @@ def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None
     counted = (survey.shares > 0) & (weights > 0)
     if not counted.any():
         return None
-    scale = median(weights[counted] / survey.shares[counted])
+    scale = float(np.median(weights[counted] / survey.shares[counted]))
     delta = weights - scale * survey.shares
     delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
     changed = delta != 0
