@@ -168,7 +168,7 @@ class Guarded(Strategy):
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         messages, notes = (
             [letter.message for letter in combined],
-            [*self._said(t), *named, *conversion_notes((letter.client_id, letter.converted) for letter in letters)],
+            [*self._said(t), *named, *conversion_notes([(letter.client_id, letter.converted) for letter in letters])],
         )
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
@@ -179,7 +179,7 @@ class Guarded(Strategy):
         else:
             counts = decision.cohort.num_examples * decision.weights
             loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
-            weigh(messages, counts[decision.kept], self._weight_key, loss_key)
+            weigh(combined, counts[decision.kept], self._weight_key, loss_key)
             hand_over(combined, self.template, decision)
             arrays, metrics = self._delegate(t, messages, notes)
             record = decision.record(counts / (counts.sum() or 1.0))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +19,11 @@ from ..core.types import Cohort, Rejection, output_layer
 from ..core.words import reason
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import FAR, Updates
+from .arrays import attempt
 from .limits import Admission
+
+T = TypeVar("T")
+L = TypeVar("L", bound="Read")
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
@@ -67,11 +73,36 @@ def count_fault(count: float) -> Note | None:
     >>> print(count_fault(-5.0))
     claims -5 examples; expected a positive number
     """
-    if not np.isfinite(count) or count <= 0:
+    if not 0 < count < math.inf:
         return Note.of("count_not_positive", count=count)
-    if not _usable(count):
+    if not SMALLEST <= count <= LARGEST:
         return Note.of("count_out_of_range", count=count, least=SMALLEST, most=LARGEST)
     return None
+
+
+class Read(Protocol):
+    """A reply that was read, and how many examples it claims."""
+
+    @property
+    def count(self) -> float: ...
+
+
+def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tuple[list[L], list[Rejection]]:
+    """What reading each client's reply gives, and those that cannot be used; of two replies the first counts."""
+    letters: dict[str, L] = {}
+    refused = []
+    for client, reply in found:
+        if client in letters:
+            refused.append(Rejection(client, Note.of("answered_twice")))
+            continue
+        letter = attempt(client, partial(read, client, reply))
+        if isinstance(letter, Rejection):
+            refused.append(letter)
+        elif fault := count_fault(letter.count):
+            refused.append(Rejection(client, fault))
+        else:
+            letters[client] = letter
+    return list(letters.values()), refused
 
 
 def admit(
@@ -102,9 +133,6 @@ def admit(
 
 def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:
     """Which positions of a cohort may stay, who is rejected and why, before any update is read."""
-    ids, counts = set(cohort.client_ids), cohort.num_examples
-    if len(ids) == len(cohort) and (limits.known is None or ids <= limits.known) and _usable(counts).all():
-        return list(range(len(cohort))), []
     keep, rejected, seen = [], [], set[str]()
     for i, (client, count) in enumerate(zip(cohort.client_ids, cohort.num_examples.tolist(), strict=True)):
         if limits.known is not None and client not in limits.known:
@@ -222,10 +250,6 @@ def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], 
         for client, types in zip(client_ids, sent, strict=True)
         if used != torch.float64 and torch.float64 in types
     ]
-
-
-def _usable(counts: NDArray[np.float64] | float) -> Any:
-    return (counts >= SMALLEST) & (counts <= LARGEST)
 
 
 def _kind(array: Tensor | NDArray[Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -55,13 +54,8 @@ def allowance(means: Scores, alpha: float, effect: float) -> float:
     >>> allowance(np.zeros(10), alpha=0.05, effect=0.4)
     0.4
     """
-    return max(effect, student(len(means), alpha) * lower_spread(means))
-
-
-@lru_cache(maxsize=64)  # the watches of a round ask for the same
-def student(n: int, alpha: float) -> float:
-    """The quantile t of n clients."""
-    return -float(stdtrit(max(n / 2, 1.0), alpha / n))
+    n = len(means)
+    return max(effect, -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
 
 
 def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,6 @@ class Survey:
         return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
 
 
-@cache
 def even(n: int) -> Weights:
     """The weights of the mean of all."""
     return mean_of(np.ones(n, bool))
