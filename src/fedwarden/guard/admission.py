@@ -175,8 +175,6 @@ def enter(
         kept = [i for i in range(len(inside)) if i not in faults]
         index = [index[i] for i in kept]
         inside, _ = read(replace(inside, num_examples=inside.claimed).select(kept))
-    if products and len(inside):
-        inside.updates.begin_products()
     notes = clipped_notes(inside.client_ids, inside.claimed, inside.num_examples)
     notes += type_notes(inside.client_ids, inside.updates.types(), inside.updates.dtype)
     return inside, tuple(index), refused, notes

@@ -155,8 +155,6 @@ def decide(
     if guard.jurors:
         memory, inside, silent = _hear(guard, memory, inside)
         notes += silent
-    for i in sorted(set(guard.firsts)):
-        guard.watches[i].signal.begin(inside)
     leaders = _leaders(guard, inside)
     if (leaders != np.arange(len(leaders))).any():
         inside = replace(inside, claimed=claims(inside.claimed, leaders))

@@ -22,7 +22,7 @@ class Formed(Updates):
     def sent(self, i: int) -> list[Tensor]:
         """Row i with the base put back, one piece per segment."""
         row = self._only([i])
-        parts = [row.block(s, s.start, s.stop)[0] for s in self.segments]
+        parts = [row.block(s, s.start, s.stop)[0] for s in row.segments]
         if self.base is None:
             return parts
         return [part + self.base[s.start : s.stop] for part, s in zip(parts, self.segments, strict=True)]
@@ -58,9 +58,6 @@ class Mixed(Formed):
 
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         return self._factors @ self.source.sample(columns)
-
-    def begin_products(self) -> None:
-        self.source.begin_products()
 
     def _products(self) -> NDArray[np.float64]:
         full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)

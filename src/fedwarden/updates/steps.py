@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
 from ..core.stats import Weights
-from .segments import FLOAT32, Plan, Segment
+from .mixed import Formed
+from .segments import Segment
 from .updates import Updates
 
 
-class Steps(Updates):
+class Steps(Formed):
     """One row per row of other updates: a multiple of it and a multiple of a common vector.
 
         y_i = a_i c + b_i x_i  in the columns that are measured;   y_i = 0  in the others
@@ -42,15 +41,3 @@ class Steps(Updates):
             return torch.zeros(self.n, stop - start, dtype=self.dtype, device=self.device)
         a, b = (torch.as_tensor(f[:, None]).to(self.device, self.dtype) for f in (self.a, self.b))
         return a * self.common[start:stop].to(self.device, self.dtype) + b * self.source.block(segment, start, stop)
-
-    def sent(self, i: int) -> list[Tensor]:
-        """Row i, one piece per segment."""
-        row = self._only([i])
-        return [row.block(s, s.start, s.stop)[0] for s in row.segments]
-
-    @cached_property
-    def array(self) -> Tensor | None:
-        return None
-
-    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
-        return None
