@@ -12,20 +12,17 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
 from ..core.stats import Counts
-from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
-from ..core.words import short
+from ..core.types import Rejection, Reported
 from ..guard.admission import read_each
-from ..guard.arrays import Converted, Unfit, attempt, cast, row
+from ..guard.arrays import Converted, Unfit, attempt, cast
 from ..guard.decide import Decision
 from ..guard.limits import Admission
-from ..guard.metrics import largest_metric
+from ..guard.metrics import bounded
 from ..models.trial import below_zero
-from ..updates.updates import Updates
 from .names import Names
 from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
 
@@ -152,19 +149,6 @@ def seen_of(letters: Sequence[Letter], sent: Sequence[Message], arrived: Mapping
     return {SECONDS: {c: s for c, s in seconds.items() if math.isfinite(s)}, BYTES: sizes} if letters else {}
 
 
-def cohort_of(
-    letters: Sequence[Letter], template: Template, params: Tensor, round: int, reported: Reported | None = None
-) -> Cohort:
-    """The cohort of a round; its rows are the bytes that arrived."""
-    rows = [row(letter.layers) for letter in letters]
-    updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
-    ids = tuple(letter.client_id for letter in letters)
-    counts = np.array([letter.count for letter in letters])
-    shapes = [slot.shape for slot in template.slots]
-    output, layers = output_layer(shapes), first_columns(template.names, shapes)
-    return Cohort(round, ids, updates, counts, params, reported=reported, output=output, layers=layers)
-
-
 def hand_over(letters: Sequence[Letter], template: Template, decision: Decision) -> None:
     """Change the replies that a strategy will combine as a warden changes the rows that it combines itself.
 
@@ -210,18 +194,14 @@ def weigh(letters: Sequence[Letter], counts: Counts, key: str, loss_key: str | N
 
 def bound_metrics(letters: Sequence[Letter], key: str) -> list[Note]:
     """Cut what lies absurdly far beyond the others' metrics, all but the count; a note of every one that was cut."""
-    notes = []
-    metrics = [letter.metrics for letter in letters]
-    for name in [k for k in (metrics[0] if metrics else ()) if k != key]:
-        values = np.array([np.atleast_1d(np.asarray(m[name], dtype=np.float64)) for m in metrics])
-        largest = largest_metric(values)
-        for i in np.flatnonzero((np.abs(values) > largest).any(axis=1)).tolist():
-            cut = np.clip(values[i], -largest, largest)
-            worst = int(np.argmax(np.abs(values[i]) > largest))
-            value, counted = float(values[i, worst]), float(cut[worst])
-            told = Note.of("metric_bounded", letters[i].client_id, metric=short(name), value=value, counted=counted)
-            notes.append(told)
-            metrics[i][name] = cut.tolist() if isinstance(metrics[i][name], list) else float(cut[0])
+    notes: list[Note] = []
+    for name in [k for k in (letters[0].metrics if letters else ()) if k != key]:
+        values = np.array([np.atleast_1d(np.asarray(x.metrics[name], dtype=np.float64)) for x in letters])
+        kept, found = bounded(name, [letter.client_id for letter in letters], values)
+        notes += found
+        for i in np.flatnonzero((kept != values).any(axis=1)).tolist():
+            record = letters[i].metrics
+            record[name] = kept[i].tolist() if isinstance(record[name], list) else float(kept[i, 0])
     return notes
 
 

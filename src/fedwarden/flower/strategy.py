@@ -20,6 +20,7 @@ from ..core.registry import component
 from ..core.reported import joined
 from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
+from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment
 from ..guard.metrics import accuracy_of
@@ -29,7 +30,7 @@ from ..models.trial import examine
 from .arrays import view
 from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
-from .inbox import bound_metrics, cohort_of, evaluations, hand_over, match, open_letters, seen_of, told_in, weigh
+from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, seen_of, told_in, weigh
 from .journal import Journal, warn
 from .names import Name, Names
 from .records import Template, scalars
@@ -163,7 +164,7 @@ class Guarded(Strategy):
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        cohort = cohort_of(letters, self.template, params, t, reported)
+        cohort = cohort_of(t, letters, self.template, params, base=params, reported=reported)
         decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         messages, notes = (

@@ -15,15 +15,15 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights, among, number
-from ..core.types import Cohort, Rejection, output_layer
+from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
 from ..core.words import reason
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import FAR, Updates
-from .arrays import attempt
+from .arrays import Place, attempt, row
 from .limits import Admission
 
 T = TypeVar("T")
-L = TypeVar("L", bound="Read")
+L = TypeVar("L", bound="Letter")
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
@@ -80,11 +80,24 @@ def count_fault(count: float) -> Note | None:
     return None
 
 
-class Read(Protocol):
-    """A reply that was read, and how many examples it claims."""
+class Letter(Protocol):
+    """A reply that an integration has read: from whom, its layers, and how many examples it claims."""
 
     @property
+    def client_id(self) -> str: ...
+    @property
+    def layers(self) -> Sequence[NDArray[Any]]: ...
+    @property
     def count(self) -> float: ...
+
+
+class Form(Protocol):
+    """The model's arrays in the order of its flat form, and the columns that enter distances."""
+
+    @property
+    def slots(self) -> Sequence[Place]: ...
+    @property
+    def measured(self) -> Sequence[tuple[int, int]]: ...
 
 
 def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tuple[list[L], list[Rejection]]:
@@ -103,6 +116,29 @@ def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tu
         else:
             letters[client] = letter
     return list(letters.values()), refused
+
+
+def cohort_of(
+    round: int,
+    letters: Sequence[Letter],
+    form: Form,
+    params: Tensor | None,
+    base: Tensor | None,
+    reported: Reported,
+) -> Cohort:
+    """The cohort of what was read; its rows are the bytes that arrived, less the ``base`` of whole models."""
+    names, shapes = [place.name for place in form.slots], [place.shape for place in form.slots]
+    rows = [row(letter.layers) for letter in letters]
+    return Cohort(
+        round,
+        [letter.client_id for letter in letters],
+        Updates.of(rows, base, form.measured) if rows else Updates.empty(sum(map(math.prod, shapes))),
+        np.array([letter.count for letter in letters]),
+        params,
+        reported=reported,
+        output=output_layer(shapes),
+        layers=first_columns(names, shapes),
+    )
 
 
 def admit(
