@@ -34,7 +34,7 @@ from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, s
 from .journal import Journal, warn
 from .names import Name, Names
 from .records import Template, scalars
-from .wrapped import METRICS, chain, innermost, metrics_apart
+from .wrapped import Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -179,8 +179,7 @@ class Guarded(Strategy):
             arrays = self._sound(self.template.unflatten(params + outcome.update.float()), notes)
         else:
             counts = decision.cohort.num_examples * decision.weights
-            loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
-            weigh(combined, counts[decision.kept], self._weight_key, loss_key)
+            weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
             hand_over(combined, self.template, decision)
             arrays, metrics = self._delegate(t, messages, notes)
             record = decision.record(counts / (counts.sum() or 1.0))
@@ -254,8 +253,8 @@ class Guarded(Strategy):
         asks: Callable[[str], bool],
     ) -> list[Message]:
         """The messages to nodes that are asked; a strategy that waits for more nodes than these is shown others too."""
-        core = innermost(self.strategy)
-        floor = max((int(getattr(core, f"min_{k}_nodes", 0)) for k in ("train", "evaluate", "available")), default=0)
+        core = Declared.by(self.strategy)
+        floor = max(core.min_train_nodes, core.min_evaluate_nodes, core.min_available_nodes)
 
         def shown(nodes: list[int]) -> list[int]:
             mine = [node for node in nodes if asks(self.names(node))]
@@ -303,11 +302,9 @@ class Guarded(Strategy):
 
     def _own_metrics(self, messages: Sequence[Message], notes: list[Note]) -> MetricRecord | None:
         """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""
-        core = innermost(self.strategy)
-        if not messages or getattr(core, METRICS, None) is None:
-            return None
-        with metrics_apart(core, notes):
-            return cast(MetricRecord, getattr(core, METRICS)([m.content for m in messages], self._weight_key))
+        with metrics_apart(innermost(self.strategy), notes):
+            average = Declared.by(self.strategy).train_metrics_aggr_fn
+            return average([m.content for m in messages], self._weight_key) if messages and average else None
 
     @property
     def _mode(self) -> tuple[str, ...]:
@@ -316,7 +313,7 @@ class Guarded(Strategy):
 
     @property
     def _weight_key(self) -> str:
-        return str(getattr(innermost(self.strategy), "weighted_by_key", "num-examples"))
+        return Declared.by(self.strategy).weighted_by_key
 
     def _journal(self, rounds: int) -> Journal:
         assert self.template is not None

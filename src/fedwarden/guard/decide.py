@@ -41,7 +41,7 @@ class Measured:
     products: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
     """What becomes of a cohort, for whoever combines it.
 
@@ -52,13 +52,13 @@ class Decision:
     """
 
     came: Cohort
-    index: tuple[int, ...]
+    index: tuple[int, ...] = ()
     cohort: Cohort
-    measured: Measured
-    weights: Weights
-    factors: Weights
-    buffers: Tensor
-    judgement: Judgement
+    measured: Measured = field(default_factory=Measured)
+    weights: Weights = field(default_factory=lambda: np.zeros(0))
+    factors: Weights = field(default_factory=lambda: np.zeros(0))
+    buffers: Tensor = field(default_factory=lambda: torch.zeros(0))
+    judgement: Judgement = field(default_factory=Judgement)
     excluded: tuple[str, ...]
     suspended: tuple[str, ...]
     rejected: tuple[Rejection, ...]
@@ -145,13 +145,8 @@ def decide(
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
-        empty = np.zeros(0, bool)
-        nobody = Judgement((), empty, empty, empty)
-        none = np.zeros(0)
-        return memory, Decision(
-            cohort, (), inside, Measured(), none, none, torch.zeros(0), nobody,
-            tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
-        )  # fmt: skip
+        out = {"excluded": tuple(memory.excluded), "suspended": memory.suspended}
+        return memory, Decision(came=cohort, cohort=inside, rejected=tuple(refused), notes=tuple(notes), **out)
     if guard.jurors:
         memory, inside, silent = _hear(guard, memory, inside)
         notes += silent
@@ -175,11 +170,20 @@ def decide(
         buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     bound = judgement.suspects & ~judgement.freed
-    factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
     return memory, Decision(
-        cohort, index, replace(inside, num_examples=counts), measured, weights, factors, buffers, judgement,
-        tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
-    )  # fmt: skip
+        came=cohort,
+        index=index,
+        cohort=replace(inside, num_examples=counts),
+        measured=measured,
+        weights=weights,
+        factors=bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint),
+        buffers=buffers,
+        judgement=judgement,
+        excluded=tuple(memory.excluded),
+        suspended=memory.suspended,
+        rejected=tuple(refused),
+        notes=tuple(notes),
+    )
 
 
 def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort, list[Note]]:

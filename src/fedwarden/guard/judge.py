@@ -153,10 +153,10 @@ class Judgement:
     doubt. ``facts`` are of the whole round.
     """
 
-    watches: tuple[WatchRecord, ...]
-    flagged: Mask
-    doubted: Mask
-    trusted: Mask
+    watches: tuple[WatchRecord, ...] = ()
+    flagged: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    trusted: Mask = field(default_factory=lambda: np.zeros(0, bool))
     alone: Mask = field(default_factory=lambda: np.zeros(0, bool))
     weights: Weights = field(default_factory=lambda: np.zeros(0))
     facts: Mapping[str, float] = field(default_factory=dict)

@@ -17,8 +17,8 @@ from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights, number
 from ..core.types import Rejection, Reported
-from ..guard.admission import count_fault
-from ..guard.arrays import Converted, Unfit, attempt
+from ..guard.admission import count_fault, read_each
+from ..guard.arrays import Converted, Unfit
 from ..guard.metrics import bounded
 from .params import Arrays, Form, negative_variance, read_all
 
@@ -112,11 +112,10 @@ def open_letters(
     came: Sequence[Contribution], form: Form, kind: ParamsType, base: Arrays | None
 ) -> tuple[list[Letter], list[Rejection]]:
     """The contributions that fit the model, and the others with the reason."""
-    read = [attempt(sent.site, partial(open_letter, sent, form, kind, base)) for sent in came]
-    return [r for r in read if isinstance(r, Letter)], [r for r in read if isinstance(r, Rejection)]
+    return read_each([(sent.site, sent) for sent in came], partial(open_letter, form, kind, base))
 
 
-def open_letter(sent: Contribution, form: Form, kind: ParamsType, base: Arrays | None) -> Letter:
+def open_letter(form: Form, kind: ParamsType, base: Arrays | None, site: str, sent: Contribution) -> Letter:
     """A contribution in the form of the model, or :class:`Unfit`."""
     if sent.kind != kind:
         raise Unfit.of("params_type", sent=TYPES[sent.kind], expected=TYPES[kind])
@@ -125,7 +124,7 @@ def open_letter(sent: Contribution, form: Form, kind: ParamsType, base: Arrays |
         fault := negative_variance(layers, form, None if kind is ParamsType.FULL else base)
     ):
         raise Unfit(fault)
-    return Letter(sent.site, layers, sent.count, sent.metrics, converted)
+    return Letter(site, layers, sent.count, sent.metrics, converted)
 
 
 def reported_by(came: Sequence[Contribution]) -> Reported:
