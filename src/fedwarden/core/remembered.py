@@ -62,7 +62,7 @@ class Remembered(Mapping[str, tuple[float, ...]]):
         at = [place.setdefault(client, len(place)) for client in client_ids]
         table = np.empty((len(columns), len(place)))
         table[:, : len(self)] = self._columns
-        table[:, at] = columns
+        table[:, at] = np.asarray(columns, dtype=np.float64)
         return Remembered(place, table)
 
     def restored(self, past: Mapping[str, Any], names: Collection[str]) -> Remembered:
