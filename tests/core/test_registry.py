@@ -285,7 +285,6 @@ def test_a_signal_that_declares_nothing_has_the_defaults_of_its_kind(signal):
     made = component("signal", signal)
     assert (made.words, made.weights_only, made.spread, made.pairs) == ("", False, False, False)
     assert made.server is not None
-    assert made.begin(None) is None
     assert made.equip(fw.Server()) is made
     warden = fw.Warden([fw.Watch(signal, name="plain")]).equip(fw.Server())
     record = warden.step(fw.Cohort(1, "abc", fw.Updates.of(np.eye(3)), np.ones(3))).record

@@ -145,8 +145,14 @@ def decide(
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
-        out = {"excluded": tuple(memory.excluded), "suspended": memory.suspended}
-        return memory, Decision(came=cohort, cohort=inside, rejected=tuple(refused), notes=tuple(notes), **out)
+        return memory, Decision(
+            came=cohort,
+            cohort=inside,
+            excluded=tuple(memory.excluded),
+            suspended=memory.suspended,
+            rejected=tuple(refused),
+            notes=tuple(notes),
+        )
     if guard.jurors:
         memory, inside, silent = _hear(guard, memory, inside)
         notes += silent
