@@ -16,7 +16,7 @@ TURNS = 5  # of each, in turn, so that a slow minute of the machine meets all of
 IMPORTS = {  # what is imported: the bar, in times of `import torch`
     "import torch": None,
     "import fedwarden": 1.3,
-    "from fedwarden import *": 1.3,
+    "from fedwarden import Warden": 1.3,
     "from fedwarden.flower import Guarded": None,
     "from fedwarden.flower import audit_mod": None,
 }

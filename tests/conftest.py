@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from numpy.typing import ArrayLike
 
 import fedwarden as fw
+from fedwarden.core.types import WatchRecord
 
 CohortOf = Callable[..., fw.Cohort]
 
@@ -106,7 +107,7 @@ def weighed(played: list[fw.RoundRecord]) -> list[fw.RoundRecord]:
     for r in played:
         noise = np.random.default_rng(r.round).normal(0.0, 0.001, size=len(r.client_ids))
         harm = noise + [{"a": -0.02, "g": 0.05}.get(c, 0.0) for c in r.client_ids]
-        watch = fw.WatchRecord("harm", harm, harm, 3.0, np.zeros(len(harm), bool), words="it does harm")
+        watch = WatchRecord("harm", harm, harm, 3.0, np.zeros(len(harm), bool), words="it does harm")
         records.append(replace(r, watches=(*r.watches, watch)))
     return records
 

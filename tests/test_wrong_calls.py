@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import fedwarden as fw
+from fedwarden.policies import Quarantine
 
 ROWS = np.eye(4)
 IDS = tuple("abcd")
@@ -28,7 +29,7 @@ IDS = tuple("abcd")
             r"watches are a list, as \[Watch\('centroid_distance'\)\]; got Watch",
         ),
         (lambda: fw.Warden(["direction"]), "watches are a list.*; got 'direction'"),
-        (lambda: fw.Warden(policy=fw.Quarantine), r"a policy is a name, a table or an object; .* write Quarantine\(\)"),
+        (lambda: fw.Warden(policy=Quarantine), r"a policy is a name, a table or an object; .* write Quarantine\(\)"),
         (lambda: fw.Warden.preset("auto", policy="obserw"), "there is no policy 'obserw'; did you mean 'observe'"),
         (
             lambda: fw.Warden.preset({"name": "auto"}),

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import fedwarden
 from fedwarden.cli import COMMANDS, command_of
 from fedwarden.cli.listing import options
-from fedwarden.core.registry import FOLDERS, names, summary
+from fedwarden.core.registry import FOLDERS, lookup, names, summary
 from fedwarden.sim.change_audit import AuditConfig
 from fedwarden.sim.scenario import Scenario
 
@@ -212,7 +212,13 @@ def api() -> str:
     """What is there to call from Python, from its docstrings."""
     parts = ["# Python", "What `import fedwarden as fw` gives as `fw.NAME`, by the module that it lives in."]
     parts += [_module(home, known) for home, known in fedwarden._HOMES.items()]
-    parts += ["## Beyond `fw`", "To be imported from the module that is named."]
+    parts += ["## Components", "To be imported from the package of their kind, as `from fedwarden.rules import GESD`."]
+    for kind in ("signal", "history", "rule", "policy", "aggregator"):
+        factories = [lookup(kind, name) for name in names(kind)]
+        for home in sorted({factory.__module__.removeprefix("fedwarden.") for factory in factories}):
+            own = {factory.__qualname__ for factory in factories if factory.__module__ == f"fedwarden.{home}"}
+            parts += [_module(home, sorted(rest))] if (rest := own.difference(fedwarden._HOMES.get(home, ()))) else []
+    parts += ["## Beyond", "To be imported from the module that is named."]
     parts += [_module(home, known) for home, known in BEYOND.items()]
     return "\n\n".join(parts) + "\n"
 

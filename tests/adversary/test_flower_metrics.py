@@ -27,7 +27,7 @@ def test_one_evaluation_does_not_own_the_average(n, lie):
     guarded, grid = Guarded(flower.FedAvg()), LocalGrid(nodes)
     guarded.configure_train(1, model(), ConfigRecord(), grid)
     replies = grid.send_and_receive(guarded.configure_evaluate(1, model(), ConfigRecord(), grid))
-    guarded.record = fw.core.types.RoundRecord(1, (), np.zeros(0), np.zeros(0))
+    guarded.record = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0))
     found = guarded.aggregate_evaluate(1, replies)["acc"]
     found = found[0] if listed else found
     others = fair.mean() * (n - 1) / n  # the liar adds or takes at most ten times the largest, in its share of 1/n

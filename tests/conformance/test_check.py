@@ -17,12 +17,16 @@ from torch import nn
 
 import fedwarden as fw
 from fedwarden import conformance
+from fedwarden.aggregators import Median
 from fedwarden.attacks import Examples
 from fedwarden.conformance import check, laws_of
 from fedwarden.conformance.law import examine
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError, UnknownName
 from fedwarden.core.registry import exemptions, names, register
+from fedwarden.policies import Exclude
+from fedwarden.rules import RobustZ
+from fedwarden.signals import CentroidDistance
 from fedwarden.sim.data.partition import IID
 from fedwarden.sim.data.sources import Dataset
 from fedwarden_research.conformance.rules import RULES
@@ -142,7 +146,7 @@ class Rule:
     limit: float = 6.0
 
     def threshold(self, scores):
-        return fw.RobustZ(self.limit)(scores, 1).threshold
+        return RobustZ(self.limit)(scores, 1).threshold
 
     def __call__(self, scores, test):
         threshold = self.threshold(scores)
@@ -162,7 +166,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Policy(fw.Exclude):
+class Policy(Exclude):
     """Leaves out who is flagged."""
 
 
@@ -171,11 +175,11 @@ class Signal:
     """The distance to the mean."""
 
     def __call__(self, cohort):
-        return fw.CentroidDistance()(cohort)
+        return CentroidDistance()(cohort)
 
 
 @dataclass(frozen=True)
-class Aggregator(fw.Median):
+class Aggregator(Median):
     """The median."""
 
 
@@ -240,7 +244,7 @@ def combine(change):
     """An aggregator whose result is changed: ``change(result, cohort, weights)``."""
 
     def stepped(self, state, cohort, weights):
-        return state, change(fw.Median().step({}, cohort, weights)[1], cohort, weights)
+        return state, change(Median().step({}, cohort, weights)[1], cohort, weights)
 
     return {"step": stepped}
 
@@ -298,7 +302,7 @@ MUTANTS = [
     (Signal, "untrusted-do-not-count", {"__call__": lambda s, c: Signal()(replace(c, trusted=np.zeros(0, bool)))}),
     (Signal, "repeatable", {"__call__": lambda s, c: Signal()(c) + next(CALLS)}),
     (Signal, "input-untouched", {"__call__": lambda s, c: double(c) or Signal()(c)}),
-    (Aggregator, "nan-client", {"step": lambda s, st, c, w: (st, added(fw.Median().step({}, c, w)[1], math.nan))}),
+    (Aggregator, "nan-client", {"step": lambda s, st, c, w: (st, added(Median().step({}, c, w)[1], math.nan))}),
     (Aggregator, "translation", combine(lambda r, c, w: replace(r, update=2 * r.update))),
     (Aggregator, "defaults", combine(lambda r, c, w: plain_mean(c))),
     (Aggregator, "finite-update", combine(lambda r, c, w: replace(r, update=r.update[:-1]))),

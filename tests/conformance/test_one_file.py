@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import fedwarden as fw
+from fedwarden.aggregators import Median
 
 
 @fw.register("rule", "mine")
@@ -49,7 +50,7 @@ class HalfTheMedian:
         return {}
 
     def step(self, state, cohort, weights):
-        state, result = fw.Median().step(state, cohort, weights)
+        state, result = Median().step(state, cohort, weights)
         return state, fw.Aggregate(result.update / 2)
 
 

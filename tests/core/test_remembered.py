@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.core.remembered import Remembered, joined
+from fedwarden.core.remembered import Remembered
 
 CLIENTS = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1).map(tuple)
 BLANK = (0.0, -1.0)
@@ -33,10 +32,3 @@ def test_who_is_restored_stands_as_before_or_is_not_known(first, second, names):
     now = past.updated(second, [[5.0] * len(second), [6.0] * len(second)])
     plain = {c: (past[c] if c in names and c in past else now[c]) for c in now if c not in names or c in past}
     assert dict(now.restored(past, names)) == plain
-
-
-def test_positions_are_shared_and_so_cannot_be_written():
-    at = joined(("a",), ("b", "a"))[2]
-    assert at.tolist() == [1, 0]
-    assert not at.flags.writeable
-    assert np.shares_memory(at, joined(("a",), ("b", "a"))[2])

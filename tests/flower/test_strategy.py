@@ -12,8 +12,8 @@ from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
 from fedwarden.flower import Guarded
-from fedwarden.flower.inbox import cohort_of
 from fedwarden.flower.records import Template
+from fedwarden.guard.admission import cohort_of
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.round import RoundStory
 
@@ -338,7 +338,7 @@ def test_batch_norm_counters_stay_integers():
 def test_a_cohort_names_the_layers_by_their_columns():
     model = {"fc.weight": np.zeros((3, 4), np.float32), "fc.bias": np.zeros(3, np.float32), "seen": np.array(1)}
     template = Template.of(ArrayRecord({name: Array(array) for name, array in model.items()}))
-    cohort = cohort_of([], template, torch.zeros(16), 1)
+    cohort = cohort_of(1, [], template, torch.zeros(16), None, {})
     assert cohort.layers == {"fc.weight": 0, "fc.bias": 12, "seen": 15}
     assert cohort.output is not None
     assert cohort.output[:3] == (0, 12, 3)

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden import Cohort, RoundRecord, Updates, Warden, WatchRecord
+from fedwarden import Cohort, RoundRecord, Updates, Warden
+from fedwarden.core.types import WatchRecord
 from fedwarden.guard.grouped import Grouped, by_member
 from fedwarden.guard.groups import (
     Evidence,

@@ -333,21 +333,18 @@ class Told:
     def __init__(self):
         self.told = []
 
-    def begin(self, cohort):
-        self.told.append(("begin", cohort.client_ids))
-
     def __call__(self, cohort):
-        self.told.append(("measure", cohort.client_ids))
+        self.told.append(cohort.client_ids)
         return np.zeros(len(cohort))
 
 
-def test_a_signal_begins_with_those_let_in_and_before_any_is_measured(cohort_of):
+def test_a_signal_that_two_watches_share_measures_those_let_in_once(cohort_of):
     rows = honest(6)
     rows[2] = np.nan
     signal = Told()
     watches = [Watch(signal, "raw", "gesd", 1, name) for name in ("a", "b")]
     Warden(watches, policy="exclude", share_copies=True).step(cohort_of(rows))
-    assert signal.told == [("begin", tuple("abdef")), ("measure", tuple("abdef"))]
+    assert signal.told == [tuple("abdef")]
 
 
 def test_rejected_clients_are_not_remembered(cohort_of):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden.history.capital import Account, Capital, grow, share_of_newcomers, stake
@@ -198,4 +197,3 @@ def test_options_are_used():
     for _ in range(5):
         state, scores = history.step(state, ("a",), np.array([3.0]))
     assert scores[0] == pytest.approx(4 * math.log(1.5) - math.log(2))
-    assert fw.Capital is Capital

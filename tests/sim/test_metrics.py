@@ -11,6 +11,7 @@ from sklearn.metrics import f1_score as sklearn_f1
 
 import fedwarden as fw
 from fedwarden.core.notes import Note
+from fedwarden.core.types import WatchRecord
 from fedwarden.sim.metrics import (
     Detection,
     detection,
@@ -139,7 +140,7 @@ def test_a_round_by_hand():
 
 def scored(t, ids, scores, name="far"):
     x = np.array(scores, dtype=float)
-    watch = fw.WatchRecord(name, x, x, np.inf, np.zeros(len(x), bool))
+    watch = WatchRecord(name, x, x, np.inf, np.zeros(len(x), bool))
     return fw.RoundRecord(t, tuple(ids), np.ones(len(x)), np.ones(len(x)), (watch,), np.zeros(len(x), bool))
 
 

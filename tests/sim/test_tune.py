@@ -7,6 +7,7 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError, MissingExtra
+from fedwarden.core.types import WatchRecord
 from fedwarden.sim import tune as module
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tune import Observed, grade, observe, to_tune, tunable, tune, with_values
@@ -27,7 +28,7 @@ def made_up(seed, n=12, f=3, rounds=6):
     records = []
     for t in range(1, rounds + 1):
         signal = rng.normal(1.0, 0.15, n) + np.where(np.arange(n) < f, 0.5, 0.0)
-        watch = fw.WatchRecord("centroid_distance", signal, signal, np.inf, np.zeros(n, bool))
+        watch = WatchRecord("centroid_distance", signal, signal, np.inf, np.zeros(n, bool))
         records.append(fw.RoundRecord(t, ids, np.ones(n), np.ones(n), (watch,), np.zeros(n, bool)))
     return Observed(records, {str(i): range(1, rounds + 1) for i in range(f)})
 

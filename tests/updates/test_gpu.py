@@ -206,15 +206,6 @@ if "pytest" in sys.modules:
     def test_rows_on_a_gpu_are_read_by_the_kernels():
         assert Updates.of(torch.zeros(50, 10_000, device=DEVICE))._back_end() is gpu
 
-    @pytest.mark.skipif(not CUDA, reason="no GPU")
-    def test_rows_that_begin_their_products_have_the_same_ones():
-        rows = numbers(50, 10_000)
-        u = Updates.of(rows)
-        u.begin_products()
-        assert u._gram is None
-        assert np.array_equal(u.gram(), Updates.of(rows).gram())
-        assert np.array_equal(u.select([1, 2, 7]).gram(), u.gram()[np.ix_([1, 2, 7], [1, 2, 7])])
-
 elif __name__ == "__main__":
     if find_spec("triton") is None:
         raise SystemExit("Triton is not installed")

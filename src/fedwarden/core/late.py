@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 
@@ -23,5 +24,23 @@ def late(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], An
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{where[name]}"), name)
+
+    return find
+
+
+def defined(package: str) -> Callable[[str], Any]:
+    """A package's ``__getattr__`` for what one of its modules defines: all of them are imported to find it.
+
+    >>> defined("fedwarden.rules")("GESD").__module__
+    'fedwarden.rules.gesd'
+    """
+
+    def find(name: str) -> Any:
+        for module in () if name.startswith("_") else iter_modules(import_module(package).__path__):
+            home = f"{package}.{module.name}"
+            found = vars(import_module(home)).get(name)
+            if getattr(found, "__module__", None) == home:
+                return found
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find

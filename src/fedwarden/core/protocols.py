@@ -107,9 +107,6 @@ class CompleteSignal(Protocol):
 
     def __call__(self, cohort: Cohort) -> Scores | Reading: ...
 
-    def begin(self, cohort: Cohort) -> None:
-        """Start what does not hang on who is trusted, with the clients that were let in, before a GPU is waited for."""
-
     def equip(self, server: Server) -> Self:
         """The same with what it needs of the server."""
         return self

@@ -123,19 +123,13 @@ class Cohort(_CohortFields):
         if len(index) == len(self) and list(index) == list(range(len(self))):
             return self
         keep = np.asarray(index, dtype=int)
-        return Cohort(
-            self.round,
-            tuple(self.client_ids[i] for i in keep),
-            self.updates.select(keep),
-            self.num_examples[keep],
-            self.params,
-            self.trusted[keep],
-            self.claimed[keep],
-            self.reported,
-            self.output,
-            self.layers,
-            self.tried,
-            self.tried_without,
+        return replace(
+            self,
+            client_ids=tuple(self.client_ids[i] for i in keep),
+            updates=self.updates.select(keep),
+            num_examples=self.num_examples[keep],
+            trusted=self.trusted[keep],
+            claimed=self.claimed[keep],
         )
 
 

@@ -25,7 +25,7 @@ from .grid import OneByOne, Seen
 from .journal import warn
 from .secure import COUNT, SumFailed, arrays_of_content, secure_sum
 from .strategy import EvaluateFn, Guarded
-from .wrapped import innermost
+from .wrapped import Declared
 
 WAIT = 1.0  # seconds between two looks for nodes
 
@@ -84,8 +84,8 @@ class GuardedGroups(Guarded):
         self.evidence = self.evidence.obeying(self._clients)
         out = {*self.evidence.excluded, *self.word.excluded}
         hidden.excluded = frozenset(int(client) for client in out if client.isdecimal())
-        core = innermost(self.strategy)
-        floor = max((int(getattr(core, f"min_{kind}_nodes", 0)) for kind in ("train", "available")), default=0)
+        core = Declared.by(self.strategy)
+        floor = max(core.min_train_nodes, core.min_available_nodes)
         while len(nodes := hidden.everybody()) < self.groups.size * floor:
             time.sleep(WAIT)
         asked = sorted(set(nodes) - hidden.excluded)

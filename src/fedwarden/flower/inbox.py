@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, Message
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
-from ..core.stats import Counts, number
-from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
-from ..core.words import short
-from ..guard.admission import count_fault
-from ..guard.arrays import Converted, Unfit, attempt, cast, row
+from ..core.stats import Counts
+from ..core.types import Rejection, Reported
+from ..guard.admission import read_each
+from ..guard.arrays import Converted, Unfit, attempt, cast
 from ..guard.decide import Decision
 from ..guard.limits import Admission
-from ..guard.metrics import largest_metric
+from ..guard.metrics import bounded
 from ..models.trial import below_zero
-from ..updates.updates import Updates
 from .names import Names
-from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones, scalars
+from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
 
 LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
 
 
 @dataclass(frozen=True, eq=False)
 class Letter:
-    """A reply that can be read: from whom, its arrays in place, and how many examples it claims."""
+    """A reply that can be read: from whom, its records in place, and how many examples it claims."""
 
     client_id: str
     message: Message
-    layers: list[NDArray[Any]]
+    metrics: MetricRecord
     count: float
     form: Form
-    converted: Converted
+    arrays: ArrayRecord = field(default_factory=ArrayRecord)
+    layers: Sequence[NDArray[Any]] = ()
+    converted: Converted = field(default_factory=Converted)
     size: int = 0
 
 
@@ -70,8 +70,8 @@ def match(
                 notes.append(note)
             found.append((name(node), reply))
     why = {nodes[message]: reason for message, reason in unreadable.items() if message in nodes}
-    late = Note.of("no_answer")
-    return found, refused + [Rejection(name(node), why.get(node, late)) for node in sorted(asked - heard)], notes
+    refused += [Rejection(name(node), why.get(node) or Note.of("no_answer")) for node in sorted(asked - heard)]
+    return found, refused, notes
 
 
 def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
@@ -97,38 +97,30 @@ def open_letters(
     With a template their arrays fit the model; without one they are evaluations, which have none. Each client has one
     reply, so that nobody outvotes the others on how replies are named.
     """
-    letters: dict[str, Letter] = {}
-    refused = []
-    for client, message in found:
-        if client in letters:
-            refused.append(Rejection(client, Note.of("answered_twice")))
-            continue
-        letter = attempt(client, partial(read_letter, client, message, template, key))
-        if isinstance(letter, Rejection):
-            refused.append(letter)
-        else:
-            letters[client] = letter
-    odd = odd_ones([letter.form for letter in letters.values()])
-    read = list(letters.values())
-    refused += [Rejection(read[i].client_id, reason) for i, reason in odd.items()]
-    return [letter for i, letter in enumerate(read) if i not in odd], refused
+    letters, refused = read_each(found, partial(read_letter, template, key))
+    odd = odd_ones([letter.form for letter in letters])
+    if template is not None:
+        for i, negative in enumerate([below_zero(template.names, letter.layers) for letter in letters]):
+            for array, lowest in negative.items():
+                odd[i] = Note.of("array", array=array, cause=Note.of("array_variance", lowest=lowest))
+    refused += [Rejection(letters[i].client_id, reason) for i, reason in odd.items()]
+    return [letter for i, letter in enumerate(letters) if i not in odd], refused
 
 
-def read_letter(client: str, message: Message, template: Template | None, key: str) -> Letter:
+def read_letter(template: Template | None, key: str, client: str, message: Message) -> Letter:
     """A reply in the form of the model, or :class:`Unfit`."""
     answered(message)
-    count = number(metrics_of(message).get(key))
-    if fault := count_fault(count):
-        raise Unfit(fault)
+    metrics = metrics_of(message)
+    claimed = metrics.get(key)
+    count = float(claimed) if isinstance(claimed, int | float) else math.nan
+    letter = Letter(client, message, metrics, count, form(message, metrics))
     if template is None:
-        return Letter(client, message, [], count, form(message), Converted())
+        return letter
     place, record = arrays_of(message)
-    size = sum(len(array.data) for array in record.values())
     settled, converted = template.settle(record)
-    for array, lowest in below_zero(template.names, template.layers(settled)).items():
-        raise Unfit(Note.of("array", array=array, cause=Note.of("array_variance", lowest=lowest)))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
-    return Letter(client, message, template.layers(settled), count, form(message), converted, size)
+    size = sum(len(array.data) for array in record.values())
+    return replace(letter, arrays=settled, layers=template.layers(settled), converted=converted, size=size)
 
 
 def rebased(letters: Sequence[Letter], template: Template, apart: Collection[str], shift: Tensor) -> list[Letter]:
@@ -138,15 +130,18 @@ def rebased(letters: Sequence[Letter], template: Template, apart: Collection[str
         if letter.client_id in apart:
             place, record = arrays_of(letter.message)
             letter.message.content[place] = settled = template.moved(record, -shift)
-            letter = replace(letter, layers=template.layers(settled))
+            letter = replace(letter, arrays=settled, layers=template.layers(settled))
         made.append(letter)
     return made
 
 
 def told_in(letters: Sequence[Letter], prefix: str, known: Collection[str]) -> Reported:
     """The numbers that clients report beside what is ``known`` to be none, such as counts, before any is bounded."""
-    numbers = ((x.client_id, scalars(metrics_of(x.message))) for x in letters)
-    return told(prefix, ((c, {k: value for k, value in found.items() if k not in known}) for c, found in numbers))
+    numbers = {
+        letter.client_id: {k: float(v) for k, v in letter.metrics.items() if k not in known and not isinstance(v, list)}
+        for letter in letters
+    }
+    return told(prefix, numbers.items())
 
 
 def seen_of(letters: Sequence[Letter], sent: Sequence[Message], arrived: Mapping[str, float] | None = None) -> Reported:
@@ -167,19 +162,6 @@ def seen_of(letters: Sequence[Letter], sent: Sequence[Message], arrived: Mapping
     return {SECONDS: {c: s for c, s in seconds.items() if math.isfinite(s)}, BYTES: sizes} if letters else {}
 
 
-def cohort_of(
-    letters: Sequence[Letter], template: Template, params: Tensor, round: int, reported: Reported | None = None
-) -> Cohort:
-    """The cohort of a round; its rows are the bytes that arrived."""
-    rows = [row(letter.layers) for letter in letters]
-    updates = Updates.of(rows, params, template.measured) if rows else Updates.empty(params.numel())
-    ids = tuple(letter.client_id for letter in letters)
-    counts = np.array([letter.count for letter in letters])
-    shapes = [slot.shape for slot in template.slots]
-    output, layers = output_layer(shapes), first_columns(template.names, shapes)
-    return Cohort(round, ids, updates, counts, params, reported=reported, output=output, layers=layers)
-
-
 def hand_over(letters: Sequence[Letter], template: Template, decision: Decision) -> None:
     """Change the replies that a strategy will combine as a warden changes the rows that it combines itself.
 
@@ -194,7 +176,7 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
     blocks = [made.block(s, s.start, s.stop) for s in made.segments] if changed else []
     rows = {i: torch.cat([block[k] for block in blocks]) + base for k, i in enumerate(changed)}
     for letter, i in zip(letters, np.flatnonzero(decision.kept).tolist(), strict=True):
-        (_, record), start, row = arrays_of(letter.message), 0, rows.get(i)
+        start, row = 0, rows.get(i)
         for slot, sent in zip(template.slots, letter.layers, strict=True):
             stop = start + sent.size
             new = None
@@ -203,21 +185,21 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
             elif row is not None and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
                 new = row[start:stop].numpy()
             if new is not None and sent.size:
-                record[slot.name] = Array(np.asarray(cast(new, slot.dtype)).reshape(slot.shape))
+                letter.arrays[slot.name] = Array(np.asarray(cast(new, slot.dtype)).reshape(slot.shape))
             start = stop
 
 
-def weigh(messages: Sequence[Message], counts: Counts, key: str, loss_key: str | None = None) -> None:
+def weigh(letters: Sequence[Letter], counts: Counts, key: str, loss_key: str | None = None) -> None:
     """Set the numbers that a strategy weighs by: examples as counted, and losses not too far from the median.
 
     A strategy such as q-FedAvg weighs by the loss that a client claims.
     """
-    metrics = [metrics_of(message) for message in messages]
+    metrics = [letter.metrics for letter in letters]
     for record, count in zip(metrics, counts.tolist(), strict=True):
         if record[key] != count:
             record[key] = count
     if loss_key is not None and metrics and all(loss_key in m for m in metrics):
-        losses = np.array([number(m[loss_key]) for m in metrics])
+        losses = np.array([m[loss_key] for m in metrics], dtype=np.float64)
         middle = max(float(np.quantile(losses, 0.5, method="lower")), 0.0)
         for record, loss in zip(metrics, np.clip(losses, middle / LOSSES, middle * LOSSES).tolist(), strict=True):
             record[loss_key] = loss
@@ -225,18 +207,14 @@ def weigh(messages: Sequence[Message], counts: Counts, key: str, loss_key: str |
 
 def bound_metrics(letters: Sequence[Letter], key: str) -> list[Note]:
     """Cut what lies absurdly far beyond the others' metrics, all but the count; a note of every one that was cut."""
-    notes = []
-    metrics = [metrics_of(letter.message) for letter in letters]
-    for name in [k for k in (metrics[0] if metrics else ()) if k != key]:
-        values = np.array([np.atleast_1d(np.asarray(m[name], dtype=np.float64)) for m in metrics])
-        largest = largest_metric(values)
-        for i in np.flatnonzero((np.abs(values) > largest).any(axis=1)).tolist():
-            cut = np.clip(values[i], -largest, largest)
-            worst = int(np.argmax(np.abs(values[i]) > largest))
-            value, counted = float(values[i, worst]), float(cut[worst])
-            told = Note.of("metric_bounded", letters[i].client_id, metric=short(name), value=value, counted=counted)
-            notes.append(told)
-            metrics[i][name] = cut.tolist() if isinstance(metrics[i][name], list) else float(cut[0])
+    notes: list[Note] = []
+    for name in [k for k in (letters[0].metrics if letters else ()) if k != key]:
+        values = np.array([np.atleast_1d(np.asarray(x.metrics[name], dtype=np.float64)) for x in letters])
+        kept, found = bounded(name, [letter.client_id for letter in letters], values)
+        notes += found
+        for i in np.flatnonzero((kept != values).any(axis=1)).tolist():
+            record = letters[i].metrics
+            record[name] = kept[i].tolist() if isinstance(record[name], list) else float(kept[i, 0])
     return notes
 
 
@@ -247,6 +225,6 @@ def evaluations(
     last, what each client told beside its ``name``."""
     letters, refused = open_letters(found, None, key)
     reported = told_in(letters, "evaluate/", {key, name})
-    messages, counts = [letter.message for letter in letters], np.array([letter.count for letter in letters])
-    weigh(messages, limits.clip([letter.client_id for letter in letters], counts), key)
-    return messages, refused, bound_metrics(letters, key), reported
+    counts = np.array([letter.count for letter in letters])
+    weigh(letters, limits.clip([letter.client_id for letter in letters], counts), key)
+    return [letter.message for letter in letters], refused, bound_metrics(letters, key), reported

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,7 @@ class Template:
     def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS) -> Template:
         return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers))
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(slot.name for slot in self.slots)
 
@@ -56,7 +58,8 @@ class Template:
 
         :class:`Unfit` where they are not those of the model. Arrays that need no change share their bytes.
         """
-        check_names(self.names, record)
+        if tuple(record) != self.names:
+            check_names(self.names, record)
         made, converted = ArrayRecord(), Converted()
         for slot in self.slots:
             try:
@@ -109,7 +112,7 @@ def metrics_of(message: Message) -> MetricRecord:
         raise Unfit.of("metric_records", sent=len(found))
     for key, value in found[0].items():
         values = value if isinstance(value, list) else [value]
-        if not all(isinstance(v, int | float) and math.isfinite(number(v)) for v in values):
+        if not all(isinstance(v, int | float) and abs(v) <= sys.float_info.max for v in values):
             raise Unfit.of("metric_not_finite", metric=short(key))
     return found[0]
 
@@ -130,10 +133,10 @@ def answered(message: Message) -> None:
         raise Unfit.of("sent_nothing")
 
 
-def form(message: Message) -> Form:
+def form(message: Message, metrics: MetricRecord) -> Form:
     """What all replies of a round must have in common for a strategy to combine them."""
     content = message.content
-    shapes = {key: len(v) if isinstance(v, list) else None for key, v in metrics_of(message).items()}
+    shapes = {key: len(v) if isinstance(v, list) else None for key, v in metrics.items()}
     return tuple(content.array_records), tuple(content.metric_records), tuple(sorted(shapes.items()))
 
 

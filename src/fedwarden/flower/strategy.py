@@ -20,6 +20,7 @@ from ..core.registry import component
 from ..core.reported import joined
 from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
+from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment
 from ..guard.metrics import accuracy_of
@@ -31,7 +32,6 @@ from .carried import pack_arrays, restore_server_state, unpack_arrays
 from .grid import OneByOne, Visible
 from .inbox import (
     bound_metrics,
-    cohort_of,
     evaluations,
     hand_over,
     match,
@@ -44,7 +44,7 @@ from .inbox import (
 from .journal import Journal, warn
 from .names import Name, Names
 from .records import Template, arrays_of, scalars
-from .wrapped import METRICS, chain, innermost, metrics_apart
+from .wrapped import Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -180,12 +180,12 @@ class Guarded(Strategy):
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        cohort = cohort_of(letters, self.template, params, t, reported)
+        cohort = cohort_of(t, letters, self.template, params, base=params, reported=reported)
         decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         messages, notes = (
             [letter.message for letter in combined],
-            [*self._said(t), *named, *conversion_notes((letter.client_id, letter.converted) for letter in letters)],
+            [*self._said(t), *named, *conversion_notes([(letter.client_id, letter.converted) for letter in letters])],
         )
         notes += bound_metrics(combined, self._weight_key)
         arrays: ArrayRecord | None
@@ -195,8 +195,7 @@ class Guarded(Strategy):
             arrays = self._sound(self.template.unflatten(params + outcome.update.float()), notes)
         else:
             counts = decision.cohort.num_examples * decision.weights
-            loss_key = getattr(innermost(self.strategy), "train_loss_key", None)
-            weigh(messages, counts[decision.kept], self._weight_key, loss_key)
+            weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
             hand_over(combined, self.template, decision)
             arrays, metrics = self._delegate(t, messages, notes)
             record = decision.record(counts / (counts.sum() or 1.0))
@@ -270,8 +269,8 @@ class Guarded(Strategy):
         asks: Callable[[str], bool],
     ) -> list[Message]:
         """The messages to nodes that are asked; a strategy that waits for more nodes than these is shown others too."""
-        core = innermost(self.strategy)
-        floor = max((int(getattr(core, f"min_{k}_nodes", 0)) for k in ("train", "evaluate", "available")), default=0)
+        core = Declared.by(self.strategy)
+        floor = max(core.min_train_nodes, core.min_evaluate_nodes, core.min_available_nodes)
 
         def shown(nodes: list[int]) -> list[int]:
             mine = [node for node in nodes if asks(self.names(node))]
@@ -319,11 +318,9 @@ class Guarded(Strategy):
 
     def _own_metrics(self, messages: Sequence[Message], notes: list[Note]) -> MetricRecord | None:
         """The wrapped strategy's average of the metrics where fedwarden combines the arrays."""
-        core = innermost(self.strategy)
-        if not messages or getattr(core, METRICS, None) is None:
-            return None
-        with metrics_apart(core, notes):
-            return cast(MetricRecord, getattr(core, METRICS)([m.content for m in messages], self._weight_key))
+        with metrics_apart(innermost(self.strategy), notes):
+            average = Declared.by(self.strategy).train_metrics_aggr_fn
+            return average([m.content for m in messages], self._weight_key) if messages and average else None
 
     @property
     def _mode(self) -> tuple[str, ...]:
@@ -332,7 +329,7 @@ class Guarded(Strategy):
 
     @property
     def _weight_key(self) -> str:
-        return str(getattr(innermost(self.strategy), "weighted_by_key", "num-examples"))
+        return Declared.by(self.strategy).weighted_by_key
 
     def _journal(self, rounds: int) -> Journal:
         assert self.template is not None

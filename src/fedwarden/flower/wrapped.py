@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from dataclasses import dataclass, fields
 
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
@@ -26,21 +26,39 @@ def innermost(strategy: Strategy) -> Strategy:
     return chain(strategy)[-1]
 
 
+@dataclass(frozen=True)
+class Declared:
+    """What a strategy of Flower may declare, by its name there, and what holds of one that does not."""
+
+    weighted_by_key: str = "num-examples"
+    train_loss_key: str | None = None
+    min_train_nodes: int = 0
+    min_evaluate_nodes: int = 0
+    min_available_nodes: int = 0
+    train_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None
+
+    @classmethod
+    def by(cls, strategy: Strategy) -> Declared:
+        """What the strategy inside all wrappers declares."""
+        core = innermost(strategy)
+        return cls(**{part.name: getattr(core, part.name) for part in fields(cls) if hasattr(core, part.name)})
+
+
 @contextmanager
 def metrics_apart(strategy: Strategy, notes: list[Note]) -> Iterator[None]:
     """Inside, a function that fails to average the metrics costs the metrics, with a note, and not the model."""
-    average = getattr(strategy, METRICS, None)
+    average = Declared.by(strategy).train_metrics_aggr_fn
+    if average is None:
+        yield
+        return
 
     def careful(records: list[RecordDict], key: str) -> MetricRecord:
         try:
-            return cast(MetricRecord, average(records, key))  # type: ignore[misc]
+            return average(records, key)
         except Exception as error:
             notes.append(Note.of("metrics_failed", error=reason(error)))
             return MetricRecord()
 
-    if average is None:
-        yield
-        return
     setattr(strategy, METRICS, careful)
     try:
         yield

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,12 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.stats import Counts, Norms, Weights, among, lower_median, number
-from ..core.types import Cohort, Rejection, output_layer
+from ..core.stats import Counts, Norms, Weights, among, number
+from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
 from ..core.words import reason
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import FAR, Updates
+from .arrays import Place, attempt, row
 from .limits import Admission
+
+T = TypeVar("T")
+L = TypeVar("L", bound="Letter")
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
@@ -67,11 +73,72 @@ def count_fault(count: float) -> Note | None:
     >>> print(count_fault(-5.0))
     claims -5 examples; expected a positive number
     """
-    if not np.isfinite(count) or count <= 0:
+    if not 0 < count < math.inf:
         return Note.of("count_not_positive", count=count)
-    if not _usable(count):
+    if not SMALLEST <= count <= LARGEST:
         return Note.of("count_out_of_range", count=count, least=SMALLEST, most=LARGEST)
     return None
+
+
+class Letter(Protocol):
+    """A reply that an integration has read: from whom, its layers, and how many examples it claims."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def layers(self) -> Sequence[NDArray[Any]]: ...
+    @property
+    def count(self) -> float: ...
+
+
+class Form(Protocol):
+    """The model's arrays in the order of its flat form, and the columns that enter distances."""
+
+    @property
+    def slots(self) -> Sequence[Place]: ...
+    @property
+    def measured(self) -> Sequence[tuple[int, int]]: ...
+
+
+def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tuple[list[L], list[Rejection]]:
+    """What reading each client's reply gives, and those that cannot be used; of two replies the first counts."""
+    letters: dict[str, L] = {}
+    refused = []
+    for client, reply in found:
+        if client in letters:
+            refused.append(Rejection(client, Note.of("answered_twice")))
+            continue
+        letter = attempt(client, partial(read, client, reply))
+        if isinstance(letter, Rejection):
+            refused.append(letter)
+        elif fault := count_fault(letter.count):
+            refused.append(Rejection(client, fault))
+        else:
+            letters[client] = letter
+    return list(letters.values()), refused
+
+
+def cohort_of(
+    round: int,
+    letters: Sequence[Letter],
+    form: Form,
+    params: Tensor | None,
+    base: Tensor | None,
+    reported: Reported,
+) -> Cohort:
+    """The cohort of what was read; its rows are the bytes that arrived, less the ``base`` of whole models."""
+    names, shapes = [place.name for place in form.slots], [place.shape for place in form.slots]
+    rows = [row(letter.layers) for letter in letters]
+    return Cohort(
+        round,
+        [letter.client_id for letter in letters],
+        Updates.of(rows, base, form.measured) if rows else Updates.empty(sum(map(math.prod, shapes))),
+        np.array([letter.count for letter in letters]),
+        params,
+        reported=reported,
+        output=output_layer(shapes),
+        layers=first_columns(names, shapes),
+    )
 
 
 def admit(
@@ -102,9 +169,6 @@ def admit(
 
 def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:
     """Which positions of a cohort may stay, who is rejected and why, before any update is read."""
-    ids, counts = set(cohort.client_ids), cohort.num_examples
-    if len(ids) == len(cohort) and (limits.known is None or ids <= limits.known) and _usable(counts).all():
-        return list(range(len(cohort))), []
     keep, rejected, seen = [], [], set[str]()
     for i, (client, count) in enumerate(zip(cohort.client_ids, cohort.num_examples.tolist(), strict=True)):
         if limits.known is not None and client not in limits.known:
@@ -147,8 +211,6 @@ def enter(
         kept = [i for i in range(len(inside)) if i not in faults]
         index = [index[i] for i in kept]
         inside, _ = read(replace(inside, num_examples=inside.claimed).select(kept))
-    if products and len(inside):
-        inside.updates.begin_products()
     notes = clipped_notes(inside.client_ids, inside.claimed, inside.num_examples)
     notes += type_notes(inside.client_ids, inside.updates.types(), inside.updates.dtype)
     return inside, tuple(index), refused, notes
@@ -167,7 +229,7 @@ def size_faults(sq_norms: Norms, norm_ratio: float | None, idle: Collection[int]
     norms = np.sqrt(np.where(finite, sq_norms, 0.0))
     active = finite.copy()
     active[list(idle)] = False
-    typical = lower_median(norms[active]) if active.any() else 0.0
+    typical = float(np.quantile(norms[active], 0.5, method="lower")) if active.any() else 0.0
     if norm_ratio is not None and typical > 0:
         for i in np.flatnonzero(norms > norm_ratio * typical):
             faults[int(i)] = Note.of("update_too_long", times=float(norms[i] / typical), most=norm_ratio)
@@ -189,7 +251,7 @@ def clipped_notes(client_ids: Collection[str], claimed: Counts, counted: Counts)
     >>> print(*clipped_notes(["a", "b", "c"], np.array([10.0, 20.0, 1e9]), np.array([10.0, 10.0, 10.0])))
     client c: claims 1e+09 examples, counted as 10
     """
-    usual = MANY * lower_median(claimed) if len(claimed) else 0.0
+    usual = MANY * float(np.quantile(claimed, 0.5, method="lower")) if len(claimed) else 0.0
     return [
         Note.of("count_clipped", client, claimed=a, counted=b)
         for client, a, b in zip(client_ids, claimed.tolist(), counted.tolist(), strict=True)
@@ -222,10 +284,6 @@ def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], 
         for client, types in zip(client_ids, sent, strict=True)
         if used != torch.float64 and torch.float64 in types
     ]
-
-
-def _usable(counts: NDArray[np.float64] | float) -> Any:
-    return (counts >= SMALLEST) & (counts <= LARGEST)
 
 
 def _kind(array: Tensor | NDArray[Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ..core.stats import Mask, Norms, Scores, Weights, lower_median, shortening, shrink
+from ..core.stats import Mask, Norms, Scores, Weights, shrink
 
 KNOWN = 3  # rounds after which a client is no newcomer: those that evidence takes at least
 LONGEST = 16.0  # median lengths that one client in doubt has at most: the only owner of a class among 40 needs as many
@@ -42,11 +44,13 @@ def bounded(
     >>> bounded(lengths, standing, doubted, np.ones(5, bool), shorten=3.0, joint=0.8).tolist()
     [1.0, 1.0, 1.0, 0.25, 0.06666666666666667]
     """
-    factors = shortening(lengths, usual, shorten)
+    if not usual.any():
+        return np.ones(len(lengths))
+    middle = float(np.quantile(lengths[usual], 0.5, method="lower"))
+    factors = shrink(lengths, (math.inf if shorten is None else shorten) * middle)
     inside = doubted & kept
-    if joint is None or not inside.any() or not usual.any():
+    if joint is None or not inside.any():
         return factors
-    middle = lower_median(lengths[usual])
     most = max(joint * len(lengths), shorten or 0.0)  # of few clients, one has no less than any other client
     factors[doubted] = shrink(lengths[doubted], min(level(lengths[inside], most * middle), LONGEST * middle))
     return factors

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, joined
-from ..core.stats import Mask, Norms, Scores, V, Weights, median, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
 from ..updates.contained import Contained
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
@@ -41,7 +41,7 @@ class Measured:
     products: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
     """What becomes of a cohort, for whoever combines it.
 
@@ -53,13 +53,13 @@ class Decision:
     """
 
     came: Cohort
-    index: tuple[int, ...]
+    index: tuple[int, ...] = ()
     cohort: Cohort
-    measured: Measured
-    weights: Weights
-    factors: Weights
-    buffers: Tensor
-    judgement: Judgement
+    measured: Measured = field(default_factory=Measured)
+    weights: Weights = field(default_factory=lambda: np.zeros(0))
+    factors: Weights = field(default_factory=lambda: np.zeros(0))
+    buffers: Tensor = field(default_factory=lambda: torch.zeros(0))
+    judgement: Judgement = field(default_factory=Judgement)
     excluded: tuple[str, ...]
     suspended: tuple[str, ...]
     rejected: tuple[Rejection, ...]
@@ -116,7 +116,7 @@ class Decision:
     def length(self) -> float:
         """The median length of the updates that were let in, of clients in good standing where there are any."""
         lengths, trusted = self.measured.lengths, self.cohort.trusted
-        return median(lengths[trusted] if trusted.any() else lengths)
+        return float(np.median(lengths[trusted] if trusted.any() else lengths))
 
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
         """Values of the clients that were let in, over all that came."""
@@ -169,18 +169,17 @@ def decide(
     refused = [*rejected, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
-        empty = np.zeros(0, bool)
-        nobody = Judgement((), empty, empty, empty)
-        none = np.zeros(0)
         return memory, Decision(
-            cohort, (), inside, Measured(), none, none, torch.zeros(0), nobody,
-            tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes),
-        )  # fmt: skip
+            came=cohort,
+            cohort=inside,
+            excluded=tuple(memory.excluded),
+            suspended=memory.suspended,
+            rejected=tuple(refused),
+            notes=tuple(notes),
+        )
     if guard.jurors:
         memory, inside, silent = _hear(guard, memory, inside)
         notes += silent
-    for i in sorted(set(guard.firsts)):
-        guard.watches[i].signal.begin(inside)
     leaders = _leaders(guard, inside)
     if (leaders != np.arange(len(leaders))).any():
         inside = replace(inside, claimed=claims(inside.claimed, leaders))
@@ -201,11 +200,21 @@ def decide(
         buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     bound = judgement.suspects & ~judgement.freed
-    factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
     return memory, Decision(
-        cohort, index, replace(inside, num_examples=counts), measured, weights, factors, buffers, judgement,
-        tuple(memory.excluded), memory.suspended, tuple(refused), tuple(notes), memory.hearings.pair,
-    )  # fmt: skip
+        came=cohort,
+        index=index,
+        cohort=replace(inside, num_examples=counts),
+        measured=measured,
+        weights=weights,
+        factors=bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint),
+        buffers=buffers,
+        judgement=judgement,
+        excluded=tuple(memory.excluded),
+        suspended=memory.suspended,
+        rejected=tuple(refused),
+        notes=tuple(notes),
+        pair=memory.hearings.pair,
+    )
 
 
 def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort, list[Note]]:

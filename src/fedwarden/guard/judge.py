@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.protocols import CompleteHistory, CompletePolicy, CompleteSignal, Findings, History, Rule, Signal
 from ..core.registry import Spec, component, describe
-from ..core.remembered import Remembered, same_tuple
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, WatchRecord
 from ..history.capital import Capital
@@ -155,10 +155,10 @@ class Judgement:
     doubt. ``facts`` are of the whole round.
     """
 
-    watches: tuple[WatchRecord, ...]
-    flagged: Mask
-    doubted: Mask
-    trusted: Mask
+    watches: tuple[WatchRecord, ...] = ()
+    flagged: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    trusted: Mask = field(default_factory=lambda: np.zeros(0, bool))
     alone: Mask = field(default_factory=lambda: np.zeros(0, bool))
     weights: Weights = field(default_factory=lambda: np.zeros(0))
     facts: Mapping[str, float] = field(default_factory=dict)
@@ -230,7 +230,7 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
 def in_good_standing(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask:
     """The clients that are not excluded and send no copy."""
     leads: Mask = leaders == np.arange(len(client_ids))
-    return leads & ~among(memory.excluded, same_tuple(client_ids))
+    return leads & ~among(memory.excluded, client_ids)
 
 
 def usual(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask:
@@ -239,7 +239,7 @@ def usual(memory: Memory, client_ids: tuple[str, ...], leaders: Leaders) -> Mask
     They are those in good standing but for clients in doubt, unless these are half of the others.
     """
     good = in_good_standing(memory, client_ids, leaders)
-    trusted = good & ~among(memory.doubted, same_tuple(client_ids))
+    trusted = good & ~among(memory.doubted, client_ids)
     return trusted if outnumbered(~trusted, good) else good
 
 
@@ -260,7 +260,7 @@ def judge(
     majority raises, see :func:`outnumbered`, holds in this round, and nothing of it is kept. With fewer clients than
     the quorum no client is flagged, and nothing is remembered of the round.
     """
-    n, client_ids = len(client_ids), same_tuple(client_ids)
+    n = len(client_ids)
     good = in_good_standing(memory, client_ids, leaders)
     enough = bool(np.count_nonzero(good) >= guard.quorum)
     if (leaders != np.arange(n)).any():

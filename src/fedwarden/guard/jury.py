@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.seeds import numpy_rng
-from ..core.stats import Scores, Weights, median
+from ..core.stats import Scores, Weights
 
 WORSE = "train/worse"  # the number that jurors report, by its name in a cohort
 EXAMPLES = 512  # of its own that a juror measures: a share of 1/2 of them has a standard error of .02
@@ -55,7 +55,7 @@ def jurors_number(reports: Mapping[str, float], jurors: Collection[str]) -> floa
     """
     told = [reports[juror] for juror in sorted(jurors) if juror in reports]
     told = [number for number in told if 0 <= number <= 1]
-    return float(median(np.array(told))) if told else None
+    return float(np.median(np.array(told))) if told else None
 
 
 def surprises(number: float, coins: Scores, past_numbers: Scores, past_coins: NDArray[np.float64]) -> Scores:
@@ -141,7 +141,7 @@ def gap(reports: Mapping[str, float], pair: Pair, left_out: str = "") -> float:
     """
     halves = ([reports[j] for j in half if j in reports and j != left_out] for half in (pair.having, pair.lacking))
     having, lacking = (np.array(half) for half in halves)
-    return float(median(having) - median(lacking)) if len(having) and len(lacking) else 0.0
+    return float(np.median(having) - np.median(lacking)) if len(having) and len(lacking) else 0.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.stats import Counts, Weights, lower_median
+from ..core.stats import Counts, Weights
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def clip_counts(counts: Counts, ratios: Counts, shares: Weights) -> Counts:
     """
     if not len(counts):
         return counts.astype(np.float64)
-    clipped = np.minimum(counts.astype(np.float64), ratios * lower_median(counts))
+    clipped = np.minimum(counts.astype(np.float64), ratios * float(np.quantile(counts, 0.5, method="lower")))
     if (clipped <= shares * clipped.sum()).all():
         return clipped
     order = np.argsort(-clipped / shares, kind="stable")

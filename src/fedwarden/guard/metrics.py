@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.notes import Note
 from ..core.stats import Scores
+from ..core.words import short
 
 ACCURACY = re.compile(r"(?:^|[^a-z])acc(?:uracy)?(?:[^a-z]|$)")
 FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
@@ -51,3 +53,18 @@ def largest_metric(values: NDArray[np.float64]) -> Scores:
     beyond = sizes[1:] > limits
     first = np.take_along_axis(limits, beyond.argmax(axis=0)[None], axis=0)[0]
     return np.asarray(np.where(beyond.any(axis=0), first, np.inf), dtype=np.float64)
+
+
+def bounded(name: str, clients: Sequence[str], values: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[Note]]:
+    """The values (n, k) of a metric without what lies absurdly far beyond the others', and a note of each client's cut.
+
+    >>> print(*bounded("acc", ["a", "b", "c"], np.array([[0.5], [0.7], [1e9]]))[1])
+    client c: its metric 'acc' is 1e+09, far from the others', and counts as 7
+    """
+    largest = largest_metric(values)
+    cut, notes = np.clip(values, -largest, largest), []
+    for i in np.flatnonzero((cut != values).any(axis=1)).tolist():
+        worst = int(np.argmax(cut[i] != values[i]))
+        value, counted = float(values[i, worst]), float(cut[i, worst])
+        notes.append(Note.of("metric_bounded", clients[i], metric=short(name), value=value, counted=counted))
+    return cut, notes

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from ..core.notes import Note, Value
-from ..core.remembered import Remembered, same_tuple
+from ..core.remembered import Remembered
 from ..core.stats import Mask, among
 from ..core.types import RoundRecord
 from ..core.words import listed
@@ -108,8 +108,7 @@ def differ_though_alike(guard: Guard, memory: Memory, trusted: Mask, client_ids:
         return False
     for watch, state in zip(guard.watches, memory.histories, strict=True):
         if isinstance(watch.history, Evidence) and state:
-            ids = same_tuple(tuple(client_ids))
-            _, means, rounds = Remembered.of(state, len(BLANK)).columns(ids, BLANK)
+            _, means, rounds = Remembered.of(state, len(BLANK)).columns(client_ids, BLANK)
             known = trusted & (rounds >= KNOWN)
             if known.sum() >= policy.few and 2 * lower_spread(means[known]) > watch.history.effect:
                 return True

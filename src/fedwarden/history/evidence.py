@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.special import stdtrit
 
 from ..core.registry import register
 from ..core.remembered import Remembered
-from ..core.stats import Mask, Scores, cut, median
+from ..core.stats import Mask, Scores
 from ..core.types import State
 
 
@@ -40,7 +39,7 @@ def lower_spread(means: Scores) -> float:
     >>> lower_spread(np.array([-2.0, -2.0, 0.0, 50.0, 90.0]))  # median 0; deviations 2, 2 and 0
     1.632993161855452
     """
-    below = np.minimum(means - median(means), 0.0)
+    below = np.minimum(means - np.median(means), 0.0)
     return math.sqrt(below.dot(below) / ((len(means) + 1) // 2))  # as many lie at or below the median
 
 
@@ -55,13 +54,8 @@ def allowance(means: Scores, alpha: float, effect: float) -> float:
     >>> allowance(np.zeros(10), alpha=0.05, effect=0.4)
     0.4
     """
-    return max(effect, student(len(means), alpha) * lower_spread(means))
-
-
-@lru_cache(maxsize=64)  # the watches of a round ask for the same
-def student(n: int, alpha: float) -> float:
-    """The quantile t of n clients."""
-    return -float(stdtrit(max(n / 2, 1.0), alpha / n))
+    n = len(means)
+    return max(effect, -float(stdtrit(max(n / 2, 1.0), alpha / n)) * lower_spread(means))
 
 
 def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:
@@ -75,7 +69,7 @@ def gather(evidence: Scores, excess: Scores, forget: float) -> Scores:
     >>> gather(np.array([0.0, 1.0, 0.0]), np.array([1.5, 0.5, 9.0]), forget=0.25).tolist()
     [0.5, 0.75, 1.0]
     """
-    return np.maximum(0.0, evidence + cut(excess - 1.0, -forget, 1.0))
+    return np.maximum(0.0, evidence + np.clip(excess - 1.0, -forget, 1.0))
 
 
 def update_means(means: Scores, rounds: Scores, values: Scores) -> Scores:
@@ -89,7 +83,7 @@ def update_means(means: Scores, rounds: Scores, values: Scores) -> Scores:
     >>> update_means(np.array([0.0, 0.5]), np.array([0.0, 30.0]), np.array([9.0, -0.5])).tolist()
     [1.0, 0.4]
     """
-    return np.asarray(means + (cut(values, -1.0, 1.0) - means) / np.minimum(rounds + 1, RECENT), dtype=np.float64)
+    return np.asarray(means + (np.clip(values, -1.0, 1.0) - means) / np.minimum(rounds + 1, RECENT), dtype=np.float64)
 
 
 @register("history", "evidence")

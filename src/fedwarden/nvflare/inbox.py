@@ -12,17 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights, number
-from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
-from ..core.words import short
-from ..guard.admission import count_fault
-from ..guard.arrays import Converted, Unfit, attempt, row
-from ..guard.metrics import largest_metric
-from ..updates.updates import Updates
+from ..core.types import Rejection, Reported
+from ..guard.admission import count_fault, read_each
+from ..guard.arrays import Converted, Unfit
+from ..guard.metrics import bounded
 from .params import Arrays, Form, negative_variance, read_all
 
 UNKNOWN = "unknown"
@@ -48,7 +45,7 @@ class Contribution:
 class Letter:
     """A contribution in the form of the model."""
 
-    site: str
+    client_id: str
     layers: list[NDArray[Any]]
     count: float
     metrics: Mapping[str, float]
@@ -115,11 +112,10 @@ def open_letters(
     came: Sequence[Contribution], form: Form, kind: ParamsType, base: Arrays | None
 ) -> tuple[list[Letter], list[Rejection]]:
     """The contributions that fit the model, and the others with the reason."""
-    read = [attempt(sent.site, partial(open_letter, sent, form, kind, base)) for sent in came]
-    return [r for r in read if isinstance(r, Letter)], [r for r in read if isinstance(r, Rejection)]
+    return read_each([(sent.site, sent) for sent in came], partial(open_letter, form, kind, base))
 
 
-def open_letter(sent: Contribution, form: Form, kind: ParamsType, base: Arrays | None) -> Letter:
+def open_letter(form: Form, kind: ParamsType, base: Arrays | None, site: str, sent: Contribution) -> Letter:
     """A contribution in the form of the model, or :class:`Unfit`."""
     if sent.kind != kind:
         raise Unfit.of("params_type", sent=TYPES[sent.kind], expected=TYPES[kind])
@@ -128,7 +124,7 @@ def open_letter(sent: Contribution, form: Form, kind: ParamsType, base: Arrays |
         fault := negative_variance(layers, form, None if kind is ParamsType.FULL else base)
     ):
         raise Unfit(fault)
-    return Letter(sent.site, layers, sent.count, sent.metrics, converted)
+    return Letter(site, layers, sent.count, sent.metrics, converted)
 
 
 def reported_by(came: Sequence[Contribution]) -> Reported:
@@ -138,44 +134,21 @@ def reported_by(came: Sequence[Contribution]) -> Reported:
     return joined(told("train/", ((sent.site, sent.metrics) for sent in came)), seen if came else {})
 
 
-def cohort_of(
-    letters: Sequence[Letter],
-    form: Form,
-    kind: ParamsType,
-    params: Tensor | None,
-    round: int,
-    reported: Reported | None = None,
-) -> Cohort:
-    """The cohort of a round; its rows are the arrays that arrived, and whole models have ``params`` subtracted."""
-    rows = [row(letter.layers) for letter in letters]
-    base = params if kind is ParamsType.FULL else None
-    updates = Updates.of(rows, base, form.measured) if rows else Updates.empty(form.size)
-    ids = tuple(letter.site for letter in letters)
-    counts = np.array([letter.count for letter in letters])
-    shapes = [slot.shape for slot in form.slots]
-    output, layers = output_layer(shapes), first_columns(form.names, shapes)
-    return Cohort(round, ids, updates, counts, params, reported=reported, output=output, layers=layers)
-
-
 def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[str, float], list[Note]]:
     """The mean of each metric that most sites sent, over those, and a note of every value that was cut.
 
     What few send is in the record by site, and nobody else is told: one of them could send any number under any name.
     """
     means: dict[str, float] = {}
-    notes = []
+    notes: list[Note] = []
     sent = Counter(name for letter in letters for name in letter.metrics)
     for name in sorted(name for name, times in sent.items() if 2 * times > len(letters)):
         index = [i for i, letter in enumerate(letters) if name in letter.metrics]
         values = np.array([letters[i].metrics[name] for i in index])
-        most = float(largest_metric(values[:, None])[0])
-        cut = np.clip(values, -most, most)
-        for i, value, counted in zip(index, values.tolist(), cut.tolist(), strict=True):
-            if value != counted:
-                told = {"metric": short(name), "value": value, "counted": counted}
-                notes.append(Note("metric_bounded", (letters[i].site,), told))
+        kept, found = bounded(name, [letters[i].client_id for i in index], values[:, None])
+        notes += found
         shares = weights[index]
         if shares.sum() > 0:
             with np.errstate(over="ignore"):
-                means[name] = float(cut @ (shares / shares.sum()))
+                means[name] = float(kept[:, 0] @ (shares / shares.sum()))
     return {name: mean for name, mean in means.items() if math.isfinite(mean)}, notes

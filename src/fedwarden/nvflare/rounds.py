@@ -12,10 +12,11 @@ from nvflare.app_common.abstract.fl_model import ParamsType
 from ..core.notes import Note
 from ..core.types import NO_WORD, Cohort, Outcome, Rejection, RoundRecord, Word
 from ..core.words import printable
+from ..guard.admission import cohort_of
 from ..guard.arrays import conversion_notes
 from ..guard.warden import Warden
 from ..models.trial import examine
-from .inbox import Contribution, average_metrics, cohort_of, open_letters, reported_by
+from .inbox import Contribution, average_metrics, open_letters, reported_by
 from .params import Arrays, Form, read_all
 
 
@@ -56,9 +57,10 @@ def play(
     base = None if sent is None else sent.arrays
     letters, unfit = open_letters(came, form, kind, base)
     params = None if base is None else form.flatten(base)
-    cohort = cohort_of(letters, form, kind, params, round, reported_by(came))
+    base_of_rows = params if kind is ParamsType.FULL else None
+    cohort = cohort_of(round, letters, form, params, base=base_of_rows, reported=reported_by(came))
     outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
-    notes += conversion_notes((letter.site, letter.converted) for letter in letters)
+    notes += conversion_notes((letter.client_id, letter.converted) for letter in letters)
     metrics, bounded = average_metrics(letters, outcome.weights)
     record = replace(outcome.record, notes=(*outcome.record.notes, *notes, *bounded))
     if not outcome.weights.any():

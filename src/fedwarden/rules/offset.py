@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..core.registry import register
-from ..core.stats import Scores, median
+from ..core.stats import Scores
 from ..core.types import Verdict
 
 
@@ -19,7 +21,7 @@ def offset_threshold(scores: Scores, limit: float) -> float:
     >>> offset_threshold(np.array([0.0, 0.0, 0.0, 5.0]), limit=2.0)
     2.0
     """
-    return median(scores) + limit
+    return float(np.median(scores) + limit)
 
 
 @register("rule", "offset", exempt={"scaling": "the limit is in the unit of the score"})

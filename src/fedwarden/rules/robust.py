@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..core.registry import register
-from ..core.stats import Scores, mad, median
+from ..core.stats import Scores, mad
 from ..core.types import Verdict
 
 
@@ -21,7 +23,7 @@ def robust_threshold(scores: Scores, limit: float) -> float:
     >>> robust_threshold(np.array([1.0, 2.0, 3.0, 4.0, 100.0]), limit=6.0)
     9.0
     """
-    return float(median(scores) + limit * mad(scores))
+    return float(np.median(scores) + limit * mad(scores))
 
 
 @register("rule", "robust_z")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Dense, Reading
 from ..updates.sampling import coarse_lengths, spread_columns
 from ..updates.updates import Updates
@@ -116,16 +116,12 @@ class Alone:
         if not (self.times > 1 and self.least >= 0):
             raise ValueError(f"times is above 1 and least at least 0; got {self.times}, {self.least}")
 
-    def begin(self, cohort: Cohort) -> None:
-        """Take the sample, which is the same whoever is trusted."""
-        self._sample(cohort)
-
     def __call__(self, cohort: Cohort) -> Reading:
         within = cohort.reference
         columns, entries = self._sample(cohort)
         lone = lone_entries(entries, within, self.times)
         shares = squared(lone)
-        shares = shares - median(shares[within])
+        shares = shares - np.median(shares[within])
         shares = np.where(shares > self.least, shares, 0.0)
         output = cohort.output
         if not output or len(output.dense) < 2 or output.dense[-1].rows > CLASSES or cohort.params is None:
@@ -136,12 +132,8 @@ class Alone:
         return Reading(shares, {f"class {c}": effect for c, effect in enumerate(effects)})
 
     def _sample(self, cohort: Cohort) -> tuple[NDArray[np.int64], Tensor]:
-        """The columns that are looked at, and each client's entries in them; kept with the updates."""
-
-        def make() -> tuple[NDArray[np.int64], Tensor]:
-            rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(cohort.updates.lengths()))
-            inner = before_output(cohort.updates.measured, cohort.output and cohort.output.start)
-            columns = spread_columns(inner, max(ENTRIES // len(cohort), COLUMNS), rng)
-            return columns, relative(cohort.updates.sample(columns))
-
-        return cohort.updates.once(("alone", cohort.round), make)
+        """The columns that are looked at, and each client's entries in them."""
+        rng = numpy_rng(0, "alone", cohort.round, coarse_lengths(cohort.updates.lengths()))
+        inner = before_output(cohort.updates.measured, cohort.output and cohort.output.start)
+        columns = spread_columns(inner, max(ENTRIES // len(cohort), COLUMNS), rng)
+        return columns, relative(cohort.updates.sample(columns))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Scores
 from ..core.types import Cohort
 from ..updates.gram import squared_distances
 
@@ -52,7 +52,7 @@ def closeness(squares: NDArray[np.float64], trusted: Mask) -> Scores:
     if len(squares) < 2:
         return np.zeros(len(squares))
     nearest = np.sqrt(np.min(squares + np.diag(np.full(len(squares), np.inf)), axis=1))
-    middle = median(nearest[trusted])
+    middle = np.median(nearest[trusted])
     if not middle > 0:
         return np.zeros(len(squares))
     return np.asarray(np.log(middle) - np.log(np.maximum(nearest, middle * math.exp(-MOST))), dtype=np.float64)
@@ -69,7 +69,7 @@ class Direction:
 
     def __call__(self, cohort: Cohort) -> Scores:
         found = agreement(cohort.updates.compared().cosines(), cohort.reference)
-        return np.asarray(median(found[cohort.reference]) - found, dtype=np.float64)
+        return np.asarray(np.median(found[cohort.reference]) - found, dtype=np.float64)
 
 
 @register("signal", "twins")

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.errors import ConfigError
 from ..core.protocols import CompleteSignal
 from ..core.registry import component, describe, register
-from ..core.stats import Mask, Scores, mad, median
+from ..core.stats import Mask, Scores, mad
 from ..core.types import Cohort, Reading, Server
 
 MEMBERS = ({"name": "divergence", "relative": True}, "relative_distance", "direction")
@@ -34,7 +34,7 @@ def height(values: Scores, trusted: Mask) -> Scores:
     sound = values[trusted & np.isfinite(values)]
     if not len(sound):
         return values
-    return np.clip((values - median(sound)) / max(mad(sound), FLOOR), -CAP, CAP)
+    return np.clip((values - np.median(sound)) / max(mad(sound), FLOOR), -CAP, CAP)
 
 
 @register("signal", "ensemble")

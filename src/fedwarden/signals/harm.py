@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import register
-from ..core.stats import Mask, Scores, Weights, median, shortening
+from ..core.stats import Mask, Scores, Weights, shortening
 from ..core.types import Cohort, Reading, Server
 from ..models.batched import at_home, evaluating
 from ..updates.steps import Steps
@@ -64,7 +64,7 @@ def beyond_common(found: Scores, within: Mask) -> Scores:
     >>> beyond_common(np.array([-0.1, -0.2, 0.5]), np.ones(3, bool)).tolist()
     [-0.1, -0.2, 0.5]
     """
-    return found - max(0.0, median(found[within]))
+    return found - max(0.0, float(np.median(found[within])))
 
 
 def absent_classes(labels: Tensor, outputs: Tensor) -> Tensor:

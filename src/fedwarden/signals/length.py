@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.registry import register
-from ..core.stats import Norms, Scores, median
+from ..core.stats import Norms, Scores
 from ..core.types import Cohort
 
 
@@ -32,7 +32,7 @@ class UpdateNorm:
 
     def __call__(self, cohort: Cohort) -> Scores:
         lengths = cohort.updates.lengths()
-        return length_ratio(lengths, median(lengths[cohort.reference]))
+        return length_ratio(lengths, float(np.median(lengths[cohort.reference])))
 
 
 @register("signal", "update_length")
@@ -45,6 +45,6 @@ class UpdateLength:
 
     def __call__(self, cohort: Cohort) -> Scores:
         lengths = cohort.updates.lengths()
-        floor = max(median(lengths[cohort.reference]), np.finfo(np.float64).tiny) * 1e-6
+        floor = max(np.median(lengths[cohort.reference]), np.finfo(np.float64).tiny) * 1e-6
         logs = np.log(np.maximum(lengths, floor))
-        return np.asarray(logs - median(logs[cohort.reference]), dtype=np.float64)
+        return np.asarray(logs - np.median(logs[cohort.reference]), dtype=np.float64)

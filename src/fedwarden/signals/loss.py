@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ..core.errors import ConfigError
 from ..core.registry import register
-from ..core.stats import Scores, median
+from ..core.stats import Scores
 from ..core.types import Cohort, Server
 from ..models.batched import at_home, each_model, evaluating
 
@@ -62,4 +62,4 @@ class ProbeLoss:
             raise ValueError("probe_loss needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
         losses = client_losses(cohort, s.model, s.probe[: self.probe], s.labels[: self.probe], s.losses)[1:]
         logs = np.log(np.maximum(losses, 1e-6))
-        return np.asarray(logs - median(logs[cohort.reference]), dtype=np.float64)
+        return np.asarray(logs - np.median(logs[cohort.reference]), dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Mask, Scores, median
+from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading
 from ..updates.gram import largest, off_diagonal
 
@@ -36,7 +36,7 @@ def sides(similarity: NDArray[np.float64], trusted: Mask) -> tuple[Scores, float
     """
     n = int(trusted.sum())
     inside = np.flatnonzero(trusted) if n < len(trusted) else slice(None)
-    unit = median(np.abs(off_diagonal(similarity[inside][:, inside]))) if n >= FEW else 0.0
+    unit = float(np.median(np.abs(off_diagonal(similarity[inside][:, inside])))) if n >= FEW else 0.0
     if not unit > 0:
         return np.ones(len(similarity)), 0.0
     signs = np.clip(similarity / unit, -1.0, 1.0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Counts, Mask, Scores, cut, median, shortening
+from ..core.stats import Counts, Mask, Scores, shortening
 from ..core.types import Cohort
 from ..updates.gram import distances_to
 
@@ -34,16 +33,10 @@ def pairwise_slope(x: Scores, y: Scores) -> float:
     """
     if not len(x) or x.max() - x.min() <= APART:
         return 0.0
-    i, j = pairs(len(x))
+    i, j = np.triu_indices(len(x), 1)
     run, rise = x[j] - x[i], y[j] - y[i]
     apart = np.abs(run) > APART
-    return median(rise[apart] / run[apart]) if apart.sum() >= PAIRS else 0.0
-
-
-@lru_cache(maxsize=4)
-def pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The positions of all pairs of n points; the same from round to round."""
-    return np.triu_indices(n, 1)
+    return float(np.median(rise[apart] / run[apart])) if apart.sum() >= PAIRS else 0.0
 
 
 def log_ratio(distances: Scores, counts: Counts, trusted: Mask, excuse: float) -> Scores:
@@ -61,10 +54,10 @@ def log_ratio(distances: Scores, counts: Counts, trusted: Mask, excuse: float) -
     """
     tiny = np.finfo(np.float64).tiny
     logs = np.log(np.maximum(distances, tiny))
-    sizes = np.log(counts / median(counts[trusted]))
+    sizes = np.log(counts / np.median(counts[trusted]))
     slope = min(max(pairwise_slope(sizes[trusted], logs[trusted]), 0.0), STEEPEST)
-    logs = logs - slope * cut(sizes, -math.log(excuse), math.log(excuse))
-    return np.asarray(logs - median(logs[trusted]), dtype=np.float64)
+    logs = logs - slope * np.clip(sizes, -math.log(excuse), math.log(excuse))
+    return np.asarray(logs - np.median(logs[trusted]), dtype=np.float64)
 
 
 def core_distances(gram: NDArray[np.float64], trusted: Mask) -> Scores:
@@ -113,10 +106,7 @@ class RelativeDistance:
     def __call__(self, cohort: Cohort) -> Scores:
         updates, within = cohort.updates, cohort.reference
         compared = updates.compared()
-        found = updates.once(
-            ("relative distance", self.excuse, within.tobytes(), cohort.claimed.tobytes()),
-            lambda: log_ratio(core_distances(compared.gram(), within), cohort.claimed, within, self.excuse),
-        )
+        found = log_ratio(core_distances(compared.gram(), within), cohort.claimed, within, self.excuse)
         if not self.bounded:
             return found
         factors = shortening(updates.lengths(), within, 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.notes import Note
 from ..core.registry import register
-from ..core.stats import FARTHEST, Mask, Scores, median
+from ..core.stats import FARTHEST, Mask, Scores
 from ..core.types import Cohort, Reading
 
 
@@ -22,7 +22,7 @@ def from_median(values: Scores, reference: Mask) -> Scores:
     known = values[reference & np.isfinite(values)]
     if not len(known):
         return np.zeros(len(values))
-    far = np.minimum(np.abs(values - median(known)), FARTHEST)
+    far = np.minimum(np.abs(values - np.median(known)), FARTHEST)
     return np.asarray(np.nan_to_num(far, nan=0.0), dtype=np.float64)
 
 

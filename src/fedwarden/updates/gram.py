@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, eigsh
 
-from ..core.stats import Mask, Norms, Scores, Weights, median
+from ..core.stats import Mask, Norms, Scores, Weights
 
 ALIKE, SAME = 0.02, 0.001  # how near copies are, as a part of their length; the second where they are half of all
 SPREAD = 5.0  # times nearer than clients usually are
@@ -51,7 +51,7 @@ def geometric_median(
     weights = shares / shares.sum()
     for _ in range(steps):
         distances = distances_to(gram, weights)
-        floor = smoothing * median(distances)
+        floor = smoothing * float(np.median(distances))
         if floor == 0.0:
             floor = smoothing * float(distances.max())
         if floor == 0.0:
@@ -116,7 +116,7 @@ def sharp(products: NDArray[np.float64], index: NDArray[np.int_]) -> bool:
     if not len(some):
         return False
     inside = products[np.ix_(some, some)]
-    return median(np.diag(inside)) <= FARTHER * median(to_others(squared_distances(inside)))
+    return bool(np.median(np.diag(inside)) <= FARTHER * np.median(to_others(squared_distances(inside))))
 
 
 def central(products: NDArray[np.float64], index: NDArray[np.int_]) -> int:
@@ -221,7 +221,7 @@ def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> N
     distances, lower = to_others(squares), to_others(squares, upper=False)
     relative = squares / np.maximum(np.minimum.outer(lengths, lengths) ** 2, np.finfo(np.float64).tiny)
     radii = ((ALIKE, lower), (SAME, distances))
-    near = np.any([(relative <= r**2) & (squares <= median(m) / SPREAD**2) for r, m in radii], axis=0)
+    near = np.any([(relative <= r**2) & (squares <= np.median(m) / SPREAD**2) for r, m in radii], axis=0)
     near = np.where(2 * near.sum(axis=1, keepdims=True) > n, near & (relative <= SAME**2), near)
     near &= 2 * near.sum(axis=1, keepdims=True) <= n + 1
     free = np.ones(n, bool)

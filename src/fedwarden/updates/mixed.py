@@ -59,9 +59,6 @@ class Mixed(Formed):
     def sample(self, columns: NDArray[np.int64]) -> Tensor:
         return self._factors @ self.source.sample(columns)
 
-    def begin_products(self) -> None:
-        self.source.begin_products()
-
     def _products(self) -> NDArray[np.float64]:
         full = np.eye(self.n + 1, self.source.n + 1, k=self.source.n - self.n)
         full[: self.n] = np.column_stack([self.matrix, 1 - self.matrix.sum(axis=1)])  # the rest is the zero vector

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.stats import Mask, Norms, Weights, median
+from ..core.stats import Mask, Norms, Weights
 
 LARGEST = 1e15  # the largest norm of an update that is still taken for numbers: its square is safe in float32
 CANCELLATION = 100.0  # how many times larger than the rest removed rows may be before the sum is read again
@@ -49,7 +48,6 @@ class Survey:
         return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
 
 
-@cache
 def even(n: int) -> Weights:
     """The weights of the mean of all."""
     return mean_of(np.ones(n, bool))
@@ -73,7 +71,7 @@ def correction(weights: Weights, survey: Survey) -> tuple[float, Weights] | None
     counted = (survey.shares > 0) & (weights > 0)
     if not counted.any():
         return None
-    scale = median(weights[counted] / survey.shares[counted])
+    scale = float(np.median(weights[counted] / survey.shares[counted]))
     delta = weights - scale * survey.shares
     delta[np.abs(delta) <= 1e-12 * np.abs(weights).max()] = 0.0
     changed = delta != 0

@@ -73,7 +73,6 @@ class Updates:
         self.known: Survey | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
-        self._begun: Callable[[], NDArray[np.float64]] | None = None
         self._plans: dict[tuple[torch.dtype, ...], Plan | None] = {}
         self._made: dict[Hashable, Any] = {}
 
@@ -126,8 +125,8 @@ class Updates:
             return Updates.empty(self.d)
         fewer = self._only(keep)
         fewer._sq_lengths = None if self._sq_lengths is None else self._sq_lengths[keep]
-        if self._gram is not None or self._begun is not None:
-            part = self._products()[np.ix_([*keep, self.n], [*keep, self.n])]
+        if self._gram is not None:
+            part = self._gram[np.ix_([*keep, self.n], [*keep, self.n])]
             fewer._gram = part if sharp(part, np.arange(len(keep))) else None  # they may lie far from the origin
         return fewer
 
@@ -325,11 +324,6 @@ class Updates:
         """The (n, n) cosines of the angles between the rows; kept."""
         return self.once("cosines", lambda: shared(cosines(self.inner_products())))
 
-    def begin_products(self) -> None:
-        """Let a GPU form the inner products before anybody waits for them; elsewhere they are formed when asked for."""
-        if self._gram is None and self._begun is None and self._back_end() is gpu:
-            self._begun = gpu.begin_gram(self, self._origin())
-
     def products_about(self, origin: int) -> NDArray[np.float64]:
         """The (n + 1, n + 1) inner products about row ``origin``, of the rows and, last, of the zero vector."""
         return self._back_end().gram(self, origin)
@@ -373,7 +367,7 @@ class Updates:
     def _products(self) -> NDArray[np.float64]:
         """Inner products about a row close to most, of the rows and, last, of the zero vector."""
         if self._gram is None:
-            found, usual = self.products_about(self._origin()) if self._begun is None else self._begun(), self._usual()
+            found, usual = self.products_about(self._origin()), self._usual()
             self._gram = found if sharp(found, usual) else self.products_about(central(found, usual))
         return self._gram
 

@@ -8,7 +8,9 @@ from itertools import combinations
 
 import numpy as np
 
-from .golden import Array, cosine, length, mean, norm_clipping, trimmed_mean
+from fedwarden.conformance.law import Array
+
+from .golden import cosine, length, mean, norm_clipping, trimmed_mean
 
 
 def foundationfl(rows: Array, m: int, b: int) -> Array:
