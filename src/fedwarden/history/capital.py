@@ -136,7 +136,8 @@ class Capital:
         variances = (rounds - 1) / rounds * (variances + off**2 / rounds)
         now = Account(log_capital, log_help, means + off / rounds, variances, rounds, shares)
         of_parts = log_capital[1:].min(axis=0, initial=np.inf)
-        return known.updated(client_ids, list(np.concatenate(now))), np.minimum(
+        columns = list(np.concatenate(now))
+        return known.updated(client_ids, columns), np.minimum(
             log_capital[0] + np.log(shares[0]), of_parts
         )
 
