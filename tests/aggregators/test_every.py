@@ -118,14 +118,6 @@ def test_kernels_and_torch_agree(name):
     same(compiled, plain, 2e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_numbers_that_all_precisions_hold_give_one_answer(name, dtype):
-    wide = play(name, lambda t, here: fw.Updates.of(rows(t)[here]))
-    narrow = play(name, lambda t, here: fw.Updates.of(rows(t)[here].astype(dtype)))
-    same(narrow, wide, 2e-5)
-
-
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_is_not_measured_decides_nothing_and_is_aggregated(name, kernels):

@@ -13,6 +13,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 
 MIXERS = {"nearest_neighbour_mixing": {"f": 2}, "bucketing": {"s": 2}}
+WRAPPERS = {**MIXERS, "arc": {"f": 2}}
 
 
 def rows(t=0, n=9, d=6):
@@ -81,11 +82,11 @@ def test_weights_are_told_in_terms_of_the_clients(mixer, cohort_of):
     np.testing.assert_allclose(alone.update, result.update, atol=1e-12)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", WRAPPERS)
 def test_a_rule_with_a_memory_keeps_it(mixer, cohort_of):
     """Clipping about a centre of one step: the loop in d dimensions on the mixed rows of each round."""
-    rule = make("aggregator", mixer, then={"name": "centered_clipping", "limit": 0.7, "steps": 1}, **MIXERS[mixer])
-    plain = make("aggregator", mixer, then="median", **MIXERS[mixer])
+    rule = make("aggregator", mixer, then={"name": "centered_clipping", "limit": 0.7, "steps": 1}, **WRAPPERS[mixer])
+    plain = make("aggregator", mixer, then="median", **WRAPPERS[mixer])
     state, centre = rule.init(), np.zeros(6)
     for t in range(1, 5):
         cohort = cohort_of(rows(t), round=t)
@@ -115,16 +116,16 @@ def test_inside_nearest_neighbours_a_memory_is_of_the_clients(cohort_of):
     assert sorted(Bucketing(4, "foolsgold").step({}, cohort_of(rows()), np.ones(9))[0]) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", WRAPPERS)
 def test_the_server_reaches_the_rule_inside(mixer, cohort_of):
     root = torch.ones(6, dtype=torch.float64)
-    warden = fw.Warden(aggregator={"name": mixer, "then": "fltrust", **MIXERS[mixer]})
+    warden = fw.Warden(aggregator={"name": mixer, "then": "fltrust", **WRAPPERS[mixer]})
     with pytest.raises(ConfigError, match="fltrust needs a server with data of its own"):
         warden.equip(fw.Server())
     update = (
         warden.equip(fw.Server(root=lambda params, round: root)).step(cohort_of(rows(), params=torch.zeros(6))).update
     )
-    given = make("aggregator", mixer, then={"name": "fltrust", "root": root}, **MIXERS[mixer])
+    given = make("aggregator", mixer, then={"name": "fltrust", "root": root}, **WRAPPERS[mixer])
     np.testing.assert_allclose(update, given.step({}, cohort_of(rows()), np.ones(9))[1].update, atol=1e-12)
 
 

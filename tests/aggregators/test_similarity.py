@@ -11,12 +11,6 @@ from fedwarden.conformance import golden
 from fedwarden.updates.gram import cosines
 
 
-def test_weights_are_those_of_the_paper_for_any_history():
-    for seed in range(20):
-        x = np.random.default_rng(seed).normal(0.3, 1.0, size=(6, 4))
-        np.testing.assert_allclose(foolsgold_weights(cosines(x @ x.T)), golden.foolsgold_weights(x), atol=1e-9)
-
-
 def test_history_is_summed_by_client_while_clients_come_and_go(cohort_of):
     rng, rule = np.random.default_rng(0), FoolsGold()
     state, sums = rule.init(), {}
@@ -52,12 +46,6 @@ def test_two_sybils_lose_their_weight_over_the_rounds(cohort_of):
     assert shares[0] == pytest.approx(2 / n)
     assert shares[-1] == 0.0
     assert (result.weights[2:] > 0).all()
-
-
-def test_a_lone_attacker_keeps_its_weight(cohort_of):
-    x = np.random.default_rng(2).normal(size=(6, 200))
-    x[0] *= -50
-    assert FoolsGold().step({}, cohort_of(x), np.ones(6))[1].weights[0] == pytest.approx(1 / 6)
 
 
 def test_clients_that_all_agree_are_trusted_by_nobody():
