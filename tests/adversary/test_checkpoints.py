@@ -15,8 +15,6 @@ from fedwarden.sim.scenario import Scenario
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, load, save
 from fedwarden.store.ledger import Ledger
 
-from .damage import TIMES
-
 SEED = 20261115
 TREE = {
     "round": 3,
@@ -74,18 +72,6 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         content = bytearray(sound)
         content[i] ^= 1 << rng.randrange(8)
         refused(path, bytes(content))
-
-
-@pytest.mark.slow
-def test_another_value_of_any_byte_of_the_header_is_noticed(tmp_path):
-    """Each of the 255 others before a release, else every fifth of them, in turn."""
-    path = tmp_path / "x"
-    save(path, {"round": 3, "params": torch.ones(2)})
-    sound = path.read_bytes()
-    apart = 1 if TIMES >= 5 else 5
-    for i in range(len(sound)):
-        for change in range(1 + i % apart, 256, apart):
-            refused(path, sound[:i] + bytes([sound[i] ^ change]) + sound[i + 1 :])
 
 
 def test_a_file_cut_off_anywhere_is_noticed(tmp_path):
