@@ -18,7 +18,7 @@ from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import checkpoint_path
 from fedwarden.store.ledger import Ledger
 
-from .nodes import LocalGrid, honest, model, state
+from .nodes import LocalGrid, honest, model
 
 NODES = range(100, 106)
 CIRCLE = [1]
@@ -229,12 +229,3 @@ def test_what_cannot_be_taken_apart_is_known_by_identity():
     for value in (Lock(), deep, lambda: 1, (x for x in "ab"), fingerprint, np.mean, Accountant):
         assert fingerprint(value) == fingerprint(value)
     assert fingerprint(Lock()) != fingerprint(object())
-
-
-def test_the_models_arrays_are_the_same_after_a_resume(tmp_path):
-    whole = start(tmp_path / "whole", LocalGrid)
-    with pytest.raises(Killed):
-        start(tmp_path / "cut", Dying)
-    again = start(tmp_path / "cut", LocalGrid, resume=True)
-    for name, value in state(whole.arrays).items():
-        np.testing.assert_allclose(state(again.arrays)[name], value, rtol=1e-5, atol=1e-6)

@@ -13,7 +13,6 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import ndarray_to_bytes
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
-from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.strategy import FedAvg
 
@@ -203,10 +202,3 @@ def test_a_run_of_groups_is_not_continued_without_them(tmp_path):
 def test_groups_of_one_are_refused():
     with pytest.raises(ValueError, match="2 or more"):
         GuardedGroups(FedAvg(), Groups(size=1))
-
-
-def test_flowers_masks_hang_on_32_bits_of_a_secret():
-    one, other = bytes(range(32)), bytes([*range(4, 8), *range(4), *range(8, 32)])
-    a, b = (pseudo_rand_gen(seed, 1 << 32, [(50,)])[0] for seed in (one, other))
-    assert one != other
-    assert np.array_equal(a, b)

@@ -97,14 +97,6 @@ def test_a_trusted_node_is_in_the_model_and_out_again_when_trust_is_undone(tmp_p
     assert all(weight(r, DRIFTER) == 0 for r in records[6:])
 
 
-def test_while_observing_no_node_is_left_out(tmp_path):
-    words = {5: [("observe", "")], 7: [("enforce", "")]}
-    guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", alike=True), home=tmp_path)
-    _, records, _ = play(guarded, tmp_path, words, 9)
-    assert [weight(r, DRIFTER) == 0 for r in records[4:]] == [True, False, False, True, True]
-    assert all(r.flagged[r.client_ids.index(DRIFTER)] for r in records[5:7])
-
-
 def test_a_server_that_goes_on_obeys_what_was_said_meanwhile(tmp_path):
     class Stopped(BaseException):
         """Stands for kill -9."""
