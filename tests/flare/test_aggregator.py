@@ -194,13 +194,6 @@ def test_without_a_guard_it_is_fedavg_by_steps(kind):
     close(made.params, BaseFedAvg.aggregate_fn(answers).params)
 
 
-def test_a_huge_count_weighs_no_more_than_the_median_one():
-    answers = crowd(ParamsType.DIFF)
-    answers[0].meta[STEPS] = 10**9
-    made = combine(guarded(), answers)
-    close(made.params, combine(guarded(), crowd(ParamsType.DIFF)).params)
-
-
 def test_a_site_that_truly_has_half_of_the_data_is_believed_by_name():
     answers = crowd(ParamsType.DIFF)
     answers[0].meta[STEPS] = 70  # as many as the seven others have together

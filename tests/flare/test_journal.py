@@ -19,10 +19,8 @@ from fedwarden.dashboard.pages.glance import listing
 from fedwarden.dashboard.state import Workspace
 from fedwarden.figures.glance import glances
 from fedwarden.nvflare import GuardedAggregator
-from fedwarden.sim.whatif import decide_again
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
 
 from .sites import BAD, SITES, LocalFedAvg, answer, honest, model
 
@@ -84,27 +82,6 @@ def test_a_job_that_is_started_again_goes_on_with_the_guards_state(cut):
             np.testing.assert_array_equal(one.weights, two.weights)
             for a, b in zip(one.watches, two.watches, strict=True):
                 np.testing.assert_array_equal(a.scores, b.scores)
-
-
-def test_a_replay_of_a_recorded_job_draws_the_same_turns():
-    _, aggregator = job(12, options={"alpha": 0.1})
-    aggregator.close()
-    with Ledger() as ledger:
-        records = ledger.records(1)
-        warden, replayed = decide_again(ledger.run(1), records)
-    assert warden.guard.secret == aggregator.guard.guard.secret
-    turns = [[turn(r, BAD) for r in found] for found in (records, replayed)]
-    assert turns[0] == turns[1]
-    assert "on trial" in turns[0]
-
-
-def test_without_resume_a_new_run_starts():
-    end(job(2)[1])
-    _, after = job(2)
-    after.close()
-    assert after.record.round == 2
-    with Ledger() as ledger:
-        assert len(ledger.runs()) == 2
 
 
 def test_a_run_of_another_guard_is_not_continued(caplog):
