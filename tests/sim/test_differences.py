@@ -195,17 +195,6 @@ def test_clients_are_named_by_name_or_number():
     assert records[0].client_ids == ("a", "c", "e")
 
 
-def test_two_workers_train_every_client_in_its_own_way(tmp_path):
-    """The same bits as one process."""
-    sizes = {"hidden": [8]}
-    own = {"1": {"lr": 0.5}, "3": {"optimizer": "adam", "lr": 0.01, "batch_size": 7}}
-    found = [
-        simulate(scenario_of(model={"name": "mlp", **sizes}, train={"workers": k, "own": own}), tmp_path / str(k))
-        for k in (1, 2)
-    ]
-    assert torch.equal(found[0].params, found[1].params)
-
-
 def test_a_recipe_must_leave_a_batch():
     with pytest.raises(ConfigError, match="smallest_batch is at most batch_size"):
         scenario_of(train={"smallest_batch": 4, "own": {"0": {"batch_size": 2}}})

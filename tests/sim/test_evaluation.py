@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fedwarden.core.registry import make
 from fedwarden.sim import evaluation
-from fedwarden.sim.evaluation import Evaluation, evaluate, glued, measure, questions
-from fedwarden.sim.federation import Federation
-from fedwarden.sim.scenario import Scenario
+from fedwarden.sim.evaluation import evaluate, measure, questions
 
 
 @pytest.mark.parametrize("batch", [1, 7, 20, 512])
@@ -40,17 +37,6 @@ def test_evaluation_is_without_dropout_and_without_gradients():
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_questions_that_are_glued_are_the_same_ones_in_their_order():
-    asked = [(torch.arange(3 * k, 3 * k + 3)[:, None], torch.arange(3 * k, 3 * k + 3)) for k in range(5)]
-    for size in (1, 4, 100):
-        found = glued(asked, size)
-        assert torch.equal(torch.cat([inputs[:, 0] for inputs, _ in found]), torch.arange(15))
-        assert torch.equal(torch.cat([right for _, right in found]), torch.arange(15))
-        assert max(len(right) for _, right in found) == min(size, 15)
-    other = [*asked, (torch.zeros(1, 2), torch.zeros(1))]
-    assert glued(other, 4) is other
-
-
 def test_a_gpu_is_asked_more_at_once_and_answers_the_same(monkeypatch):
     task, x = make("task", "classification"), torch.randn(1300, 6)
     y, model = torch.arange(1300) % 3, nn.Linear(6, 3)
@@ -60,19 +46,3 @@ def test_a_gpu_is_asked_more_at_once_and_answers_the_same(monkeypatch):
     assert [len(right) for _, right in few] == [512, 512, 276]
     assert [len(right) for _, right in many] == [1300]
     assert measure(task, model, few) == pytest.approx(measure(task, model, many), rel=1e-6)
-
-
-def test_what_a_gpu_keeps_of_a_client_is_asked_again_once_its_rows_change():
-    """What a GPU would have kept is put there by hand, so that none is needed."""
-    federation = Federation(Scenario(rounds=1, data={"validation": 0.2}))
-    kept: Evaluation = federation.evaluation
-    rows = federation.world.held_in(1)
-    client = next(iter(rows))
-    assert kept._of_client(client, rows[client]) is not kept._of_client(client, rows[client])
-    asked = kept._of_client(client, rows[client])
-    kept._kept[client] = rows[client], asked
-    assert kept._of_client(client, rows[client]) is asked
-    moved = np.array(rows[client][::-1])
-    (inputs, right), *_ = kept._of_client(client, moved)
-    assert torch.equal(right, federation.world.y[moved])
-    assert torch.equal(inputs, federation.world.x[moved])

@@ -90,11 +90,6 @@ def test_a_class_is_told_shape_and_classes():
     assert len(fw.simulate(by_name(), model=Net, rounds=1).params) == 10
 
 
-def test_the_workspace_may_be_a_text(tmp_path):
-    fw.simulate(by_name(), model=net(), rounds=1, home=str(tmp_path / "mine"))
-    assert (tmp_path / "mine" / "ledger.sqlite").is_file()
-
-
 def test_labels_that_are_floats_are_regressed():
     clients = {name: (x, x[:, 0]) for name, (x, _) in by_name().items()}
     run = fw.simulate(clients, model=nn.Linear(4, 1), rounds=10, batch_size=8)

@@ -73,10 +73,6 @@ def test_recall_and_precision(caught, wronged, attackers, recall, precision):
     assert (found.recall, found.precision) == (recall, pytest.approx(precision))
 
 
-def test_nothing_was_recorded():
-    assert detection([], {"a": {1}}) == Detection(("a",), (), (), {})
-
-
 def test_f1_is_that_of_scikit_learn():
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -183,18 +179,6 @@ def test_scores_that_grow_do_not_hide_that_every_round_is_told_apart():
     found = watch_quality(records, truth)["far"]
     assert found["auroc_by_round"] == 1.0
     assert found["auroc"] == pytest.approx((2 + 4 + 6) / 18)
-
-
-def test_a_score_without_bound_ranks_above_all():
-    found = watch_quality([scored(1, "abc", [math.inf, 1, -math.inf])], {"a": {1}})
-    assert found["far"]["auroc"] == 1.0
-
-
-def test_each_watch_by_itself():
-    one, two = scored(1, "ab", [1, 0]), scored(1, "ab", [0, 1], "near")
-    both = fw.RoundRecord(1, ("a", "b"), np.ones(2), np.ones(2), one.watches + two.watches, np.zeros(2, bool))
-    found = watch_quality([both], {"a": {1}})
-    assert (found["far"]["auroc"], found["near"]["auroc"]) == (1.0, 0.0)
 
 
 def test_a_suspension_counts_only_if_it_stands_at_the_end():

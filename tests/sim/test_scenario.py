@@ -15,7 +15,6 @@ from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
 from fedwarden.rules.offset import Offset
 from fedwarden.sim.data.world import build_world
-from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import Scenario, load_scenario
 
 WATCH = {"signal": "centroid_distance"}
@@ -42,13 +41,7 @@ def test_an_unknown_key_names_the_nearest(table, where, key, meant):
     ("table", "message"),
     [
         ({"data": {"dataset": "digts"}}, "no dataset 'digts'; did you mean 'digits'"),
-        ({"data": {"dataset": {"name": "digits", "foldr": "x"}}}, "'digits' has no option 'foldr'.*'folder'"),
         ({"data": {"partition": "dirichet"}}, "no partition 'dirichet'; did you mean 'dirichlet'"),
-        (
-            {"data": {"partition": {"name": "dirichlet", "alfa": 1.0}}},
-            "'dirichlet' has no option 'alfa'; did you mean 'alpha'",
-        ),
-        ({"attacks": [{"name": "label_flp", "count": 1}]}, "no attack 'label_flp'; did you mean 'label_flip'"),
         (
             {"attacks": [{"name": "label_flip", "count": 1, "fractoin": 0.5}]},
             "'label_flip' has no option 'fractoin'; did you mean 'fraction'",
@@ -67,9 +60,6 @@ def test_an_unknown_name_or_option_in_the_world(table, message):
         ({"preset": "pid-mode"}, "no preset 'pid-mode'; did you mean 'pid_made'"),
         ({"preset": "pid_made", "options": {"kpp": 1}}, "'pid_made' has no option 'kpp'; did you mean 'kp'"),
         ({"policy": "quarantin"}, "no policy 'quarantin'; did you mean 'quarantine'"),
-        ({"policy": {"name": "quarantine", "parol": 2}}, "no option 'parol'; did you mean 'parole'"),
-        ({"aggregator": "men"}, "no aggregator 'men'; did you mean 'mean'"),
-        ({"watches": [{"signal": "centroid"}]}, "no signal 'centroid'; did you mean 'centroid_distance'"),
         ({"watches": [{**WATCH, "history": {"name": "pid", "kq": 1}}]}, "'pid' has no option 'kq'"),
         ({"watches": [{**WATCH, "rule": {"name": "k_sigma", "k": -1}}]}, "k must be positive; got -1"),
         ({"watches": [WATCH, WATCH]}, "every watch needs a name of its own"),
@@ -80,32 +70,15 @@ def test_an_unknown_name_or_option_in_the_guard(guard, message):
         load_scenario({"guard": guard}).guard.build()
 
 
-def test_an_unknown_option_of_the_model():
-    model = load_scenario({"model": {"name": "mlp", "hiden": [3]}}).model
-    with pytest.raises(ConfigError, match="'mlp' has no option 'hiden'; did you mean 'hidden'"):
-        build_model(model.name, model.options, (4,), 2, 0)
-
-
 @pytest.mark.parametrize(
     ("table", "key"),
     [
-        ({"rounds": 0}, "rounds"),
         ({"seed": -1}, "seed"),
-        ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"target": 1.5}, "target"),
-        ({"target_loss": 0.0}, "target_loss"),
-        ({"data": {"reserve": -1}}, "data.reserve"),
-        ({"data": {"clients": 0}}, "data.clients"),
         ({"data": {"validation": 1.0}}, "data.validation"),
         ({"train": {"lr": 0}}, "train.lr"),
-        ({"train": {"momentum": 1.0}}, "train.momentum"),
         ({"train": {"optimizer": "sdg"}}, "train.optimizer"),
-        ({"train": {"participation": 0}}, "train.participation"),
-        ({"train": {"participation": 1.1}}, "train.participation"),
-        ({"train": {"workers": 0}}, "train.workers"),
         ({"guard": {"combine": "some"}}, "guard.combine"),
-        ({"guard": {"admission": {"norm_ratio": 1}}}, "guard.admission.norm_ratio"),
-        ({"guard": {"watches": [{**WATCH, "start_round": 0}]}}, "guard.watches.0.start_round"),
         ({"model": 3}, "model"),
         ({"model": {"hidden": [3]}}, "model.name"),
         ({"guard": {"watches": [{}]}}, "guard.watches.0.signal"),

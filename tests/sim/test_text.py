@@ -19,7 +19,7 @@ from fedwarden.sim.data.sources import DataError
 from fedwarden.sim.data.sources.medquad import topics
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.models import build_model
-from fedwarden.sim.models.lora import Adapted, adapt
+from fedwarden.sim.models.lora import Adapted
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import UNASKED, MaskedLM, mask_tokens
 from tiny_text import V, bert, data_folder
@@ -240,8 +240,3 @@ def test_a_missing_file_or_extra_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedwarden\[text\]'"):
         lookup("model", "masked_lm")((LENGTH,), V)
-
-
-def test_adapt_says_what_there_is():
-    with pytest.raises(ValueError, match="rank of at least 1"):
-        adapt(nn.Sequential(nn.Linear(2, 2)), ["0"], rank=0, alpha=1.0, dropout=0.0)

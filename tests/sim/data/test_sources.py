@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 import fedwarden.sim.data.sources as module
 from fedwarden.core.errors import FedwardenError, MissingExtra
 from fedwarden.core.registry import make, names
-from fedwarden.sim.data.sources import DataError, by_owner, find, folders, from_hub
+from fedwarden.sim.data.sources import DataError, find, folders, from_hub
 
 RNG = np.random.default_rng(0)
 
@@ -84,6 +84,7 @@ def test_digits_are_sklearns_each_in_one_split():
     [
         ("mnist", "mnist", (6, 6)),
         ("fashion_mnist", "fashion_mnist", (6, 6)),
+        ("pneumoniamnist", "pneumoniamnist", (6, 6)),
         ("cifar10", "cifar10_21k", (6, 5, 3)),
         ("pathmnist", "pathmnist_10k", (6, 5, 3)),
     ],
@@ -112,25 +113,6 @@ def test_pictures_that_come_with_clients(name, file, owner, invert, place):
     data = make("dataset", name)
     assert_pictures(data, arrays, invert)
     assert [rows.tolist() for rows in data.clients] == [[1, 4, 5, 8, 11], [0, 2, 7], [3, 6, 9, 10]]  # 2, 7, 9
-
-
-def test_femnist_ink_is_bright_on_black(place):
-    white = np.full((2, 4, 4), 255, dtype=np.uint8)
-    white[:, 1, 1] = 0  # one black dot
-    y = np.array([0, 1])
-    np.savez(place / "femnist_digits_iid.npz", x_train=white, y_train=y, x_test=white, y_test=y, client_train=y)
-    data = make("dataset", "femnist_digits")
-    assert data.x_train[:, 0, 1, 1].tolist() == [1.0, 1.0]
-    assert data.x_train.sum() == 2.0
-    assert make("dataset", "femnist_digits", invert=False).x_train[:, 0, 1, 1].tolist() == [0.0, 0.0]
-
-
-def test_pneumonia_without_the_authors_clients(place):
-    arrays = {**splits(classes=2), "x_val": pictures(3, 6, 6), "y_val": labels(3, 2)}
-    np.savez(place / "pneumoniamnist.npz", **arrays)
-    data = make("dataset", "pneumoniamnist")
-    assert_pictures(data, arrays)
-    assert (data.classes, data.clients) == (2, None)
 
 
 def test_pneumonia_with_the_authors_overlapping_clients(place):
@@ -310,7 +292,3 @@ def test_a_file_that_is_not_as_expected_is_a_data_error(fault, place):
         path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(FedwardenError, match=r"mnist"):
         make("dataset", "mnist")
-
-
-def test_by_owner():
-    assert [r.tolist() for r in by_owner(np.array(["b", "a", "b"]))] == [[1], [0, 2]]

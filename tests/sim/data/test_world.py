@@ -79,17 +79,6 @@ def test_a_schedule_only_chooses_rows():
     assert len(world.y) == len(clean.y) + n  # one copy, whatever the schedule
 
 
-def test_from_the_first_round_on_there_is_nothing_to_change():
-    world = world_of(clients=4, attacks=[{**PAIRS, "count": 2}])
-    assert all(world.changed(t) == {} for t in range(1, 7))
-    assert (world.rows["0"] >= 1437).all()
-
-
-def test_an_attack_that_never_comes_costs_no_copy():
-    world = world_of(clients=4, attacks=[{**PAIRS, "count": 2, "start": 7}])
-    assert len(world.y) == 1437
-
-
 def test_which_samples_are_taken_first_is_random():
     attack = {**PAIRS, "count": 2, "ramp": 1}
     taken = []
@@ -153,13 +142,6 @@ def test_nobody_holds_the_reserve(partition):
     assert not np.array_equal(world.reserve, world_of(clients=5, seed=1, reserve=300).reserve)
 
 
-def test_nor_do_the_clients_a_data_set_comes_with(overlapping):
-    data, rows, *_ = overlapping
-    world = world_of(**data, reserve=15)
-    for client, mine in world.rows.items():
-        assert mine.tolist() == [r for r in rows[int(client)] if r not in world.reserve]
-
-
 def test_a_reserve_of_everything():
     with pytest.raises(ConfigError, match=r"data.reserve = 1437 leaves nothing of 1437 training samples"):
         world_of(clients=2, reserve=2000)
@@ -203,18 +185,6 @@ def test_a_limit_takes_random_samples_of_the_training_data():
     assert torch.equal(world_of(clients=4, limit=200).x, small.x)
     assert not torch.equal(other.x, small.x)
     assert not torch.equal(small.x, whole.x[:200])  # random, not the first
-
-
-@pytest.mark.parametrize("limit", [1437, 99_999])
-def test_a_limit_that_is_none(limit):
-    assert torch.equal(world_of(clients=4, limit=limit).x, world_of(clients=4).x)
-
-
-def test_the_reserve_is_a_part_of_the_limit():
-    world = world_of(clients=4, limit=200, reserve=60)
-    held = np.concatenate(list(world.rows.values()))
-    assert sorted([*held, *world.reserve]) == list(range(200))
-    assert len(world.reserve) == 60
 
 
 def test_clients_that_a_data_set_comes_with_keep_their_rows_within_a_limit(overlapping):

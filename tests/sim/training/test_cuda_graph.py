@@ -15,10 +15,9 @@ from torch import nn
 
 import fedwarden.sim.training.engine as module
 from fedwarden.sim.training import cuda_graph
-from fedwarden.sim.training.cuda_graph import KEPT, Captured, Uploaded
-from fedwarden.sim.training.engine import Engine, choose_group, train_stacked
+from fedwarden.sim.training.cuda_graph import KEPT, Captured
+from fedwarden.sim.training.engine import Engine, train_stacked
 from fedwarden.sim.training.optimizer import LocalTraining
-from fedwarden.sim.training.stacked import Noise
 
 SEED = 11
 SIZES = (23, 7, 40, 0, 16, 3)  # with batches of 8: 3, 1, 5, 0, 2 and 1 steps an epoch
@@ -134,33 +133,6 @@ def test_the_next_timetable_is_made_meanwhile_and_used_if_it_is_still_right(devi
     torch.testing.assert_close(captured, stacked, **TOLERANCE)
 
 
-def test_a_client_does_not_depend_on_those_that_train_longer(device):
-    """One that has finished takes part in the steps of the others, but its model is kept from its own last step."""
-    engine = engine_of(cnn(), TRAININGS["fedprox"], device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    together, _ = both(engine, params, 1, list(engine.rows))
-    alone, _ = both(engine, params, 1, ["client 1"])
-    torch.testing.assert_close(together[1], alone[0], **TOLERANCE)
-
-
-def test_dropout_is_on(device):
-    engine = engine_of(cnn(), device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    captured, _ = both(engine, params, 1, ["client 2"])
-    for layer in engine.model:
-        if isinstance(layer, nn.Dropout):
-            layer.p = 0.0
-    without, _ = both(replace(engine), params, 1, ["client 2"])
-    assert (captured - without).abs().max() > 1e-3
-
-
-def test_clients_without_data_keep_the_global_model(device):
-    engine = engine_of(mlp(), sizes=(4, 0, 0), device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    for out in both(engine, params, 1, ["client 1", "client 2"]):
-        assert torch.equal(out, params.expand(2, -1))
-
-
 def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
     """What the engine calls, by device and group size; a model without a stacked form goes one by one everywhere."""
     called = []
@@ -190,40 +162,8 @@ def test_data_that_a_gpu_has_no_room_for_stays_where_it_is(monkeypatch, model):
     assert called == ["train_stacked" if engine.stacked else "train_sequential"]
 
 
-@pytest.mark.parametrize("trainer", ["auto", "stacked"])
-def test_a_gpu_is_never_measured(trainer, monkeypatch):
-    monkeypatch.setattr(module, "calibrate", lambda *_: pytest.fail("measured"))
-    engine = replace(engine_of(mlp()), device=torch.device("cuda"))
-    assert choose_group(engine, trainer, None) == 1
-    assert choose_group(engine, trainer, 4) == 4
-    assert choose_group(engine, "sequential", None) == 0
-    without = replace(engine, model=nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False)))
-    assert choose_group(without, trainer, None) == 0
-
-
 def test_a_gpu_trains_all_clients_at_once():
     engine = replace(engine_of(mlp()), device=torch.device("cuda"))
     assert engine.groups(["client 2", "client 0", "client 4"]) == [[0, 1, 2]]
     assert engine.groups([]) == []
     assert replace(engine, group=0).groups(["client 0", "client 2"]) == [[1], [0]]  # one by one, the largest first
-
-
-def test_masks_are_drawn_into_the_same_memory_as_noise_draws_them(monkeypatch):
-    """Also where those of the next steps are drawn at a time: here of two."""
-
-    def generators():
-        return [torch.Generator().manual_seed(i) for i in range(2)]
-
-    shapes, cpu = [(2, 3, 4, 0.25), (2, 5, 4, 0.5)], torch.device("cpu")
-    monkeypatch.setattr(cuda_graph, "AHEAD", 2 * 2 * (3 + 5) * 4)
-    uploaded, reference = Uploaded(), Noise(generators())
-    recorded = [uploaded.keep(*shape, cpu) for shape in shapes]
-    assert all(torch.equal(mask, torch.ones_like(mask)) for mask in recorded)
-    uploaded.recording = False
-    uploaded.begin(generators())
-    for _ in range(5):
-        uploaded.draw()
-        uploaded.at = 0
-        for mask, shape in zip(recorded, shapes, strict=True):
-            assert uploaded.keep(*shape, cpu) is mask
-            assert torch.equal(mask, reference.keep(*shape, cpu))

@@ -159,17 +159,6 @@ def test_a_cache_that_cannot_be_read_or_written_is_survived(cache, measured, tmp
     assert len(measured) == 3
 
 
-def test_a_folder_that_may_not_be_looked_into_is_survived(cache, measured, monkeypatch):
-    """As for a user whose cache folder belongs to somebody else."""
-
-    def refuse(self, *args, **kwargs):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    for name in ("stat", "mkdir", "read_text"):
-        monkeypatch.setattr(f"pathlib.Path.{name}", refuse)
-    assert calibrate(engine_of(), cache) == 5
-
-
 def test_choosing_a_group(measured):
     engine = engine_of()
     assert choose_group(engine, "sequential", None) == 0

@@ -115,17 +115,6 @@ def test_the_first_batch_of_a_size_is_taken_step_by_step_and_the_next_client_s_i
     assert kept == [[], [8], [8], [7, 8]]
 
 
-def test_dropout_is_on_and_left_as_it_was(device):
-    engine = engine_of(Branches(), device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    captured, _ = both(engine, params, 1, ["client 2"])
-    for layer in (engine.model.drop, engine.model.later):
-        layer.p = 0.0
-    without, _ = both(replace(engine), params, 1, ["client 2"])
-    assert (captured - without).abs().max() > 1e-3
-    assert not engine.model.drop._forward_hooks
-
-
 def test_a_model_that_cannot_be_captured_is_trained_all_the_same(device, monkeypatch):
     if device == "cpu":  # a tape can hold anything
 

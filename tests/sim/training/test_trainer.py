@@ -21,7 +21,6 @@ from fedwarden.sim.training.stacked import Stacked
 from fedwarden.sim.training.trainer import (
     Shard,
     batches,
-    schedule,
     seeded_dropout,
     train_sequential,
     train_stacked,
@@ -40,13 +39,7 @@ TRAININGS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small products on many threads are slow where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shards_of(shape, classes, sizes=SIZES):
@@ -154,13 +147,6 @@ def test_only_small_models_on_a_gpu_are_cut(shape):
     assert optimizer.piece_size([torch.zeros(shape)]) == 0
     there = SimpleNamespace(numel=lambda: prod(shape), is_cuda=True, is_contiguous=lambda: True)
     assert optimizer.piece_size([there]) == (optimizer.SMALLEST if prod(shape) == 10 else 0)
-
-
-@pytest.mark.parametrize("group", [1, 3])
-def test_stacked_is_sequential_for_the_audit_cnn(group):
-    given = (*case("audit_cnn", (1, 9, 8)), shards_of((1, 9, 8), 4, sizes=(9, 4, 17)))
-    training = LocalTraining(lr=0.05, momentum=0.9, batch_size=8)
-    torch.testing.assert_close(stacked(*given, training, group), sequential(*given, training), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -294,17 +280,6 @@ def test_seeded_dropout_leaves_the_module_as_it_was(fails):
     assert not any(m._forward_hooks for m in model.modules())
 
 
-def test_seeded_dropout_draws_from_its_generator_alone():
-    model, x = with_dropout(), torch.ones(4, 3)
-
-    def draw(state):
-        torch.manual_seed(state)
-        with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
-            return model(x)
-
-    assert torch.equal(draw(1), draw(2))
-
-
 def test_a_partial_batch_takes_the_first_masks_of_a_full_one():
     model = nn.Sequential(nn.Dropout(0.5)).train()
     found = []
@@ -313,16 +288,6 @@ def test_a_partial_batch_takes_the_first_masks_of_a_full_one():
             found.append((model(torch.ones(size, 9))[:2], model(torch.ones(size, 9))[:2]))
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])  # so the generator was moved on as far
-
-
-def test_batches_take_every_row_once_an_epoch():
-    rows = np.arange(100, 123)
-    steps = batches(rows, 8, 3, np.random.default_rng(0))
-    assert [len(s) for s in steps] == [8, 8, 7] * 3
-    epochs = [np.concatenate(steps[i : i + 3]) for i in (0, 3, 6)]
-    for epoch in epochs:
-        assert sorted(epoch) == rows.tolist()
-    assert len({tuple(e) for e in epochs}) == 3
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(17, [8, 8]), (18, [8, 8, 2]), (16, [8, 8]), (1, [])])
@@ -339,12 +304,3 @@ def test_batchnorm_trains_where_a_single_sample_is_left_out():
     (row,) = sequential(model, layout, params, shards, replace(SGD, smallest_batch=2))
     trained = layout.unflatten(row)
     assert {int(trained[k]) for k in trained if k.endswith("num_batches_tracked")} == {2 * SGD.epochs}
-
-
-def test_the_schedule_weighs_every_sample_by_its_batch():
-    plans = [[np.array([4, 5, 6]), np.array([7])], [np.array([1, 2])]]
-    index, weight = schedule(plans, 3)
-    assert index.tolist() == [[[4, 5, 6], [1, 2, 0]], [[7, 0, 0], [0, 0, 0]]]
-    third, half = pytest.approx(1 / 3), 0.5
-    assert weight.tolist() == [[[third] * 3, [half, half, 0]], [[1, 0, 0], [0, 0, 0]]]
-    assert [t.shape for t in schedule([], 3)] == [(0, 0, 3)] * 2
