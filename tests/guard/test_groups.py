@@ -238,13 +238,6 @@ def test_options_that_make_no_sense_are_refused(wrong):
         Groups(**wrong)
 
 
-def test_too_few_clients_for_a_group_change_nothing():
-    grouped = Grouped(Warden.preset("groups"), Groups(size=5))
-    outcome = grouped.step(cohort(1, names=NAMES[:4]))
-    assert not outcome.update.any()
-    assert [n.kind for n in outcome.record.notes] == ["no_usable_reply"]
-
-
 def test_groups_of_clients_whose_names_hold_a_plus_are_told_apart():
     assert group_name(("a+b", "c")) != group_name(("a", "b+c"))
     assert group_name(("a\\", "b")) != group_name(("a\\+b", "c"))

@@ -194,20 +194,6 @@ def test_the_word_holds_in_a_round_without_a_usable_reply():
     assert warden.excluded == ()
 
 
-def test_the_state_of_a_warden_goes_on_after_a_word():
-    words = [Word(), word("a"), word("a", "h"), word(readmitted="h"), Word(), Word()]
-    whole = GUARDS["auto"]()
-    expected = play(whole, words)
-    for cut in range(1, len(words)):
-        first, second = GUARDS["auto"](), GUARDS["auto"]()
-        play(first, words[:cut])
-        second.load_state_dict(first.state_dict())
-        rest = [second.step(cohort(t, expected[t - 1].client_ids), word=words[t - 1]).record for t in range(cut + 1, 7)]
-        assert [r.excluded for r in rest] == [r.excluded for r in expected[cut:]]
-        for a, b in zip(rest, expected[cut:], strict=True):
-            np.testing.assert_array_equal(a.weights, b.weights)
-
-
 def test_a_log_has_a_line_of_the_operators_exclusion_and_none_of_a_watchs():
     record = GUARDS["auto"]().step(cohort(1, IDS[:-1], far=""), word=word(excluded="j")).record
     assert list(lines(record, ())) == ["client j is excluded, flagged by no watch"]  # where nobody noted the word
