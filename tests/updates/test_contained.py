@@ -123,21 +123,6 @@ def test_columns_of_some_of_the_rows_are_cut_by_their_whole_lengths():
     np.testing.assert_allclose(torch.cat([part.weighted_sum(weights) for part in parts]), one, atol=1e-12)
 
 
-def test_a_row_that_is_not_marked_stays_as_it_is():
-    rows, base = drawn()
-    found = Contained(made(rows, base), np.ones(N, bool), np.arange(N) == 1)
-    np.testing.assert_allclose(whole(found.select([7, 0])), rows[[7, 0]], atol=1e-12)
-    assert (whole(found.select([1]))[0, 12:14] == 0).all()
-
-
-def test_the_source_is_not_changed():
-    rows, base = drawn()
-    source = made(rows, base)
-    before = whole(source).copy()
-    whole(Contained(source, np.ones(N, bool), MARKED))
-    np.testing.assert_array_equal(whole(source), before)
-
-
 @given(st.integers(4, 24), st.integers(0, 2**32 - 1))
 def test_less_than_a_quarter_cannot_raise_what_is_usual(n, seed):
     """Whatever they send, it is at most the largest entry of the others."""

@@ -209,15 +209,6 @@ def test_a_rule_that_looks_at_pairs_reads_the_updates_once_before_it_chooses(rul
     assert ("gram", 11) in folds
 
 
-@pytest.mark.parametrize("rule", PAIRS)
-def test_so_it_does_behind_a_warden(rule, folds):
-    x = rows_of(11, 5000)
-    outcome = fw.Warden(aggregator=rule).step(cohort(x))
-    assert [name for name, _ in folds].count("gram") == 1
-    assert "survey" not in [name for name, _ in folds]
-    np.testing.assert_allclose(outcome.update, fw.aggregate(rule, x).update, rtol=1e-4, atol=1e-5)
-
-
 def test_products_that_are_on_their_way_serve_fewer_rows_too():
     x, keep = rows_of(9, 5000), [0, 2, 3, 7]
     updates = Updates.of(x)
