@@ -109,13 +109,6 @@ def test_an_empty_round_comes_back(ledger, run):
     same(ledger.record(run, 1), empty)
 
 
-def test_it_is_there_for_the_next_to_open(tmp_path, ledger, run):
-    ledger.append(run, record())
-    ledger.close()
-    with Ledger(tmp_path, create=False) as again:
-        same(again.record(run, 1), record())
-
-
 def test_appending_again_replaces_the_round(ledger, run):
     ledger.append(run, record())
     before = count(ledger)
@@ -228,13 +221,6 @@ def test_an_empty_file_becomes_a_ledger(tmp_path):
     assert version(tmp_path) == SCHEMA
 
 
-def test_opening_again_changes_nothing(tmp_path, ledger, run):
-    ledger.append(run, record())
-    for _ in range(2):
-        with Ledger(tmp_path) as again:
-            same(again.record(run, 1), record())
-
-
 OLD = 'fedwarden: 3 of 20 "clients" {at} most'
 
 
@@ -291,37 +277,6 @@ def test_a_file_that_is_no_ledger(tmp_path):
     (other / "ledger.sqlite").mkdir(parents=True)
     with pytest.raises(LedgerError, match="cannot open the ledger"):
         Ledger(other)
-
-
-@pytest.mark.parametrize("damage", ["pages", "cut off"])
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda ledger: ledger.runs(),
-        lambda ledger: ledger.run(1),
-        lambda ledger: ledger.last_round(1),
-        lambda ledger: ledger.records(1),
-        lambda ledger: ledger.record(1, 1),
-        lambda ledger: ledger.metric(1, "accuracy"),
-        lambda ledger: ledger.append(1, record(2)),
-        lambda ledger: ledger.start("mine", "here", {}, {}),
-    ],
-    ids=["runs", "run", "last_round", "records", "record", "metric", "append", "start"],
-)
-def test_a_damaged_ledger_is_a_ledger_error(damage, read, tmp_path):
-    with Ledger(tmp_path) as ledger:
-        ledger.append(ledger.start("mine", "here", {}, {}), record())
-    path = tmp_path / "ledger.sqlite"
-    content = path.read_bytes()
-    kept = 4096 if damage == "pages" else 2000  # the header with the version, or less than a page
-    path.write_bytes(content[:kept] + (b"\xa5" * (len(content) - kept) if damage == "pages" else b""))
-
-    def use():
-        with Ledger(tmp_path, create=False) as damaged:
-            read(damaged)
-
-    with pytest.raises(LedgerError):
-        use()
 
 
 def test_runs_are_found_by_number_by_name_or_as_the_latest(ledger):

@@ -128,12 +128,6 @@ def test_the_word_of_one_run_is_none_of_another(tmp_path):
         assert [s.number for s in said_in(ledger, two)] == [1]
 
 
-def test_the_query_of_a_round_uses_the_key(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        plan = ledger.query("EXPLAIN QUERY PLAN SELECT * FROM word WHERE run = ? ORDER BY number", 1)
-        assert [row["detail"] for row in plan] == ["SEARCH word USING PRIMARY KEY (run=?)"]
-
-
 def test_a_ledger_of_the_former_schema_gets_the_table(tmp_path):
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
         for migration in MIGRATIONS[:-1]:
