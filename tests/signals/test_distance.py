@@ -10,9 +10,6 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden.signals.distance import (
     CentroidDistance,
-    geometric_median_distance,
-    mean_distance,
-    median_distance,
 )
 from fedwarden.updates import updates as module
 from fedwarden.updates.updates import Updates
@@ -72,13 +69,6 @@ def test_the_read_of_the_distances_also_collects_the_sum(cohort_of):
     CentroidDistance()(cohort)
     survey = cohort.updates.survey(cohort.reference, cohort.shares)
     np.testing.assert_allclose(survey.total, np.array([0.1, 0.2, 0.3, 0.4]) @ next(cohort.updates.blocks())[2].numpy())
-
-
-def test_the_functions_by_hand():
-    rows, everybody = Updates.of(np.array([[0.0], [1.0], [8.0]])), np.ones(3, bool)
-    assert mean_distance(rows, everybody, np.full(3, 1 / 3)).tolist() == [3.0, 2.0, 5.0]
-    assert median_distance(rows, everybody).tolist() == [1.0, 0.0, 7.0]
-    np.testing.assert_allclose(geometric_median_distance(rows, everybody), [1.0, 0.0, 7.0], atol=1e-4)
 
 
 def test_an_unknown_centre():

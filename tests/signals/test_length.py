@@ -49,12 +49,6 @@ def test_update_length_is_the_log_of_how_many_times_longer_than_the_median(cohor
     np.testing.assert_allclose(UpdateLength()(cohort_of(1e-3 * x)), want, atol=1e-6)
 
 
-def test_the_median_length_is_that_of_the_trusted(cohort_of):
-    x = np.eye(5) * np.array([1.0, 1.0, 50.0, 50.0, 50.0])
-    got = UpdateLength()(cohort_of(x, trusted=[True, True, False, False, False]))
-    np.testing.assert_allclose(got, [0, 0, *[np.log(50)] * 3], atol=1e-9)
-
-
 @pytest.mark.parametrize("zeros", [0, 2, 3, 5])
 def test_a_length_of_zero_gives_finite_scores_and_never_a_long_update(zeros, cohort_of):
     x = np.eye(5)

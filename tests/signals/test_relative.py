@@ -129,11 +129,6 @@ def test_a_minority_that_pulls_the_mean_does_not_pull_the_core(n, f, strength, c
     assert np.abs(scores[f:]).max() < math.log(3)
 
 
-def test_equal_updates_and_one_client_are_not_suspicious(cohort_of):
-    assert not RelativeDistance()(cohort_of(np.ones((4, 3)))).any()
-    assert not RelativeDistance()(cohort_of(np.ones((1, 3)))).any()
-
-
 def test_options_outside_of_their_range():
     with pytest.raises(ConfigError, match=r"excuse is a factor of at least 1; got 0.5"):
         make("signal", "relative_distance", excuse=0.5)
