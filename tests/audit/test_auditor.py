@@ -94,11 +94,6 @@ def test_the_auditor_sees_a_fresh_swap(runs):
     assert set(swapped.parts) == {str(c) for c in range(10)}
 
 
-def test_the_runs_are_the_same_until_the_swap(runs):
-    before = [[(o.value, o.alarm) for o in runs[s] if o.round < START] for s in (False, True)]
-    assert before[0] == before[1]
-
-
 def test_sources_speak_from_the_round_the_paper_gives(runs):
     first = {}
     for o in runs[False]:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg, spatial
 
-import fedwarden as fw
 from fedwarden.audit.metrics import cmd, cosine, frobenius, procrustes
 
 
@@ -39,10 +38,6 @@ def paper_cmd(a, b, k, low=0.0, high=1.0):
         ]
         total += math.sqrt(sum(g * g for g in gap)) / (high - low) ** order
     return total
-
-
-def test_they_are_part_of_the_public_interface():
-    assert (fw.cosine, fw.procrustes, fw.cmd) == (cosine, procrustes, cmd)
 
 
 @pytest.mark.parametrize("shape", [(7,), (300_000,), (20, 30), (4, 3, 2, 5), (1000, 700)])
@@ -114,12 +109,6 @@ def test_a_single_point_has_no_shape():
         assert math.isnan(procrustes(np.ones((4, 2)), np.ones((4, 2)), align))
 
 
-def test_opposite_vectors_are_two_apart_and_aligned_by_a_sign():
-    a = np.array([1.0, -2.0, 4.0])
-    assert procrustes(a, -a) == pytest.approx(2.0)
-    assert procrustes(a, -a, "orthogonal") == pytest.approx(0.0, abs=1e-7)
-
-
 @pytest.mark.parametrize("columns", [1, 3, 50])
 def test_cmd_of_a_shift_is_the_shift_of_the_means(columns):
     x = np.random.default_rng(7).normal(size=(30, columns))
@@ -149,14 +138,6 @@ def test_cmd_of_a_large_model_does_not_overflow_and_is_exact():
     assert cmd(values, values + np.float32(1e6)) == pytest.approx(1e6)
     huge = values * np.float32(1e30)
     assert math.isfinite(cmd(huge, 2 * huge))
-
-
-def test_bounded_cmd_holds_still_where_the_unbounded_one_explodes():
-    x = np.random.default_rng(8).normal(size=(100, 5))
-    y = x.copy()
-    y[0, 0] = 1e3
-    assert cmd(x, y) > 1e12
-    assert cmd(x, y, bounds="tanh") < 0.1
 
 
 def test_layers_side_by_side_are_one_wide_matrix():
