@@ -200,17 +200,6 @@ def test_an_interrupted_run_obeys_when_it_goes_on(call, call_json, interrupted, 
     assert "client Bern is excluded until it is readmitted (operator alice: maintenance)" in out
 
 
-def test_in_an_own_process(flower, workspace):
-    done = subprocess.run(
-        [sys.executable, "-m", "fedwarden", "trust", "1", "north", "--by", "alice", "--home", workspace],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("run 1: client north is trusted from the next round on;")
-    assert entries() == [("trust", "north", "alice", "", None)]
-
-
 LOOK = """
 import os, sys
 from fedwarden.cli import main
