@@ -47,11 +47,6 @@ def test_what_is_there_is_not_sent_again(ledger, run):
     assert sink.rounds == [1, 2, 3, 4]
 
 
-def test_rounds_up_to_one_of_them(ledger, run):
-    sink = Memory()
-    assert Feed(sink).send(ledger, run, before=3) == 2
-
-
 def test_a_sink_that_was_away_gets_what_it_missed(ledger, run):
     sink = Memory()
     live = Live([Feed(sink)])
