@@ -34,13 +34,5 @@ def test_a_schedule_is_what_one_would_live_through(start, length, ramp, period):
     assert got == pytest.approx(walk(30, start, end, ramp, on, off))
 
 
-def test_always_on_by_default():
-    assert [strength(t) for t in (1, 2, 999)] == [1.0, 1.0, 1.0]
-
-
-def test_a_ramp_ends_at_full_strength():
-    assert [strength(t, start=3, ramp=3) for t in range(1, 9)] == [0, 0, 0.25, 0.5, 0.75, 1, 1, 1]
-
-
 def test_a_ramp_goes_on_while_it_is_off():
     assert [strength(t, ramp=4, on=1, off=1) for t in range(1, 7)] == [0.2, 0, 0.6, 0, 1, 0]
