@@ -39,5 +39,3 @@ def test_nothing_to_combine():
         fw.aggregate("mean", np.ones((2, 3)), [0, 0])
     with pytest.raises(ValueError, match="one id, row and count per client; got 2 ids, 2 rows, 3 counts"):
         fw.aggregate("mean", np.ones((2, 3)), [1, 1, 1])
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import pytest
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.figures import guard
-from fedwarden.figures.grids import pool_highest
 from fedwarden.figures.heatmap import deciding
 from fedwarden.figures.theme import VERMILION, template
 from fedwarden.store.series import Series, WatchSeries
@@ -114,25 +112,6 @@ def test_the_log_scale_shows_four_powers_of_ten_whatever_the_smallest_score_is(s
     assert np.nanmax(np.asarray(next(t for t in cells if t.customdata is not None).z)) == -1.0
 
 
-def test_rounds_are_whole(played):
-    few = Series.of(played[:3])
-    for figure in (
-        guard.learning(few),
-        guard.scores(few, "far"),
-        guard.client(few, "a"),
-        guard.compare(few, few, ("a", "b")),
-    ):
-        assert figure.layout.xaxis.dtick == 1
-        assert figure.layout.xaxis.autorangeoptions.minallowed == 0.5
-
-
-def test_pooling_keeps_gaps_and_ragged_edges():
-    grid = np.array([[1.0, 2.0, np.nan], [np.nan, 5.0, np.nan], [7.0, np.nan, np.nan]])
-    values, rows = pool_highest(grid, (2, 2))
-    assert np.array_equal(values, [[5.0, np.nan], [7.0, np.nan]], equal_nan=True)
-    assert rows[:, 0].tolist() == [1, 2]
-
-
 def test_a_score_without_bound_is_drawn_as_the_highest(series):
     watch = series.watches["far"]
     scores = watch.scores.copy()
@@ -221,13 +200,6 @@ def test_names_of_clients_are_no_markup(played):
     for figure in figures:
         assert "<a" not in figure.to_json()
         assert "\\u003ca" not in figure.to_json()
-
-
-def test_dark_and_light_differ_in_the_template_alone(series):
-    for make in (lambda d: guard.heatmap(series, "far", dark=d), lambda d: guard.client(series, "h", d)):
-        light, dark = (json.loads(make(d).to_json()) for d in (False, True))
-        assert light["layout"].pop("template") != dark["layout"].pop("template")
-        assert light == dark
 
 
 def contrast(a, b):

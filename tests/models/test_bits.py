@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from fedwarden.models.bits import gram_differences, pack
+from fedwarden.models.bits import pack
 
 SIZES = [1, 63, 64, 65, 128, 129, 1000, 3000]
 
@@ -28,18 +28,3 @@ def test_every_unit_above_zero_is_a_bit_and_nothing_else_is(size):
     for c, i in np.ndindex(2, 3):
         bits = sum((int(w) % 2**64) << (64 * k) for k, w in enumerate(words[c, :, i]))
         assert bits == sum(1 << k for k in range(size) if units[c, i, k] > 0)
-
-
-@pytest.mark.parametrize("n", [1, 2, 4, 9])
-@pytest.mark.parametrize("size", SIZES)
-def test_squares_are_those_of_a_loop(size, n):
-    units = np.random.default_rng(size).normal(size=(3, n, size)).astype(np.float32)
-    units[1, -1] = units[1, 0]
-    units[2] = units[0]
-    words, out = packed(units), np.full((3, 2), np.nan)
-    gram_differences(words, words[0], size, out)
-    a = [[1 - int(((x > 0) != (y > 0)).sum()) / size for x in model for y in model] for model in units]
-    for c, entries in enumerate(a):
-        want = sum((x - y) ** 2 for x, y in zip(entries, a[0], strict=True)), sum(x * x for x in entries)
-        np.testing.assert_allclose(out[c], want, rtol=1e-12)
-    assert out[0, 0] == out[2, 0] == 0

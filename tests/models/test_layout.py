@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -65,10 +64,3 @@ def test_tied_weights_are_parameters_under_both_names():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     assert Layout.of(model).is_parameter == (True, True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_unflatten_gives_the_dtypes_of_the_state(dtype):
-    state = {"w": torch.ones(3, dtype=dtype)}
-    layout = Layout(("w",), ((3,),), (dtype,), (True,))
-    assert layout.unflatten(layout.flatten(state))["w"].dtype == dtype

@@ -84,12 +84,6 @@ def test_who_is_on_parole_is_still_asked():
     assert policy.asks("a", state)
 
 
-def test_quarantine_does_not_change_the_state_it_was_given():
-    before = {"a": 0}
-    Quarantine(parole=1).step(before, decide("b"))
-    assert before == {"a": 0}
-
-
 def test_down_weight_by_how_far_out():
     policy = DownWeight(limit=3.0)
     state, weights = policy.step(policy.init(), decide("c", severity=[0.0, 3.0, 30.0]))
