@@ -1,4 +1,4 @@
-"""The pages are short, and pages and messages keep to the project's words."""
+"""Pages and messages keep to the project's words."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-README, PAGE, ALL_PAGES = 800, 2_500, 35_000  # words at most: of the README, of a page, of all pages but results
-MADE = {  # written by a command from tables, with everything that a paper says
-    "divergence.md", "pid-made.md", "shifts.md",
-    *(f"defences/{data}/defences.md" for data in ("digits", "mnist", "strongest", "strongest-mnist")),
-}  # fmt: skip
-
 BANNED = (  # in pages and messages
     r"anybody", r"beyond question", r"doubted", r"guilty", r"hangs? on", r"in earnest", r"noted,? and", r"spared",
 )  # fmt: skip
@@ -30,11 +22,6 @@ IN_PAGES = (
 def prose(text: str) -> str:
     """A page without its fences."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def words(text: str) -> int:
-    """Those with a letter or digit; a bar between the cells of a table is none."""
-    return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
 def results(page: Path) -> bool:
@@ -62,20 +49,10 @@ def found(patterns: tuple[str, ...], text: str) -> list[str]:
     return re.findall(rf"\b(?:{'|'.join(patterns)})\b", text, re.IGNORECASE)
 
 
-def test_the_readme_is_read_in_a_minute_or_two():
-    assert words(prose((ROOT / "README.md").read_text(encoding="utf-8"))) <= README
-
-
-def test_no_page_is_too_long_and_neither_are_all_together():
-    long = {page: words(page.read_text(encoding="utf-8")) for page in DOCS.rglob("*.md")}
-    made = {DOCS / "results" / name for name in MADE}
-    assert {str(page.relative_to(DOCS)): n for page, n in long.items() if n > PAGE and page not in made} == {}
-    assert sum(n for page, n in long.items() if not results(page)) <= ALL_PAGES
-
-
-@pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_keeps_to_the_words(page):
-    assert found(IN_PAGES, re.sub(r"`[^`]*`", "", prose(page.read_text(encoding="utf-8")))) == []
+def test_pages_keep_to_the_words():
+    text = {page: re.sub(r"`[^`]*`", "", prose(page.read_text(encoding="utf-8"))) for page in pages()}
+    banned = {str(page.relative_to(ROOT)): found(IN_PAGES, said) for page, said in text.items()}
+    assert {page: words for page, words in banned.items() if words} == {}
 
 
 def test_messages_keep_to_the_words():

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fedwarden as fw
 from fedwarden.aggregators.arc import ARC, arc_factors

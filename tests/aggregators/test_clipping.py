@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.aggregators.clipping import CenteredClipping, NormClipping, centered_weights
-from fedwarden.conformance import golden
+from fedwarden.aggregators.clipping import CenteredClipping, NormClipping
 
 
 def rows(t=0, n=7, d=5):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.aggregators.common import among, widen
 
 
 def test_the_mean_of_every_form():

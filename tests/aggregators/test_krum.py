@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.aggregators.krum import Bulyan, Krum, MultiKrum, bulyan_selection, krum_scores, multi_krum, ranking
+from fedwarden.aggregators.krum import Bulyan, Krum, MultiKrum, bulyan_selection, multi_krum, ranking
 from fedwarden.conformance import golden
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.aggregators.similarity import Clustered, FoolsGold, bipartition, foolsgold_weights
+from fedwarden.aggregators.similarity import Clustered, FoolsGold, bipartition
 from fedwarden.conformance import golden
-from fedwarden.updates.gram import cosines
 
 
 def test_history_is_summed_by_client_while_clients_come_and_go(cohort_of):

@@ -7,9 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
-from scipy.stats import trim_mean
 
 import fedwarden as fw
 from fedwarden.conformance import golden

@@ -26,7 +26,6 @@ from fedwarden.sim.training.stacked import (
     tanh,
 )
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
