@@ -62,11 +62,6 @@ def test_the_own_share_is_part_of_a_whole(share):
         remove_own(torch.ones(2), torch.ones(2), share)
 
 
-def test_models_of_two_sizes_are_refused():
-    with pytest.raises(ValueError, match=r"one size; got \(2,\), \(3,\)"):
-        remove_own(torch.ones(2), torch.ones(3), 0.5)
-
-
 def test_representations_are_the_outputs_of_the_layers_for_the_given_state():
     model, other, x = small(0), small(1), torch.randn(6, 4)
     logits, layers = representations(model, other.state_dict(), x)
@@ -119,12 +114,6 @@ def test_layers_may_be_chosen():
     assert representations(model, model.state_dict(), x, only=[])[1] == {}
     with pytest.raises(ValueError, match="no module 'head'; it has 0, 1, 2"):
         representations(model, model.state_dict(), x, only=["head"])
-
-
-def test_samples_come_first():
-    model = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 2)))
-    with pytest.raises(ValueError, match=r"layer '0' gives shape \(8,\) for 2 samples; samples come first"):
-        representations(model, {}, torch.randn(2, 4).T.contiguous().T)
 
 
 def test_views_follow_each_other_and_hold_no_more_than_the_last():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg, spatial
 
-from fedwarden.audit.metrics import cmd, cosine, frobenius, procrustes
+from fedwarden.audit.metrics import cmd, cosine, procrustes
 
 
 def clouds(n, units, seed=0, noise=0.5):
@@ -150,20 +149,6 @@ def test_layers_side_by_side_are_one_wide_matrix():
     assert procrustes(*cut, align="orthogonal") == pytest.approx(procrustes(*wide, align="orthogonal"), rel=1e-6)
 
 
-def test_any_real_numbers_in_any_memory():
-    a, b = np.arange(6.0).reshape(2, 3), np.array([[1.0, 0.0, 2.0], [5.0, 3.0, 1.0]])
-    for metric in (cosine, procrustes, cmd):
-        expected = metric(a, b)
-        assert metric(a.astype(np.int32), b.astype(np.float16)) == pytest.approx(expected, rel=1e-12)
-        assert metric(torch.from_numpy(a.T.copy()).T, b[::-1][::-1].copy()) == pytest.approx(expected, rel=1e-12)
-        assert metric(a.tolist(), torch.from_numpy(b).to(torch.bfloat16)) == pytest.approx(expected, rel=1e-12)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            locked = a.copy()
-            locked.flags.writeable = False
-            assert metric(locked, torch.from_numpy(b).requires_grad_()) == pytest.approx(expected, rel=1e-12)
-
-
 def test_not_a_number_stays_one():
     a = np.array([1.0, math.nan, 3.0])
     for metric in (cosine, procrustes, cmd):
@@ -190,11 +175,3 @@ def test_not_a_number_stays_one():
 def test_what_cannot_be_compared_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_literal_procrustes_is_the_norm_of_the_difference_and_grows_with_the_scale():
-    a, b = clouds(20, 7)
-    gap = a - b
-    assert frobenius(a, b) == pytest.approx(math.sqrt(np.trace(gap.T @ gap)))
-    assert frobenius(10 * a, 10 * b) == pytest.approx(10 * frobenius(a, b))
-    assert procrustes(10 * a, 10 * b) == pytest.approx(procrustes(a, b))

@@ -8,13 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedwarden.conformance.__main__ import main
 from fedwarden.conformance.law import Finding, examine
 from fedwarden.conformance.laws import LAWS
-from fedwarden.conformance.subject import RULES, Subject, flat, layered
+from fedwarden.conformance.subject import RULES, Subject
 from fedwarden.core.registry import exemptions
 
 MINE = """
@@ -136,11 +135,3 @@ def test_an_exception_is_a_broken_law_and_an_exempt_rule_is_not_asked():
 def test_the_documentation_names_every_law_with_its_sentence():
     page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
     assert [law.name for law in LAWS if f"\n| `{law.name}` | {law.says} |" not in page] == []
-
-
-def test_results_of_any_shape_are_read():
-    assert flat([np.ones((2, 2)), np.array(3)]).tolist() == [1.0, 1.0, 1.0, 1.0, 3.0]
-    assert flat({"a": np.ones(1), "b": np.zeros(1)}).tolist() == [1.0, 0.0]
-    rows = np.arange(34.0).reshape(2, 17)
-    assert np.array_equal(np.stack([flat(client) for client in layered(rows)]), rows)
-    assert layered(rows, [5, 6])[1][2] == 6

@@ -342,12 +342,6 @@ def test_a_model_that_the_server_does_not_show_is_the_median_of_the_first_round(
     assert all(np.abs(v - made.params[k] + 0.1).max() < 0.05 for k, v in again.params.items())
 
 
-def test_differences_need_no_model_to_be_known():
-    aggregator = GuardedAggregator()
-    made = combine(aggregator, crowd(ParamsType.DIFF))
-    close(made.params, combine(guarded(), crowd(ParamsType.DIFF)).params)
-
-
 def test_a_model_without_floats_is_kept_and_said_so():
     base = {"trees": np.arange(5)}
     aggregator = guarded(base)

@@ -18,7 +18,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedwarden import Warden
 from fedwarden.flower import Guarded
 from fedwarden.sim.whatif import decide_again
-from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.verdict import turn
@@ -109,21 +108,6 @@ def test_a_resumed_run_ends_as_one_that_was_never_cut(base, tmp_path):
         assert scores[0] == pytest.approx(scores[1], rel=1e-3, abs=1e-5)
 
 
-def test_the_history_of_a_client_outlives_the_server(tmp_path):
-    """The drifter comes into doubt in a later round than the cut, on evidence from both sides of it."""
-    random.seed(0)
-    whole = Guarded(flower.FedAvg(), name="whole", home=tmp_path)
-    whole.start(LocalGrid(crowd()), model(), 8)
-    with Ledger(tmp_path) as ledger:
-        caught = next(r.round for r in ledger.records(1) if turn(r, str(DRIFTER)))
-    assert caught > 2
-    with pytest.raises(Killed):
-        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=caught), model(), 8)
-    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
-    again.start(LocalGrid(crowd()), model(), caught)
-    assert again.warden.memory.doubted == {str(DRIFTER)}
-
-
 def test_a_run_without_a_checkpoint_goes_on_with_the_recorded_secret(tmp_path):
     with pytest.raises(Killed):
         Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=1), model(), 2)
@@ -187,25 +171,6 @@ def test_a_server_killed_with_9_goes_on(tmp_path):
     with Ledger(tmp_path) as ledger:
         (run,) = ledger.runs()
     assert (run.state, run.rounds, again.done) == ("done", 6, 3)
-
-
-@pytest.mark.parametrize("damage", ["flipped", "another's"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(damage, tmp_path):
-    with pytest.raises(Killed):
-        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=5), model(), 6)
-    path = checkpoint_path(tmp_path, 1, 4)
-    content = path.read_bytes()
-    if damage == "flipped":
-        path.write_bytes(content[:-5] + bytes([content[-5] ^ 4]) + content[-4:])
-    else:
-        checkpoint.save(path, {"round": 4, "params": [1.0]})
-    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
-    again.start(LocalGrid(crowd()), model(), 6)
-    with Ledger(tmp_path) as ledger:
-        assert (ledger.run().state, ledger.run().rounds, again.done) == ("done", 6, 3)
-        (note,) = [n for n in ledger.record(1, 3).notes if n.kind == "checkpoint_passed_over"]
-    assert "round-000004" in str(note)
-    assert "continued from the one of round 3" in str(note)
 
 
 def test_without_a_sound_checkpoint_a_server_does_not_start_over_what_is_there(tmp_path):

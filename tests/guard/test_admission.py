@@ -257,13 +257,6 @@ def test_a_round_in_which_all_are_rejected_keeps_the_model():
     assert warden.state_dict() == before
 
 
-def test_a_round_without_replies_keeps_the_model():
-    outcome = fw.Warden.preset("auto").receive([], PARAMS, 1)
-    assert outcome.update.tolist() == [0.0] * 11
-    assert fw.Note.of("no_usable_reply", rejected=0) in outcome.record.notes
-    assert outcome.record.client_ids == ()
-
-
 def test_admit_makes_deltas_and_keeps_the_order():
     bad = Reply("x", [], 10)
     cohort, rejected = admit([GOOD[2], bad, GOOD[0]], PARAMS, 4, measured=[(0, 10)])

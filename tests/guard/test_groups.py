@@ -18,7 +18,6 @@ from fedwarden.guard.groups import (
     Evidence,
     Groups,
     easy_coalition,
-    group_means,
     group_name,
     least_capital,
     random_groups,
@@ -223,13 +222,6 @@ def test_what_is_remembered_survives_json_and_a_restart():
     again.load_state_dict(grouped.state_dict())
     assert again.evidence == grouped.evidence
     assert again.memory == grouped.memory
-
-
-def test_a_mean_counts_examples():
-    came = Cohort(1, ("a", "b", "c"), Updates.of(np.array([[0.0], [4.0], [8.0]])), [1.0, 3.0, 4.0])
-    means = group_means(came, [("a", "b", "c")])
-    assert means.updates.array.item() == pytest.approx((12 + 32) / 8)
-    assert means.num_examples.tolist() == [8.0]
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"alpha": 1.0}, {"colluders": 0.5}, {"chance": 0.6}, {"likely": 1.0}])

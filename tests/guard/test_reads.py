@@ -75,11 +75,6 @@ def test_where_one_cannot_be_read(reads):
     assert reads == [("survey", 8), ("survey", 7)]
 
 
-def test_without_a_warden(reads):
-    np.testing.assert_allclose(fw.aggregate("mean", ROWS).update, ROWS.mean(axis=0))
-    assert reads == [("survey", 8)]
-
-
 def test_the_same_decision_is_combined_twice():
     """Neither the aggregator nor what most agree on in a buffer is written to what was read."""
     warden, decision = guarded(ROWS, measured=[(0, 40)])

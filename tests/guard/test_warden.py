@@ -60,13 +60,6 @@ def test_who_is_flagged_in_a_round_is_not_in_the_update_of_that_round(policy, co
     assert outcome.record.excluded == (("d",) if policy == "quarantine" else ())
 
 
-def test_observe_reports_and_changes_nothing(cohort_of):
-    x = with_outliers()
-    outcome = Warden([watch()]).step(cohort_of(x))
-    assert flagged(outcome) == ["d"]
-    np.testing.assert_allclose(outcome.update, x.mean(axis=0), atol=1e-12)
-
-
 def test_nobody_is_flagged_before_the_start_round(cohort_of):
     warden = Warden([watch(start_round=3)], "quarantine")
     outcomes = [warden.step(cohort_of(with_outliers(), round=t)) for t in (1, 2, 3)]
@@ -80,27 +73,6 @@ def test_the_level_is_spent_only_by_tests_that_count(cohort_of):
     for t in range(1, 6):
         warden.step(cohort_of(honest(8, seed=t), round=t))
     assert warden.memory.tests == (3,)
-
-
-def test_excluded_clients_do_not_move_the_threshold(cohort_of):
-    x = with_outliers()
-    warden = Warden([watch({"name": "k_sigma", "k": 2.33})], "quarantine")
-    warden.step(cohort_of(x))
-    assert warden.excluded == ("d",)
-    record = warden.step(cohort_of(x, round=2)).record.watches[0]
-    rest = np.delete(record.scores, 3)
-    assert record.threshold == pytest.approx(rest.mean() + 2.33 * rest.std())
-
-
-def test_quarantine_asks_no_more_and_parole_lets_back_in(cohort_of):
-    for_good = Warden([watch()], "quarantine")
-    for_good.step(cohort_of(with_outliers()))
-    assert [for_good.asks(c) for c in "cd"] == [True, False]
-    warden = Warden([watch()], {"name": "quarantine", "parole": 2})
-    warden.step(cohort_of(with_outliers()))
-    weights = [warden.step(cohort_of(honest(12, seed=t), round=t)).weights[3] for t in (2, 3, 4)]
-    assert [w > 0 for w in weights] == [False, True, True]
-    assert warden.asks("d")
 
 
 @pytest.mark.parametrize(("policy", "out"), [("observe", False), ("down_weight", False), ("exclude", True)])
@@ -374,20 +346,6 @@ def test_warnings_of_a_rule_are_noted(cohort_of):
     )
 
 
-def test_a_watch_is_built_from_names_tables_and_things():
-    built = Watch("centroid_distance", {"name": "pid", "ki": 0.1}, fw.GESD(0.2))
-    assert (built.history, built.rule, built.start_round, built.name) == (
-        fw.PID(ki=0.1),
-        fw.GESD(0.2),
-        2,
-        "centroid_distance",
-    )
-    assert Watch("centroid_distance", name="mine").name == "mine"
-    assert "centroid_distance" in repr(Warden([built], "exclude"))
-    with pytest.raises(ConfigError, match="did you mean 'centroid_distance'"):
-        Watch("centroid_distanse")
-
-
 def judged(guard, memory, round, client_ids, signals):
     """A round of clients of which none copies another, judged by these signals."""
     leaders = np.arange(len(client_ids))
@@ -465,11 +423,6 @@ def test_a_warden_is_equipped_before_its_first_round(cohort_of):
     warden.equip(fw.Server(probe=PROBE))
     assert warden.excluded == ()
     assert (len(warden.memory.histories), warden.memory.tests) == (2, (0, 0))
-
-
-def test_the_names_of_optional_watches_are_their_own_too():
-    with pytest.raises(ConfigError, match="every watch needs a name of its own; got same, same"):
-        Warden([watch(name="same"), optional_watch(name="same")])
 
 
 def test_optional_watches_are_included_by_name_to_judge_what_was_recorded():

@@ -296,38 +296,6 @@ def test_a_replay_obeys_the_same_word_in_the_same_rounds(spoken, preset):
     assert any(a.excluded != b.excluded for a, b in zip(records, silent, strict=True))
 
 
-def test_a_resumed_run_obeys_the_same_word_and_ends_with_the_same_bits(tmp_path):
-    """Cut off after round 6, with checkpoints every four rounds, and gone on with from round 4."""
-    scenario = load_scenario(
-        {**SCENARIO, "checkpoint_every": 4, "guard": {"preset": "pid_made", "options": {"k": 1.0}}}
-    )
-
-    def stopping(operator, record):
-        _speak(operator, record)
-        if record.round == 6:
-            raise KeyboardInterrupt
-
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    with Ledger(whole) as operator:
-        expected = simulate(scenario, whole, on_round=partial(_speak, operator))
-    with Ledger(cut) as operator:
-        with pytest.raises(KeyboardInterrupt):
-            simulate(scenario, cut, on_round=partial(stopping, operator))
-        rest = []
-
-        def following(record):
-            rest.append(record.round)
-            if record.round > 6:
-                _speak(operator, record)
-
-        found = simulate(scenario, cut, resume=1, on_round=following)
-        said = said_in(operator, 1)
-    assert rest[0] == 5
-    assert [(s.round, s.kind, s.client) for s in said] == SPOKEN
-    assert found.params.equal(expected.params)
-    assert [r.excluded for r in found.records] == [r.excluded for r in expected.records]
-
-
 def test_a_recorder_gives_notes_only_for_what_was_taken_up(tmp_path):
     with Recorder(tmp_path) as recorder:
         recorder.start("mine", "test", {})

@@ -11,7 +11,7 @@ from torch import nn
 
 import fedwarden as fw
 from fedwarden.models import batched
-from fedwarden.models.batched import at_home, at_once, each_model, evaluating
+from fedwarden.models.batched import at_home, each_model, evaluating
 from fedwarden.models.layout import Layout
 from fedwarden.updates.mixed import Mixed
 
@@ -159,23 +159,6 @@ def test_tied_weights_are_taken_as_they_were_sent():
         with evaluating(model):
             _, (got,) = each_model(lambda: [model(x)], model, cohort(updates, params), stack)
         assert torch.allclose(got[0], x @ weight.T @ weight.T, atol=1e-5)
-
-
-def test_only_models_of_linear_layers_are_stacked_and_only_as_many_as_fit(monkeypatch):
-    mlp = nn.Sequential(nn.Linear(10, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 2))
-    d = 110 + 20 + 22
-    monkeypatch.setitem(batched.STACK_BYTES, "cpu", 4 * 5 * (d + 100))
-    assert at_once(mlp, activations=100) == 5
-    assert at_once(mlp, activations=10_000) == 1
-    assert at_once(nn.Sequential(nn.Conv1d(1, 1, 1), nn.Linear(2, 2)), activations=1) == 1
-    assert at_once(nn.TransformerEncoderLayer(4, 1, 4), activations=1) == 1
-
-
-def test_samples_take_the_precision_of_the_model_but_tokens_stay():
-    model = nn.Linear(2, 2).bfloat16()
-    assert at_home(torch.randn(3, 2), model).dtype == torch.bfloat16
-    assert at_home(torch.arange(3), model).dtype == torch.int64
-    assert at_home(torch.randn(3), nn.ReLU()).dtype == torch.float32
 
 
 def test_a_cohort_that_does_not_fit_the_model():

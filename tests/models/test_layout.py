@@ -55,11 +55,6 @@ def test_flatten_copies_and_unflatten_does_not():
     assert flat[: model[0].weight.numel()].eq(7.0).all()
 
 
-def test_counters_are_rounded():
-    layout = Layout(("n",), ((),), (torch.int64,), (False,))
-    assert layout.unflatten(torch.tensor([2.6]))["n"].item() == 3
-
-
 def test_tied_weights_are_parameters_under_both_names():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight

@@ -148,11 +148,3 @@ def test_on_a_gpu_whoever_sends_the_global_model_is_not_apart_and_others_are_as_
         found.append(signal(cohort(fw.Updates.of(models.to(device), base), base)).values)
     assert found[1][0] == 0
     assert np.allclose(*found, atol=1e-3)
-
-
-def test_a_gpu_runs_as_many_models_at_once_as_fit_into_a_part_of_its_memory():
-    model, x = plain(), torch.randn(4, 2, 3)
-    mlp = PlainMLP.of(model, x)
-    entries = (6 * 5 + 5) + (5 * 4 + 4) + (4 * 3 + 3) + 4 * (5 + 4 + 3)
-    assert mlp.room(4) == (256 << 20) // (4 * entries)
-    assert mlp.serves(10**9, x)  # a CPU takes them in groups

@@ -44,13 +44,6 @@ def test_distance_to_the_centre_of_the_trusted(centre, n, cohort_of):
 
 
 @pytest.mark.parametrize("centre", CENTRES)
-def test_where_nobody_is_trusted_everybody_defines_the_centre(centre, cohort_of):
-    x = np.random.default_rng(0).normal(size=(5, 4))
-    signal = CentroidDistance(centre)
-    np.testing.assert_allclose(signal(cohort_of(x, trusted=np.zeros(5, bool))), signal(cohort_of(x)))
-
-
-@pytest.mark.parametrize("centre", CENTRES)
 def test_only_measured_columns_count(centre, cohort_of):
     x = np.random.default_rng(0).normal(size=(6, 40))
     signal = CentroidDistance(centre)
@@ -62,13 +55,6 @@ def test_the_mean_weighs_clients_equally_whatever_their_counts(cohort_of):
     x = np.random.default_rng(0).normal(size=(4, 3))
     scores = CentroidDistance()(cohort_of(x, counts=[1, 100, 1, 1]))
     np.testing.assert_allclose(scores, np.linalg.norm(x - x.mean(axis=0), axis=1))
-
-
-def test_the_read_of_the_distances_also_collects_the_sum(cohort_of):
-    cohort = cohort_of(np.random.default_rng(0).normal(size=(4, 3)), counts=[1, 2, 3, 4])
-    CentroidDistance()(cohort)
-    survey = cohort.updates.survey(cohort.reference, cohort.shares)
-    np.testing.assert_allclose(survey.total, np.array([0.1, 0.2, 0.3, 0.4]) @ next(cohort.updates.blocks())[2].numpy())
 
 
 def test_an_unknown_centre():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
@@ -196,14 +195,6 @@ def test_a_dead_unit_made_by_a_weight_that_is_no_number_is_seen_too():
     assert np.isnan(reading.values).tolist() == [True, False, False]
 
 
-def test_the_first_samples_of_the_server_are_the_probe():
-    model, x = mlp(), torch.randn(30, 6)
-    _, params, models = clients(model, 4)
-    few = Divergence(probe=10).equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params), params))
-    same = Divergence().equip(fw.Server(model, x[:10]))(cohort(fw.Updates.of(models, params), params))
-    np.testing.assert_array_equal(few.values, same.values)
-
-
 def test_a_second_look_at_the_same_updates_runs_no_model():
     model, x = mlp(), torch.randn(12, 6)
     _, params, models = clients(model, 4)
@@ -238,17 +229,6 @@ def test_a_probe_may_be_made_from_the_parameters_of_the_round():
     np.testing.assert_array_equal(found.values, same.values)
 
 
-def test_the_model_is_as_it_was():
-    model, x = build_model("resnet18", {"width": 4}, (3, 8, 8), 4, seed=0), torch.randn(6, 3, 8, 8)
-    layout, params, models = clients(model, 3)
-    model[1].eval()
-    state, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
-    Divergence().equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params, layout.measured), params))
-    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
-    assert [m.training for m in model.modules()] == flags
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-
-
 def test_what_is_missing_is_named():
     model, x = mlp(), torch.randn(12, 6)
     _, params, models = clients(model, 3)
@@ -274,20 +254,3 @@ def test_what_is_missing_is_named():
 def test_options_outside_of_their_range(option, message):
     with pytest.raises(ConfigError, match=message):
         make("signal", "divergence", **option)
-
-
-def test_functions_are_watched_like_modules():
-    class Functional(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(6, 9), nn.Linear(9, 7), nn.Linear(7, 3)])
-
-        def forward(self, x):
-            return self.layers[2](F.relu(self.layers[1](F.relu(self.layers[0](x), inplace=True))))
-
-    model, x, functional = mlp(), torch.randn(12, 6), Functional()
-    _, params, models = clients(model, 5)
-    a, b = (
-        Divergence().equip(fw.Server(m, x))(cohort(fw.Updates.of(models, params), params)) for m in (model, functional)
-    )
-    np.testing.assert_allclose(a.values, b.values, atol=1e-6)

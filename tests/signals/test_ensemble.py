@@ -83,12 +83,6 @@ def test_members_that_need_a_server_wait_for_one(cohort_of):
     np.testing.assert_allclose(reading.values, np.mean(list(reading.parts.values()), axis=0))
 
 
-def test_a_server_may_have_something_for_some(cohort_of):
-    members = ("probe_loss", "divergence", "direction")
-    assert list(Ensemble(members).equip(server())(cohort(cohort_of)).parts) == ["probe_loss", "divergence", "direction"]
-    assert list(Ensemble(members).equip(server(labels=False))(cohort(cohort_of)).parts) == ["divergence", "direction"]
-
-
 def test_nothing_that_can_be_measured(cohort_of):
     for members in ((), ("probe_loss",)):
         with pytest.raises(ValueError, match="ensemble needs a signal that it can measure"):

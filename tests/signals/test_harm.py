@@ -115,16 +115,6 @@ def test_a_model_that_gives_no_numbers_is_very_bad_and_no_nan():
     assert (found[1:] == 0).all()  # no better and no worse without them
 
 
-def test_clients_that_all_step_down_the_gradient_all_help():
-    """Small steps down the gradient of the loss on the probe, of different lengths."""
-    server, cohort, *_ = federation(mlp)
-    F.cross_entropy(server.model(server.probe), server.labels).backward()
-    gradient = torch.cat([p.grad.reshape(-1) for p in server.model.parameters()])
-    rows = -0.01 * torch.arange(1.0, 6.0)[:, None] * gradient
-    cohort = replace(cohort, updates=fw.Updates.of(rows), num_examples=np.ones(5))
-    assert (Harm(shorten=None).equip(server)(cohort) < 0).all()
-
-
 def test_harm_that_most_clients_do_accuses_none_of_them():
     """Four of five step up the gradient, as clients do that lack a class which the samples have."""
     server, cohort, *_ = federation(mlp)

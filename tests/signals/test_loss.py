@@ -82,16 +82,6 @@ def test_first_comes_the_global_model_and_it_is_left_as_it_was():
     np.testing.assert_allclose(found, losses(server, [copy.deepcopy(server.model), *clients], 40), rtol=1e-4)
 
 
-def test_the_median_is_that_of_the_trusted():
-    server, cohort, clients = federation("mlp")
-    trusted = np.array([True, True, True, False, False])
-    logs = np.log(losses(server, clients, 40))
-    got = ProbeLoss().equip(server)(
-        fw.Cohort(1, cohort.client_ids, cohort.updates, cohort.num_examples, cohort.params, trusted)
-    )
-    np.testing.assert_allclose(got, logs - np.median(logs[:3]), atol=1e-4)
-
-
 def test_a_loss_of_nothing_is_finite():
     model = nn.Linear(1, 2)
     with torch.no_grad():

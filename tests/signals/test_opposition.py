@@ -80,13 +80,6 @@ def test_few_clients_are_not_measured():
     assert (scores(rows[:2]) == -FADING).all()
 
 
-def test_noise_lies_between_the_sides():
-    rng = np.random.default_rng(3)
-    rows = agreeing(20, 20_000, 0.3, rng)
-    rows[0] = rng.normal(size=20_000)
-    assert scores(rows)[0] == pytest.approx(-ORTHOGONAL, abs=0.3)
-
-
 @pytest.mark.parametrize(("n", "f"), [(10, 4), (20, 8), (21, 10), (40, 16)])
 def test_a_minority_that_opposes_one_client_does_not_put_it_on_the_other_side(n, f):
     """They agree with all but their victim: it keeps the honest majority on its side, and stays below the limit."""

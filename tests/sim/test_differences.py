@@ -135,17 +135,6 @@ def test_recall_and_own_kind_are_measured_on_the_test_set():
     assert metrics["own_kind_accuracy"] == pytest.approx(float((inverted == data.y_test).double().mean()))
 
 
-def test_nothing_is_measured_that_nobody_asks_for():
-    differences = [
-        {"name": "label_flip", "clients": [0]},  # other labels are no kind of inputs
-        {"name": "label_shift", "clients": [1], "even": 0.5, "exchange": 0.0},  # needs samples of its own
-        {"name": "quantised", "clients": [2]},
-        {"name": "invert", "clients": []},
-    ]
-    records, _ = played(scenario_of(rounds=1, data={"reserve": 200}, differences=differences))
-    assert not {"own_kind_accuracy", "class_recall", "attack_success"} & records[0].metrics.keys()
-
-
 def test_a_class_that_is_not_there_has_no_recall():
     with pytest.raises(ConfigError, match="no sample of class 11"):
         Federation(scenario_of(recalls=[11]))

@@ -18,7 +18,6 @@ from fedwarden.cli import main
 from fedwarden.cli.run import Monitor
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError, FedwardenError, MissingExtra
-from fedwarden.sim.change_audit import load_plan
 from fedwarden.sim.data.world import build_world, load_data, settle
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.recorded import truth_of
@@ -521,21 +520,6 @@ def test_mistakes_in_folders_of_images(call, place):
     assert "expected 8 x 8 pixels" in call("run", file)[2]
 
 
-def test_a_run_in_which_nothing_was_combined_fails_with_its_reason(call, place):
-    krum = '{preset = "none", aggregator = {name = "krum", f = 7}}'
-    file = write(place / "krum.toml", '"digits"', data=", clients = 8", guard=krum, rounds=2)
-    code, out, err = call("run", file)
-    assert code == 2
-    assert "done" not in out
-    assert (
-        "run 1 failed: none of its 2 rounds changed the model; in the last, the aggregator could not combine 8" in err
-    )
-    assert "krum needs n >= 2f + 3" in err
-    with Ledger(place / "home") as ledger:
-        assert ledger.run(1).state == "failed"
-        assert len(ledger.records(1)) == 2
-
-
 def test_run_leaves_the_audit_table_aside_and_says_who_uses_it(call, place):
     file = write(place / "planned.toml", '"digits"', data=", clients = 4", rounds=1, audit="{start = 3}")
     code, _, err = call("run", file)
@@ -544,11 +528,3 @@ def test_run_leaves_the_audit_table_aside_and_says_who_uses_it(call, place):
     code, _, err = call("audit", file)
     assert code == 2
     assert "audit.start: Input should be greater than or equal to 6; got 3" in err
-
-
-def test_an_audit_of_named_clients(place):
-    file = save_npz(place)
-    file.write_text(file.read_text() + "\naudit = {client = 1, start = 6, seeds = 4}\n")
-    plan = load_plan(file)
-    assert plan.client == "hill"
-    assert plan.observers == tuple(name for name in sorted(NAMES) if name != "hill")

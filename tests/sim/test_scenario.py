@@ -244,15 +244,6 @@ def test_a_scenario_survives_json():
     assert again.attackers() == scenario.attackers()
 
 
-def test_a_file_with_overrides(tmp_path):
-    path = tmp_path / "x.toml"
-    path.write_text('rounds = 3\nmodel = "mlp"\n[[attacks]]\nname = "label_flip"\ncount = 2\n')
-    scenario = load_scenario(path, ["rounds=5", "model.hidden=[4]", "attacks.0.count=1", "guard.preset=none"])
-    assert (scenario.rounds, scenario.model.options, scenario.guard.preset) == (5, {"hidden": [4]}, "none")
-    assert list(scenario.attackers()) == [0]
-    assert load_scenario(path).rounds == 3
-
-
 def test_modules_of_the_users_own_are_imported(tmp_path, monkeypatch):
     (tmp_path / "an_extension_of_mine.py").write_text("LOADED = True\n")
     monkeypatch.syspath_prepend(tmp_path)

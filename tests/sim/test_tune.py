@@ -57,13 +57,6 @@ def test_a_grade_counts_clients_and_attacker_rounds():
     assert wrong.speed == pytest.approx(-6 / 18 - 4 / 54)
 
 
-def test_ties_go_to_fewer_attacker_rounds_but_never_against_f1():
-    early = module.Grade(0.9, 9, 10, 1, let_in=0, attacks=100)
-    late = module.Grade(0.9, 9, 10, 1, let_in=100, attacks=100)
-    better = module.Grade(0.9001, 9, 10, 1, let_in=100, attacks=100)
-    assert late.value < early.value < better.value
-
-
 def test_the_search_is_repeatable_and_not_worse_than_what_was_given():
     runs, warden = [made_up(s) for s in range(2)], fw.Warden.preset("pid_made")
     assert set(tunable(warden)) == {"history.kp", "history.ki", "history.kd", "rule.k"}

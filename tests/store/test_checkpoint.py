@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -116,20 +115,6 @@ def test_what_cannot_be_saved_leaves_the_old_file(tmp_path):
         save(path, {"a": object()})
     assert load(path) == {"a": 1}
     assert os.listdir(tmp_path) == ["x"]
-
-
-def test_the_file_is_in_place_only_when_it_is_whole(tmp_path, monkeypatch):
-    """The draft is complete and on disk when it takes the place of the old file."""
-    seen, replace = [], os.replace
-
-    def look(draft, path):
-        seen.append(load(Path(draft)))
-        assert not Path(path).exists()
-        replace(draft, path)
-
-    monkeypatch.setattr(os, "replace", look)
-    save(tmp_path / "x", {"a": 1})
-    assert seen == [{"a": 1}]
 
 
 class Evil:

@@ -99,10 +99,3 @@ def test_no_name_is_a_formula_to_a_spreadsheet(record):
     names = {row["client"] for row in csv.DictReader(io.StringIO(text.getvalue()))}
     assert {"'=HYPERLINK(1)", "'@x", "'-2+3"} <= names
     assert not any(name.startswith(("=", "@", "-", "+")) for name in names)
-
-
-def test_a_record_of_nothing_shows_itself():
-    empty = RunRecord(replace(RUN, config={}), Series.of([]))
-    assert "0 of ?" in empty._repr_html_()
-    assert empty.to_frame().empty
-    assert "recorded no accuracy" in empty.plot().layout.annotations[0].text

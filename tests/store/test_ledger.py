@@ -175,16 +175,6 @@ def test_a_reader_sees_the_last_committed_round_while_a_writer_writes(tmp_path, 
         assert reader.last_round(run) == 2
 
 
-def test_two_writers_take_turns(tmp_path, ledger, run):
-    with Ledger(tmp_path) as other:
-        second = other.start("other", "here", {}, {})
-        for t in range(1, 6):
-            ledger.append(run, record(t))
-            other.append(second, record(t))
-    assert second != run
-    assert [len(ledger.records(r)) for r in (run, second)] == [5, 5]
-
-
 def test_many_may_open_a_new_workspace_at_once(tmp_path, monkeypatch):
     """Two runs started side by side in a fresh folder."""
     connect = sqlite3.connect
@@ -285,11 +275,6 @@ def test_runs_are_found_by_number_by_name_or_as_the_latest(ledger):
     assert [r.id for r in ledger.runs()] == [three, two, one]
     with pytest.raises(LedgerError, match=r"no run c in .*; there are: 3 \(a\), 2 \(b\), 1 \(a\)"):
         ledger.run("c")
-
-
-def test_a_run_without_any_other(ledger):
-    with pytest.raises(LedgerError, match="there are: none"):
-        ledger.run()
 
 
 def test_the_life_of_a_run(ledger, run):

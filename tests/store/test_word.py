@@ -16,7 +16,7 @@ from fedwarden.store.record import RunRecord
 from fedwarden.store.recorder import Recorder
 from fedwarden.store.repair import examine, repair
 from fedwarden.store.schema import BEFORE, MIGRATIONS, SCHEMA
-from fedwarden.store.word import Said, clients_seen, latest, notes_of, said_in, say, word_of
+from fedwarden.store.word import Said, latest, notes_of, said_in, say, word_of
 
 
 def said(number, kind, client="", round=None):
@@ -119,15 +119,6 @@ def test_rounds_that_are_played_again_take_up_nothing_new(tmp_path):
     assert words == [word(), word(excluded="b"), word("a", "b"), word("a", "b")]
 
 
-def test_the_word_of_one_run_is_none_of_another(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        one, two = (ledger.start(name, "test", {}, {}) for name in ("one", "two"))
-        say(ledger, one, "exclude", "a", "alice", "")
-        say(ledger, two, "observe", "", "alice", "")
-        assert [latest(said_in(ledger, run)) for run in (one, two)] == [word(excluded="a"), word(observing=True)]
-        assert [s.number for s in said_in(ledger, two)] == [1]
-
-
 def test_a_ledger_of_the_former_schema_gets_the_table(tmp_path):
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
         for migration in MIGRATIONS[:-1]:
@@ -188,9 +179,3 @@ def test_a_record_of_the_run_has_the_word(tmp_path):
     assert [(s.kind, s.client, s.round) for s in told.said] == [("exclude", "b", 2), ("trust", "ü ☃", None)]
     assert [s["by"] for s in as_table(told)["said"]] == ["alice", "bob"]
     assert str(told.said[1]) == "From the next round on: client ü ☃ is trusted (operator bob: no reason given)."
-
-
-def test_clients_that_rounds_name(tmp_path):
-    run = fill(tmp_path)
-    with Ledger(tmp_path, read_only=True) as ledger:
-        assert clients_seen(ledger, run) == {"a", "b"}

@@ -185,13 +185,6 @@ def test_integer_layers_are_aggregated_but_not_measured(x):
     assert updates.weighted_sum(np.full(N, 1 / N))[100] == pytest.approx(counters.mean())
 
 
-def test_select_shares_the_buffers_and_the_base(x):
-    base = torch.ones(D)
-    some = Updates.of(torch.from_numpy(x), base, MEASURED).select([5, 0, 3])
-    check(some, reference(x[[5, 0, 3]], np.ones(D), MEASURED))
-    assert some.segments[0].rows[0].data_ptr() == x[5].ctypes.data
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
@@ -237,16 +230,6 @@ def test_compiled_equals_blocks(n, d, compiled, monkeypatch):
             np.testing.assert_allclose(direct_a, direct_b, rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_needs_numbers_of_float32_and_enough_of_them(x, compiled, monkeypatch):
-    assert Updates.of(x)._compiled()
-    assert Updates.of(x).plan(1024) is not None
-    assert not Updates.of(x.astype(np.float64))._compiled()
-    assert Updates.of(np.asfortranarray(x)).plan(1024) is None
-    assert Updates.of(x.astype(np.float16)).plan(1024) is None
-    monkeypatch.setattr(module, "KERNEL_SIZE", x.size + 1)
-    assert not Updates.of(x)._compiled()
-
-
 @pytest.fixture
 def threads():
     """A setter of the number of threads, which is put back afterwards."""
@@ -288,13 +271,6 @@ def test_rows_of_weight_zero_are_never_read(fast, known, x, request):
     if known:
         updates = surveyed(updates, weights > 0, weights)
     np.testing.assert_allclose(updates.weighted_sum(weights), want, atol=1e-6)
-
-
-def test_distances_of_trusted_rows_survive_a_broken_row_outside_of_the_centre(x, compiled):
-    trusted = np.arange(N) != 2
-    want = reference(x, trusted=trusted)["sq_distances"]
-    x[2] = np.nan
-    np.testing.assert_allclose(Updates.of(x).survey(trusted).sq_distances[trusted], want[trusted], rtol=1e-5)
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -501,16 +477,6 @@ def test_mixed_rows_are_those_of_the_product(x, fast, request):
     np.testing.assert_allclose(half.weighted_sum(np.array([1.0, 0, 0, 0])), exact[0] / 2, atol=1e-5)
     with pytest.raises(ValueError, match="needs rows of"):
         Mixed(Updates.of(x), matrix[:, 1:])
-
-
-def test_fewer_rows_keep_what_is_known_of_them(x):
-    updates = Updates.of(x)
-    updates.gram()
-    fewer = updates.select([4, 1, 2])
-    fewer.blocks = None  # nothing is read again
-    expected = ((x[[4, 1, 2], None].astype(float) - x[[4, 1, 2]]) ** 2).sum(-1)
-    g = fewer.gram()
-    np.testing.assert_allclose(np.diag(g)[:, None] + np.diag(g) - 2 * g, expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("fast", [False, True])

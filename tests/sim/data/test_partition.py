@@ -135,14 +135,6 @@ def test_an_owner_holds_its_class_alone():
     assert [len(part) for part in parts] == [40, 80, 40, 40]
 
 
-def test_two_owners_of_a_class_and_of_nothing_else():
-    data = balanced()
-    parts = split("owner", data, 4, label=0, owners=[0, 3], only=True)
-    assert_every_row_once(parts, len(data.y_train))
-    assert [counts(data, part).tolist()[0] for part in parts] == [20, 0, 0, 20]
-    assert [len(part) for part in parts] == [20, 80, 80, 20]
-
-
 def test_what_is_left_of_a_class_goes_to_the_others():
     data = balanced()
     parts = split("owner", data, 3, label=1, owners=[2], share=0.8)

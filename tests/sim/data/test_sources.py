@@ -141,15 +141,6 @@ def test_bloodmnist_under_its_official_names(official, place):
     assert (data.classes, data.shape) == (4, (3, 6, 6))
 
 
-def test_bloodmnist_made_again_comes_with_its_clients(place):
-    arrays = splits(shape=(6, 6, 3), classes=4)
-    owner = np.arange(len(arrays["y_train"])) % 3
-    np.savez(place / "bloodmnist_pbc.npz", **arrays, client_train=owner)
-    data = make("dataset", "bloodmnist")
-    assert_pictures(data, arrays)
-    assert [rows.tolist() for rows in data.clients] == [np.flatnonzero(owner == c).tolist() for c in range(3)]
-
-
 ADULT = """age,workclass,income,split,flat
 20,Private,<=50K,train,1
 30,?,>50K,train,1

@@ -47,16 +47,6 @@ def test_an_attacker_poisons_copies_of_its_own(overlapping):
     assert (world.y[:40].numpy() == y).all()
 
 
-def test_several_attacks_of_one_client_are_applied_one_after_another(overlapping):
-    data, *_ = overlapping
-    attacks = [
-        {"name": "label_flip", "clients": [0], "mode": "constant", "target": 1},
-        {"name": "label_flip", "clients": [0], "mode": "pairwise"},
-    ]
-    world = build_world(load_scenario({"data": data, "attacks": attacks}))
-    assert (world.y[world.rows["0"]] == 0).all()  # all to 1, then 1 to 0
-
-
 def test_a_client_without_data_is_an_error():
     with pytest.raises(ConfigError, match=r"1,438 clients need .* 'digits' has 1,437: use fewer clients"):
         build_world(load_scenario({"data": {"clients": 1438}}))
@@ -103,20 +93,6 @@ def test_attacks_of_one_client_come_and_go_one_by_one():
     assert set(labels_in(world, 2)) == {6}
     assert (labels_in(world, 3) == 9 - before).all()
     assert (labels_in(world, 4) == before).all()
-
-
-def test_two_that_ramp_meet_in_some_samples():
-    attacks = [
-        {"name": "label_flip", "mode": "constant", "target": 3, "clients": [0], "ramp": 1},
-        {"name": "feature_noise", "clients": [0], "ramp": 1},
-    ]
-    world, clean = world_of(clients=4, attacks=attacks), world_of(clients=4)
-    mine, base = world.rows["0"], clean.rows["0"]
-    noisy = (world.x[mine] != clean.x[base]).flatten(1).any(dim=1).numpy()
-    flipped = ((world.y[mine] == 3) & (clean.y[base] != 3)).numpy()
-    assert noisy.sum() == round(len(base) / 2)
-    for both in (noisy & flipped, noisy & ~flipped, ~noisy & flipped, ~noisy & ~flipped):
-        assert both.sum() > 40  # two halves drawn apart: a quarter each, of 360
 
 
 def test_what_a_client_holds_back_is_poisoned_with_the_rest():

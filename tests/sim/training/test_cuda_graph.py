@@ -87,17 +87,6 @@ def test_captured_is_stacked(device, training, model):
         params = captured.mean(dim=0)
 
 
-def test_every_round_may_have_another_shape(device):
-    """Other clients, one client, and another size of batches."""
-    engine = engine_of(cnn(), TRAININGS["momentum"], device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    ids = list(engine.rows)
-    for t, (clients, batch) in enumerate([(ids, 8), (ids[:2], 8), (ids[4:5], 8), (ids[::-1], 5), (ids, 8)]):
-        trial = replace(engine, training=replace(engine.training, batch_size=batch))
-        captured, stacked = both(trial, params, t, clients)
-        torch.testing.assert_close(captured, stacked, **TOLERANCE)
-
-
 def test_a_step_is_captured_once_for_every_number_of_clients(device, monkeypatch):
     """Rounds of the same number share a graph, also with clients in between that train longer; a few are kept."""
     made = []

@@ -129,15 +129,6 @@ def test_another_model_or_batch_is_another_calibration(cache, measured):
     assert len(json.loads(cache.read_text())) == 3
 
 
-def test_a_calibration_that_was_kept_is_believed(cache, measured):
-    calibrate(engine_of(), cache)
-    (key,) = json.loads(cache.read_text())
-    cache.write_text(json.dumps({key: 7, "another machine": 3}))
-    assert calibrate(engine_of(), cache) == 7
-    calibrate(engine_of(batch_size=8), cache)
-    assert {"another machine": 3, key: 7}.items() <= json.loads(cache.read_text()).items()
-
-
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"not json", b"[1, 2]", b"3", b"null", b"\xff\xfe\x00", b'{"a": "x"}', b'{"a": null}', b'{"a": [1]}'],

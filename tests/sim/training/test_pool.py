@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -176,11 +175,6 @@ def test_a_module_of_the_users_own_and_one_worker_use_no_process():
             assert not hasattr(pool, "scratch")
 
 
-def test_nobody_to_train():
-    with Pool(engine_of(), RECIPE, 1) as pool:
-        assert pool.train(torch.zeros(pool.engine.layout.d), 1, []).shape == (0, pool.engine.layout.d)
-
-
 def test_the_number_of_threads_is_put_back():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -190,20 +184,6 @@ def test_the_number_of_threads_is_put_back():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_file_without_a_name_holds_arrays_and_a_job(shm):
-    kinds = {"a": ((2, 3), torch.float32), "b": ((5,), torch.int64)}
-    file, start, mine = memory.create(kinds, {"seed": 7})
-    job = json.loads(os.pread(file.fileno(), 10_000, start))
-    theirs = memory.views(file.fileno(), job["arrays"])
-    mine["a"].copy_(torch.arange(6.0).reshape(2, 3))
-    theirs["b"].fill_(-1)
-    assert torch.equal(theirs["a"], torch.arange(6.0).reshape(2, 3))
-    assert mine["b"].tolist() == [-1] * 5
-    assert job["seed"] == 7
-    assert list(shm.iterdir()) == []
-    file.close()
 
 
 def test_one_process_per_core_this_process_may_use_and_per_task(monkeypatch):

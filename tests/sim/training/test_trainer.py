@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from torch.nn import functional as F
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
-from fedwarden.sim.training import optimizer
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Stacked
 from fedwarden.sim.training.trainer import (
@@ -131,34 +128,6 @@ def test_stacked_is_sequential_with_dropout(training, group):
         if isinstance(layer, nn.Dropout):
             layer.p = 0.0
     assert (sequential(*given, training) - b).abs().max() > 1e-3  # so dropout was on
-
-
-@pytest.mark.parametrize("training", ["momentum", "fedprox", "adam"])
-def test_weights_that_are_cut_into_pieces_take_the_same_steps(monkeypatch, training):
-    """As a GPU's are; clients that finish early leave part of the last piece."""
-    given = (*case("mlp", (6,), hidden=[9, 5]), shards_of((6,), 4), TRAININGS[training], len(SIZES))
-    whole = stacked(*given)
-    monkeypatch.setattr(optimizer, "piece_size", lambda weights: 7)
-    torch.testing.assert_close(stacked(*given), whole, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize("shape", [(2, 5), (5_000_000,)])
-def test_only_small_models_on_a_gpu_are_cut(shape):
-    assert optimizer.piece_size([torch.zeros(shape)]) == 0
-    there = SimpleNamespace(numel=lambda: prod(shape), is_cuda=True, is_contiguous=lambda: True)
-    assert optimizer.piece_size([there]) == (optimizer.SMALLEST if prod(shape) == 10 else 0)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("training", ["sgd", "fedprox", "adam"])
-def test_the_global_parameters_are_never_changed(count, training):
-    model, layout, params = case("mlp", (6,), hidden=[5])
-    before, shards = params.clone(), shards_of((6,), 4)[:count]
-    form, out = Stacked.of(model), torch.empty(count, layout.d)
-    for train, what in ((train_sequential, model), (train_stacked, form)):
-        train(what, layout, params, shards, TRAININGS[training], ROUND, SEED, out)
-        assert torch.equal(params, before)
-        assert not torch.equal(out[0], before)
 
 
 @pytest.mark.parametrize("training", ["momentum", "adam"])
@@ -278,16 +247,6 @@ def test_seeded_dropout_leaves_the_module_as_it_was(fails):
     assert str(model) == text
     assert model.training
     assert not any(m._forward_hooks for m in model.modules())
-
-
-def test_a_partial_batch_takes_the_first_masks_of_a_full_one():
-    model = nn.Sequential(nn.Dropout(0.5)).train()
-    found = []
-    for size in (2, 6):
-        with seeded_dropout(model, 6, torch.Generator().manual_seed(0)):
-            found.append((model(torch.ones(size, 9))[:2], model(torch.ones(size, 9))[:2]))
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])  # so the generator was moved on as far
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(17, [8, 8]), (18, [8, 8, 2]), (16, [8, 8]), (1, [])])
