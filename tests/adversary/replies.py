@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower.nodes import BAD, NODES, SUPERLINK, Node, content, evaluated, honest
+from flower.nodes import SUPERLINK, Node, content, evaluated
 
 MAGIC = b"\x93NUMPY"
 PAYLOAD = np.arange(4, dtype="<f4").tobytes()
@@ -288,11 +288,6 @@ def by_numpy(data: bytes) -> NDArray[Any]:
         warnings.simplefilter("ignore")
         found: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
         return found
-
-
-def crowd_with(bad: Node) -> dict[int, Node]:
-    """Eight nodes, seven of them honest."""
-    return {node: bad if node == BAD else honest(node) for node in NODES}
 
 
 def evaluating(value: dict[str, Any]) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,23 +14,11 @@ import fedwarden as fw
 from fedwarden.flower import Guarded
 from fedwarden.store.ledger import Ledger
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, NODES, LocalGrid, content, honest, model, state, trained
+from flower.nodes import BAD, NODES, FragileGrid, Killed, LocalGrid, content, crowd_with, honest, model, state, trained
 
-from .replies import CRAFTED, HOSTILE, crowd_with, evaluating, raw
+from .replies import CRAFTED, HOSTILE, evaluating, raw
 
-
-class Killed(BaseException):
-    """Stands for kill -9."""
-
-
-class Dying(LocalGrid):
-    """Dies in the third round."""
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        if messages[0].content["config"]["server-round"] == 3:
-            raise Killed
-        return super().send_and_receive(messages, timeout=timeout)
+Dying = partial(FragileGrid, dies_in=3)
 
 
 def start(home, strategy=flower.FedAvg, rounds=4, grid=LocalGrid, arrays=None, warden="auto", resume=True, **options):

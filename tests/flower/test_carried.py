@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from functools import partial
 from itertools import count
 from threading import Lock
 
@@ -18,25 +19,14 @@ from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import checkpoint_path
 from fedwarden.store.ledger import Ledger
 
-from .nodes import LocalGrid, honest, model
+from .nodes import FragileGrid, Killed, LocalGrid, honest, model
 
 NODES = range(100, 106)
 CIRCLE = [1]
 CIRCLE.append(CIRCLE)
 
 
-class Killed(BaseException):
-    """Stands for kill -9."""
-
-
-class Dying(LocalGrid):
-    """Dies in the fourth round."""
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        if messages[0].content["config"]["server-round"] == 4:
-            raise Killed
-        return super().send_and_receive(messages, timeout=timeout)
+Dying = partial(FragileGrid, dies_in=4)
 
 
 class Accountant:

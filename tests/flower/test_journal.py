@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -22,45 +21,15 @@ from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.verdict import turn
 
-from .nodes import LocalGrid, content, honest, model, state
+from .nodes import FragileGrid, Killed, LocalGrid, honest, model, shifted, state
 
 NODES = range(100, 108)
 DRIFTER = 103
 
 
-class Killed(BaseException):
-    """Stands for kill -9: nothing below may catch it and tidy up."""
-
-
-def drifting(message):
-    """A node that attacks a little: it takes some rounds of evidence to find it."""
-    if message.metadata.message_type == "evaluate":
-        return honest(DRIFTER)(message)
-    rng = np.random.default_rng(int(message.content["config"]["server-round"]))
-    arrays = state(message.content["arrays"])
-    moved = {k: np.asarray(v + 0.02 + 0.02 * rng.normal(size=v.shape), np.float32) for k, v in arrays.items()}
-    return [Message(content(moved), reply_to=message)]
-
-
-class FragileGrid(LocalGrid):
-    """Dies when the messages of one round are sent."""
-
-    def __init__(self, nodes, dies_in, how=None):
-        super().__init__(nodes)
-        self.dies_in, self.how = dies_in, how or self.stop
-
-    def stop(self):
-        raise Killed
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        if messages and messages[0].content["config"]["server-round"] == self.dies_in:
-            self.how()
-        return super().send_and_receive(messages, timeout=timeout)
-
-
 def crowd():
-    return {node: drifting if node == DRIFTER else honest(node) for node in NODES}
+    """One node attacks a little: it takes some rounds of evidence to find it."""
+    return {node: shifted(0.02, 0.02) if node == DRIFTER else honest(node) for node in NODES}
 
 
 BASES = {

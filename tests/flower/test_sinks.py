@@ -13,8 +13,7 @@ from fedwarden.flower import Guarded
 from fedwarden.sinks.feed import Feed
 from fedwarden.store.ledger import Ledger
 
-from .nodes import LocalGrid, honest, model
-from .test_journal import FragileGrid, Killed
+from .nodes import FragileGrid, Killed, LocalGrid, honest, model
 
 NODES = {node: honest(node) for node in range(100, 106)}
 

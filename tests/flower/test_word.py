@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
-from flwr.app import Message
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
@@ -18,21 +16,11 @@ from fedwarden.store.ledger import Ledger
 from fedwarden.store.verdict import turn
 from fedwarden.store.word import said_in, say
 
-from .nodes import LocalGrid, content, honest, model, state
+from .nodes import LocalGrid, honest, model, shifted
 from .test_groups import node
 
 NODES = range(100, 108)
 DRIFTER = "103"
-
-
-def drifting(message):
-    """A node that attacks: it takes the honest step backwards."""
-    if message.metadata.message_type == "evaluate":
-        return honest(103)(message)
-    rng = np.random.default_rng(int(message.content["config"]["server-round"]))
-    arrays = state(message.content["arrays"])
-    moved = {k: np.asarray(v + 0.1 + 0.02 * rng.normal(size=v.shape), np.float32) for k, v in arrays.items()}
-    return [Message(content(moved), reply_to=message)]
 
 
 class Operated(LocalGrid):
@@ -55,7 +43,8 @@ class Operated(LocalGrid):
 
 
 def crowd(attacker=True):
-    return {n: drifting if attacker and str(n) == DRIFTER else honest(n) for n in NODES}
+    """One node may attack: it takes the honest step backwards."""
+    return {n: shifted(0.1, 0.02) if attacker and str(n) == DRIFTER else honest(n) for n in NODES}
 
 
 def play(guarded, home, words, rounds, nodes=None):
