@@ -1,16 +1,13 @@
-"""The folds on a GPU give what plain torch gives: on a GPU where there is one, else by Triton's interpreter.
-
-python tests/updates/test_gpu.py            the largest error of each fold and case, without pytest
-"""
+"""The folds on a GPU give what plain torch gives: on a GPU where there is one, else by Triton's interpreter."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
+import pytest
 import torch
 
 CUDA = torch.cuda.is_available()
@@ -163,78 +160,58 @@ def far_column() -> float:
     return error(got[:9, :9], wanted @ wanted.T)
 
 
-if "pytest" in sys.modules:
-    import pytest
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
+]
 
-    pytestmark = [
-        pytest.mark.slow,
-        pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
-    ]
 
-    @pytest.mark.parametrize("n", SIZES)
-    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-    def test_the_same_as_plain_torch(case, n):
-        if not CUDA and n > 5 and case is not stacked:
-            pytest.skip("the interpreter takes too long")
-        found = {fold.__name__: fold(case(n)) for fold in FOLDS}
-        assert max(found.values()) < BOUND, found
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_same_as_plain_torch(case, n):
+    if not CUDA and n > 5 and case is not stacked:
+        pytest.skip("the interpreter takes too long")
+    found = {fold.__name__: fold(case(n)) for fold in FOLDS}
+    assert max(found.values()) < BOUND, found
 
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-    def test_what_is_not_finite_spoils_only_itself(value):
-        assert spoils_only_itself(value)
-        assert rank_errors(value) < BOUND
 
-    def test_differences_of_near_clients_stay_exact():
-        assert far_column() < BOUND
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_spoils_only_itself(value):
+    assert spoils_only_itself(value)
+    assert rank_errors(value) < BOUND
 
-    def test_two_calls_give_the_same_bits():
-        u = stacked(50)
-        shares = shares_of(50)
-        for a, b in zip(gpu.survey(u, shares, shares, True), gpu.survey(u, shares, shares, True), strict=True):
-            assert np.array_equal(np.asarray(torch.as_tensor(a).cpu()), np.asarray(torch.as_tensor(b).cpu()))
-        assert np.array_equal(gpu.gram(u, 3), gpu.gram(u, 3))
 
-    def test_products_that_were_begun_are_those_of_their_rows():
-        u, other = stacked(50), stacked(65)
-        begun = gpu.begin_gram(u, 3)
-        later = [gpu.begin_gram(other, 5) for _ in range(3)]
-        assert np.array_equal(begun(), gpu.gram(u, 3))
-        for wait in later:
-            assert np.array_equal(wait(), gpu.gram(other, 5))
+def test_differences_of_near_clients_stay_exact():
+    assert far_column() < BOUND
 
-    @pytest.mark.skipif(not CUDA, reason="no GPU")
-    def test_rows_on_a_gpu_are_read_by_the_kernels():
-        assert Updates.of(torch.zeros(50, 10_000, device=DEVICE))._back_end() is gpu
 
-    @pytest.mark.skipif(not CUDA, reason="no GPU")
-    def test_rows_that_begin_their_products_have_the_same_ones():
-        rows = numbers(50, 10_000)
-        u = Updates.of(rows)
-        u.begin_products()
-        assert u._gram is None
-        assert np.array_equal(u.gram(), Updates.of(rows).gram())
-        assert np.array_equal(u.select([1, 2, 7]).gram(), u.gram()[np.ix_([1, 2, 7], [1, 2, 7])])
+def test_two_calls_give_the_same_bits():
+    u = stacked(50)
+    shares = shares_of(50)
+    for a, b in zip(gpu.survey(u, shares, shares, True), gpu.survey(u, shares, shares, True), strict=True):
+        assert np.array_equal(np.asarray(torch.as_tensor(a).cpu()), np.asarray(torch.as_tensor(b).cpu()))
+    assert np.array_equal(gpu.gram(u, 3), gpu.gram(u, 3))
 
-elif __name__ == "__main__":
-    if find_spec("triton") is None:
-        raise SystemExit("Triton is not installed")
-    worst = 0.0
-    for case in CASES:
-        for n in map(int, sys.argv[1:]) if len(sys.argv) > 1 else SIZES:
-            found = []
-            for fold in FOLDS:
-                try:
-                    wrong = fold(case(n))
-                except Exception as problem:
-                    wrong = float("inf")
-                    print(f"{case.__name__} n={n} {fold.__name__}: {type(problem).__name__}: {problem}", flush=True)
-                worst = max(worst, wrong)
-                found.append(f"{fold.__name__} {wrong:.1e}")
-            print(f"{case.__name__:16} n={n:<4}", ", ".join(found), flush=True)
-    for value in (float("nan"), float("inf"), -float("inf")):
-        print(
-            f"a value {value} spoils only itself: {spoils_only_itself(value)}; ranks {rank_errors(value):.1e}",
-            flush=True,
-        )
-    print(f"near clients far from zero: {far_column():.1e}")
-    print(f"largest error {worst:.1e}: {'ok' if worst < BOUND else 'TOO LARGE'}")
+
+def test_products_that_were_begun_are_those_of_their_rows():
+    u, other = stacked(50), stacked(65)
+    begun = gpu.begin_gram(u, 3)
+    later = [gpu.begin_gram(other, 5) for _ in range(3)]
+    assert np.array_equal(begun(), gpu.gram(u, 3))
+    for wait in later:
+        assert np.array_equal(wait(), gpu.gram(other, 5))
+
+
+@pytest.mark.skipif(not CUDA, reason="no GPU")
+def test_rows_on_a_gpu_are_read_by_the_kernels():
+    assert Updates.of(torch.zeros(50, 10_000, device=DEVICE))._back_end() is gpu
+
+
+@pytest.mark.skipif(not CUDA, reason="no GPU")
+def test_rows_that_begin_their_products_have_the_same_ones():
+    rows = numbers(50, 10_000)
+    u = Updates.of(rows)
+    u.begin_products()
+    assert u._gram is None
+    assert np.array_equal(u.gram(), Updates.of(rows).gram())
+    assert np.array_equal(u.select([1, 2, 7]).gram(), u.gram()[np.ix_([1, 2, 7], [1, 2, 7])])
