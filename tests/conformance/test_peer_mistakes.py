@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.aggregators.flanders import foretell
 from fedwarden.conformance import golden
 from fedwarden.conformance.law import examine
 from fedwarden.conformance.laws import LAWS
@@ -188,54 +186,6 @@ def test_a_law_rules_it_out_and_is_kept_by_ours(faulty, rule, laws, says):
         ours, theirs = (examine(Subject.of(function, rule), LAW[law]) for function in (registered(rule), faulty))
         assert (ours.status, theirs.status) == ("kept", "broken"), (law, ours.note, theirs.note)
         assert says in theirs.note
-
-
-def series(rounds=8):
-    """Matrices that follow X_t = A X_{t-1} B exactly, and the one that comes next."""
-    rng = np.random.default_rng(0)
-    a = np.array([[0.9, -0.3], [0.4, 0.8]])
-    b = np.eye(3) + 0.2 * rng.normal(size=(3, 3))
-    x = [rng.normal(5.0, 1.0, size=(2, 3))]
-    for _ in range(rounds):
-        x.append(a @ x[-1] @ b)
-    return x[:-1], x[-1]
-
-
-def alternate(pairs, steps=500):
-    """A and B of the least squares over pairs (before, after), by turns: the loop of arXiv 2303.16668."""
-    a, b = np.eye(2), np.eye(3)
-    for _ in range(steps):
-        left = sum(y @ (x @ b).T for x, y in pairs)
-        a = left @ np.linalg.pinv(sum(x @ b @ (x @ b).T for x, _ in pairs))
-        b = np.linalg.pinv(sum((a @ x).T @ (a @ x) for x, _ in pairs)) @ sum((a @ x).T @ y for x, y in pairs)
-    return a, b
-
-
-def misses(forecast):
-    """How far a forecast of the exact series is off, relative to it."""
-    past, after = series()
-    return float(np.abs(forecast(past) - after).max() / np.abs(after).max())
-
-
-def test_an_autoregression_that_wraps_to_the_last_step_or_is_fitted_to_other_units_than_it_forecasts():
-    def right(past):
-        a, b = alternate(list(pairwise(past)))
-        return a @ past[-1] @ b
-
-    def wraps(past):
-        a, b = alternate([(past[t - 1], past[t]) for t in range(len(past))])
-        return a @ past[-1] @ b
-
-    def normalises(past):
-        low, high = min(x.min() for x in past), max(x.max() for x in past)
-        scaled = [(x - low) / high for x in past]
-        a, b = alternate(list(pairwise(scaled)))
-        return a @ past[-1] @ b
-
-    assert misses(lambda past: foretell(past, ridge=1e-12, steps=500)) < 1e-3
-    assert misses(right) < 1e-3
-    assert misses(wraps) > 1e-2
-    assert misses(normalises) > 1e-2
 
 
 @pytest.mark.parametrize("f", [0, 1, 3, 4])

@@ -105,20 +105,6 @@ def test_a_file_dropped_into_the_folder_is_found(entries, tmp_path, monkeypatch)
         vars(rules).pop("dropped", None)
 
 
-def test_an_entry_point_is_loaded(entries, monkeypatch):
-    class Plugin:
-        name = "third"
-
-        def load(self):
-            register("policy", "third_party")(Fixed)
-
-    groups = []
-    monkeypatch.setattr(registry, "entry_points", lambda group: groups.append(group) or [Plugin()])
-    forget()
-    assert "third_party" in names("policy")
-    assert groups == ["fedwarden"]
-
-
 @pytest.fixture
 def install(entries, tmp_path, monkeypatch):
     """Install a distribution with one module and an entry point for it, as pip would."""

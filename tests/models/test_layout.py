@@ -45,16 +45,6 @@ def test_only_parameters_are_measured():
     assert sum(b - a for a, b in layout.measured) == sum(p.numel() for p in model.parameters())
 
 
-def test_flatten_copies_and_unflatten_does_not():
-    model = model_of()
-    layout = Layout.of(model)
-    flat = layout.flatten(model.state_dict())
-    flat.zero_()
-    assert model[0].weight.any()
-    layout.unflatten(flat)["0.weight"].fill_(7.0)
-    assert flat[: model[0].weight.numel()].eq(7.0).all()
-
-
 def test_tied_weights_are_parameters_under_both_names():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight

@@ -13,7 +13,6 @@ from fedwarden.aggregators.trust import FLTrust
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.policies.basic import FOR_GOOD
-from fedwarden.sim.data.world import build_world
 from fedwarden.sim.evaluation import evaluate
 from fedwarden.sim.federation import Federation, simulate, summarise
 from fedwarden.sim.metrics import detection
@@ -160,26 +159,6 @@ def test_a_summary_by_hand(reference):
     assert summarise(records, found, truth, None, None)["rounds_to_target_loss"] is None
 
 
-def test_a_round_without_guard_is_fedavg():
-    federation = Federation(scenario_of(guard={"preset": "none", "options": {}}, attacks=[]))
-    before = federation.params.clone()
-    engine, ids = federation.engine, list(federation.clients)
-    models = torch.empty(len(ids), engine.layout.d)
-    for i, client in enumerate(ids):
-        engine.train(before, 1, [client], models[i : i + 1])
-    counts = np.array([len(federation.world.rows[c]) for c in ids], dtype=float)
-    assert sum(counts) == 1437
-    record = next(federation.play())
-    want = (models.double().numpy() * (counts / counts.sum())[:, None]).sum(axis=0)
-    np.testing.assert_allclose(federation.params.numpy(), want, atol=2e-6)
-    np.testing.assert_allclose(record.weights, counts / counts.sum())
-    assert record.num_examples.tolist() == counts.tolist()
-    federation.model.load_state_dict(engine.layout.unflatten(federation.params))
-    data = federation.world.data
-    logits = federation.model.eval()(data.x_test)
-    assert record.metrics["accuracy"] == float((logits.argmax(1) == data.y_test).double().mean())
-
-
 ROUNDS = 30
 FILE = f"""
 name = "small"
@@ -242,25 +221,6 @@ def test_resuming_ends_with_the_same_bits(every, stop, tmp_path):
     assert last_checkpoint(tmp_path / "cut", 6) == last_checkpoint(tmp_path / "whole", 6)
 
 
-@pytest.mark.parametrize("round", [1, 3])
-def test_a_crash_between_checkpoint_and_ledger(round, reference, tmp_path, monkeypatch):
-    folder, want = reference
-    append = Ledger.append
-
-    def crash(self, run, record):
-        if record.round == round:
-            raise Stop
-        append(self, run, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "append", crash)
-        with pytest.raises(Stop):
-            simulate(scenario_of(), tmp_path)
-    result = simulate(scenario_of(), tmp_path, resume=1)
-    assert torch.equal(result.params, want.params)
-    assert ledger_rows(tmp_path) == ledger_rows(folder)
-
-
 def test_a_run_is_resumed_with_its_own_settings_but_for_more_rounds(tmp_path):
     simulate(scenario_of(), tmp_path)
     with pytest.raises(ConfigError, match="run 1 was started with other settings of seed, train; resume it unchanged"):
@@ -268,19 +228,6 @@ def test_a_run_is_resumed_with_its_own_settings_but_for_more_rounds(tmp_path):
     more = simulate(scenario_of(rounds=5), tmp_path, resume="small")
     assert [r.round for r in more.records] == [1, 2, 3, 4, 5]
     assert torch.equal(more.params, simulate(scenario_of(rounds=5), tmp_path / "whole").params)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.25])
-def test_the_validation_part_is_held_out(share):
-    scenario = scenario_of(data={"validation": share}, attacks=[{"name": "label_flip", "clients": [1]}])
-    world, whole = build_world(scenario), build_world(scenario_of(attacks=[{"name": "label_flip", "clients": [1]}]))
-    for client, rows in whole.rows.items():
-        kept, held = world.rows[client], world.held_out[client]
-        assert len(held) == round(share * len(rows))
-        assert sorted([*kept, *held]) == rows.tolist()
-    record = next(Federation(scenario).play())
-    assert ("clients_accuracy" in record.metrics) == (share > 0)
-    assert record.num_examples.tolist() == [len(r) for r in world.rows.values()]
 
 
 def test_the_clients_accuracy_is_the_mean_of_their_own(tmp_path):

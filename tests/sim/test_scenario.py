@@ -14,7 +14,6 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
 from fedwarden.rules.offset import Offset
-from fedwarden.sim.data.world import build_world
 from fedwarden.sim.scenario import Scenario, load_scenario
 
 WATCH = {"signal": "centroid_distance"}
@@ -35,23 +34,6 @@ WATCH = {"signal": "centroid_distance"}
 def test_an_unknown_key_names_the_nearest(table, where, key, meant):
     with pytest.raises(ConfigError, match=f"unknown key '{key}' in {where}; did you mean '{meant}'"):
         load_scenario(table)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"data": {"dataset": "digts"}}, "no dataset 'digts'; did you mean 'digits'"),
-        ({"data": {"partition": "dirichet"}}, "no partition 'dirichet'; did you mean 'dirichlet'"),
-        (
-            {"attacks": [{"name": "label_flip", "count": 1, "fractoin": 0.5}]},
-            "'label_flip' has no option 'fractoin'; did you mean 'fraction'",
-        ),
-        ({"attacks": [{"name": "label_flip", "count": 1, "fraction": 1.5}]}, r"fraction lies in \[0, 1\]; got 1.5"),
-    ],
-)
-def test_an_unknown_name_or_option_in_the_world(table, message):
-    with pytest.raises(ConfigError, match=message):
-        build_world(load_scenario(table))
 
 
 @pytest.mark.parametrize(
@@ -227,21 +209,6 @@ def test_a_component_is_a_name_or_a_table():
     long = load_scenario({"model": {"name": "mlp"}, "data": {"partition": {"name": "iid"}}})
     assert short == long == Scenario()
     assert load_scenario({"model": {"name": "mlp", "hidden": [3]}}).model.options == {"hidden": [3]}
-
-
-def test_a_scenario_survives_json():
-    table = {
-        "name": "all",
-        "target": 0.9,
-        "model": {"name": "mlp", "hidden": [3, 4]},
-        "data": {"partition": {"name": "dirichlet", "alpha": 0.1}, "clients": 7, "validation": 0.1},
-        "attacks": [flip(0.5, clients=[1, 2]), {"name": "feature_noise", "share": 0.5}],
-        "guard": {"preset": "pid_made", "options": {"k": 1.5}, "watches": [WATCH], "policy": "exclude"},
-    }
-    scenario = load_scenario(table)
-    again = load_scenario(scenario.model_dump(mode="json"))
-    assert again == scenario
-    assert again.attackers() == scenario.attackers()
 
 
 def test_modules_of_the_users_own_are_imported(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import nn
 
 from fedwarden.conformance import check
 from fedwarden.core.errors import ConfigError, MissingExtra
-from fedwarden.core.registry import component, describe, lookup, make
+from fedwarden.core.registry import lookup, make
 from fedwarden.models.activations import patterns
 from fedwarden.models.layout import Layout
 from fedwarden.sim.data.sources import DataError
@@ -190,17 +189,6 @@ def test_the_watch_sees_the_layers_of_a_transformer(tmp_path):
     assert len(watches["divergence"].parts) == 3
     assert (watches["divergence"].signal > 0).all()
     assert np.isfinite(watches["probe_loss"].signal).all()
-
-
-def test_a_worker_asks_the_same_as_this_process():
-    federation = Federation(scenario())
-    table = json.loads(json.dumps(describe(federation.task)))  # as it is sent to a worker
-    x, y = federation.world.x[:5], federation.world.y[:5]
-    (a, b), (c, d) = (
-        task.ask(x, y, torch.Generator()) for task in (federation.task, component(table.pop("kind"), table))
-    )
-    assert torch.equal(a, c)
-    assert torch.equal(b, d)
 
 
 @pytest.mark.parametrize(

@@ -53,18 +53,6 @@ def whole(updates):
     return torch.cat([block for _, _, block in updates.blocks()], dim=1).numpy()
 
 
-@pytest.mark.parametrize("with_base", [False, True])
-@pytest.mark.parametrize("usual", [[True] * N, [True, False] * 4 + [True], [False] * 4 + [True] * 5])
-def test_rows_are_those_of_the_loop(usual, with_base):
-    rows, base = drawn()
-    mask = np.array(usual)
-    found = Contained(made(rows, base if with_base else None), mask, MARKED)
-    want = cut_by_loop(rows, usual)
-    assert np.abs(want - rows).max() > 1  # so that something is cut
-    np.testing.assert_allclose(whole(found), want, atol=1e-12)
-    np.testing.assert_array_equal(whole(found)[:, 7:10], whole(found.source)[:, 7:10])  # buffers stay
-
-
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(st.booleans(), min_size=N, max_size=N).filter(any),

@@ -338,21 +338,6 @@ def test_the_gram_matrix_keeps_the_differences_of_clients_that_nearly_agree():
     np.testing.assert_allclose(squares, want, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("form", ["tensor", "array", "flat arrays", "flat tensors", "layers", "transposed"])
-def test_rows_stay_in_the_buffers_they_came_in(form, x, tmp_path):
-    rows = FORMS[form](x, tmp_path)
-    if form == "layers":
-        want = [[layer.ctypes.data for layer in client] for client in rows]
-        got = [[s.rows[i].data_ptr() for s in Updates.of(rows).segments] for i in range(N)]
-        sizes = [int(np.prod(shape)) for shape in SHAPES]
-        assert [[p for p, k in zip(r, sizes, strict=True) if k] for r in got] == [
-            [p for p, k in zip(r, sizes, strict=True) if k] for r in want
-        ]
-    else:
-        address = [row.data_ptr() if isinstance(row, torch.Tensor) else row.ctypes.data for row in rows]
-        assert [row.data_ptr() for row in Updates.of(rows).segments[0].rows] == address
-
-
 def status(key):
     """A number of bytes from the kernel's account of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()

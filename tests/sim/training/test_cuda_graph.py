@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 import fedwarden.sim.training.engine as module
-from fedwarden.sim.training import cuda_graph
 from fedwarden.sim.training.cuda_graph import KEPT, Captured
 from fedwarden.sim.training.engine import Engine, train_stacked
 from fedwarden.sim.training.optimizer import LocalTraining
@@ -102,24 +101,6 @@ def test_a_step_is_captured_once_for_every_number_of_clients(device, monkeypatch
     assert made == [2, 4, 6, 1]
     assert list(engine.graphs._kept) == [6, 1, 2]
     assert len(engine.graphs._kept) == KEPT
-
-
-def test_the_next_timetable_is_made_meanwhile_and_used_if_it_is_still_right(device, monkeypatch):
-    made, make = [], cuda_graph.timetable
-    monkeypatch.setattr(
-        cuda_graph, "timetable", lambda s, t, round, seed: made.append(round) or make(s, t, round, seed)
-    )
-    engine = engine_of(cnn(), TRAININGS["momentum"], device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    ids = list(engine.rows)
-    turns = [(1, ids), (2, ids), (3, ids[1:]), (4, ids[1:]), (7, ids[1:])]
-    for t, clients in turns:
-        captured, stacked = both(engine, params, t, clients)
-        torch.testing.assert_close(captured, stacked, **TOLERANCE)
-    assert made == [1, 2, 3, 3, 4, 5, 7, 8]
-    engine.rows[ids[1]] = engine.rows[ids[1]][:-2]
-    captured, stacked = both(engine, params, 8, ids[1:])
-    torch.testing.assert_close(captured, stacked, **TOLERANCE)
 
 
 def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):

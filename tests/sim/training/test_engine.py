@@ -11,7 +11,7 @@ import torch
 
 import fedwarden.sim.training.engine as module
 from fedwarden.sim.models import build_model
-from fedwarden.sim.training.engine import CANDIDATES, Engine, cache_file, calibrate, choose_group
+from fedwarden.sim.training.engine import CANDIDATES, Engine, calibrate, choose_group
 from fedwarden.sim.training.optimizer import LocalTraining
 
 
@@ -164,13 +164,3 @@ def test_stacked_is_stacked_where_it_does_not_pay(monkeypatch):
     monkeypatch.setattr(module, "_measure", lambda engine: 0)
     assert choose_group(engine_of(), "auto", None) == 0
     assert choose_group(engine_of(), "stacked", None) == 1
-
-
-def test_where_calibrations_are_kept(tmp_path, monkeypatch):
-    assert cache_file() == tmp_path / "cache" / "calibration.json"
-    monkeypatch.delenv("FEDWARDEN_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_file() == tmp_path / "xdg" / "fedwarden" / "calibration.json"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert cache_file() == tmp_path / "me" / ".cache" / "fedwarden" / "calibration.json"

@@ -105,16 +105,6 @@ def test_captured_is_sequential(device, name, model):
     assert all(m.training for m in engine.model.modules())
 
 
-def test_the_first_batch_of_a_size_is_taken_step_by_step_and_the_next_client_s_is_replayed(device):
-    engine = engine_of(Branches(), device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    kept = []
-    for client in ("client 1", "client 1", "client 0", "client 4"):
-        both(engine, params, 1, [client])
-        kept.append(sorted(engine.model_graphs.graphs))
-    assert kept == [[], [8], [8], [7, 8]]
-
-
 def test_a_model_that_cannot_be_captured_is_trained_all_the_same(device, monkeypatch):
     if device == "cpu":  # a tape can hold anything
 

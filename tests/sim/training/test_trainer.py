@@ -152,27 +152,6 @@ def test_a_client_does_not_depend_on_who_was_trained_before_it():
         assert torch.equal(sequential(model, layout, params, [shards[i]], t)[0], together[i])
 
 
-@pytest.mark.parametrize("train", ["sequential", "stacked"])
-def test_rounds_seeds_and_clients_draw_batches_of_their_own(train):
-    model, layout, params = case("mlp", (6,), hidden=[5])
-    shard = shards_of((6,), 4)[2]
-    other = replace(shard, client_id="another")
-
-    def result(shard, round, seed):
-        out = torch.empty(1, layout.d)
-        if train == "sequential":
-            train_sequential(model, layout, params, [shard], SGD, round, seed, out)
-        else:
-            train_stacked(Stacked.of(model), layout, params, [shard], SGD, round, seed, out)
-        return out
-
-    first = result(shard, 1, 0)
-    assert torch.equal(result(shard, 1, 0), first)
-    assert not torch.equal(result(shard, 2, 0), first)
-    assert not torch.equal(result(shard, 1, 1), first)
-    assert not torch.equal(result(other, 1, 0), first)
-
-
 def test_batchnorm_goes_the_sequential_way_and_its_buffers_travel():
     model, layout, params = case("resnet18", (1, 8, 8), width=2)
     assert Stacked.of(model) is None
@@ -209,18 +188,6 @@ def test_what_is_frozen_stays_as_it_was():
     for out in results:
         assert torch.equal(out[:, :frozen], params[:frozen].expand(len(shards), -1))
         assert not torch.equal(out[:, frozen:], params[frozen:].expand(len(shards), -1))
-
-
-def test_a_client_without_rows_keeps_the_global_model():
-    model, layout, params = case("mlp", (6,), hidden=[5])
-    some = shards_of((6,), 4)[0]
-    empty = replace(some, client_id="empty", rows=some.rows[:0])
-    for out in (
-        sequential(model, layout, params, [some, empty], SGD),
-        stacked(model, layout, params, [empty, some], SGD, 2).flip(0),
-    ):
-        assert torch.equal(out[1], params)
-        assert not torch.equal(out[0], params)
 
 
 def with_dropout():
