@@ -65,16 +65,6 @@ def test_cells_run_in_an_empty_folder_that_is_left_again(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_picture_is_shown_with_its_title():
-    code = "import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nax.set_title('A line');"
-    (found,) = notebooks.outputs(cells(code), "mine")
-    notebook = cells(code)
-    notebook["cells"][0]["outputs"] = found
-    text, pictures = notebooks.page(notebook, "mine")
-    assert "![A line](mine-1.png)" in text
-    assert pictures["mine-1.png"].startswith(b"\x89PNG")
-
-
 def test_other_words_are_seen_and_other_last_digits_of_a_table_are_not():
     def table(text):
         return notebooks.told([{"output_type": "execute_result", "data": {"text/html": [text]}}])

@@ -142,20 +142,6 @@ def test_without_a_sound_one_there_is_one_clear_line(home, capsys):
     assert main(["run", "--resume", "1", "--set", "rounds=4", "--home", str(home), "--quiet"]) == 0
 
 
-@pytest.mark.parametrize(("every", "last"), [(1, [5, 6]), (2, [4, 6]), (4, [4, 6]), (9, [6])])
-def test_the_last_two_are_kept(every, last, tmp_path):
-    kept = []
-
-    def look(record):
-        names = sorted(path.name for path in checkpoint_path(tmp_path, 1, 0).parent.glob("*"))
-        kept.append([int(name[6:12]) for name in names])
-
-    simulate(scenario(rounds=6, checkpoint_every=every), tmp_path, on_round=look)
-    assert kept[-1] == last
-    due = [t for t in range(1, 7) if t % every == 0 or t == 6]
-    assert kept == [[t for t in due if t <= now][-2:] for now in range(1, 7)]
-
-
 def test_a_round_beyond_all_rounds_does_not_hang(home):
     """The newest checkpoint is found among the files, not by counting down from the last round."""
     with Ledger(home) as ledger:

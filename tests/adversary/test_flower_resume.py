@@ -43,6 +43,7 @@ OTHERS = {
     "the strategy": ({"strategy": flower.FedAdam}, "strategy"),
     "the preset": ({"warden": "pid-made"}, "watches"),
     "an option of the preset": ({"warden": lambda: fw.Warden.preset("pid_made", k=3.0)}, "watches"),
+    "trusted nodes": ({"warden": lambda: fw.Warden.preset("auto", trusted=["103"])}, "trusted"),
     "the policy": ({"warden": lambda: fw.Warden(fw.Warden.preset("auto").watches, "observe")}, "policy"),
     "the admission": ({"warden": strict}, "admission"),
     "who combines": ({"aggregator": "median"}, "aggregator"),

@@ -15,7 +15,6 @@ import torch
 import fedwarden.sim.training.limits as limits
 import fedwarden.sim.training.pool as pool
 from fedwarden.cli import main
-from fedwarden.core.errors import ConfigError
 from fedwarden.sim.training.task import run_task
 
 pytestmark = pytest.mark.slow
@@ -79,16 +78,6 @@ def test_absurd_sizes_are_refused_in_one_line(setting, parts, tiny, tmp_path, ca
 )  # fmt: skip
 def test_absurd_sizes_that_do_no_harm(setting, tiny, tmp_path):
     assert main(["run", str(tiny), "--home", str(tmp_path), "--set", setting, "--set", "rounds=2", "--quiet"]) == 0
-
-
-def test_what_memory_is_left(monkeypatch, tmp_path):
-    (tmp_path / "max").write_text("1000000\n")
-    monkeypatch.setattr(limits, "GROUP_LIMIT", tmp_path / "max")
-    assert limits.memory_left() <= 1_000_000
-    with pytest.raises(ConfigError, match=r"a thing need 0\.0 GB of memory; 0\.0 GB are free: buy more"):
-        limits.check_memory(1_000_001, "a thing", "buy more")
-    (tmp_path / "max").write_text("max\n")
-    assert limits.memory_left() > 1_000_000
 
 
 def test_more_clients_models_than_memory(tiny, tmp_path, capsys, monkeypatch):

@@ -97,21 +97,6 @@ def test_grey_is_explained_and_rounds_without_a_limit_are_told_apart(series):
     assert "robust z" in bar.title.text
 
 
-def test_the_log_scale_shows_four_powers_of_ten_whatever_the_smallest_score_is(series):
-    far = series.watches["far"]
-    for low in (0.0, 1e-300):
-        scores = np.where(np.isnan(far.scores), np.nan, low)
-        scores[:2, :3] = [[1.0, 30.0, 500.0]] * 2
-        figure = guard.heatmap(replace(series, watches={"far": replace(far, scores=scores)}), "far", "log")
-        z = np.asarray(next(t for t in figure.data if t.customdata is not None).z)
-        assert np.nanmin(z) >= math.log10(500) - 4 - 1e-6
-        assert z[:3, 0] == pytest.approx(np.log10([1.0, 30.0, 500.0]), abs=1e-6)
-        assert len(figure.layout.coloraxis.colorbar.tickvals) >= 2
-    nothing = replace(far, scores=np.where(np.isnan(far.scores), np.nan, -1.0))
-    cells = guard.heatmap(replace(series, watches={"far": nothing}), "far", "log").data
-    assert np.nanmax(np.asarray(next(t for t in cells if t.customdata is not None).z)) == -1.0
-
-
 def test_a_score_without_bound_is_drawn_as_the_highest(series):
     watch = series.watches["far"]
     scores = watch.scores.copy()

@@ -84,14 +84,6 @@ def test_a_job_that_is_started_again_goes_on_with_the_guards_state(cut):
                 np.testing.assert_array_equal(a.scores, b.scores)
 
 
-def test_a_run_of_another_guard_is_not_continued(caplog):
-    end(job(2)[1])
-    _, after = job(2, warden="pid_made", resume=True)
-    after.close()
-    assert after.record.round == 2
-    assert "run 1 (job) is not continued, since it differs in watches" in caplog.text
-
-
 def test_a_run_without_a_sound_checkpoint_starts_anew_and_the_job_goes_on(caplog, workspace):
     end(job(2)[1])
     for path in saved(workspace, 1).values():

@@ -14,7 +14,7 @@ import torch
 from flwr.serverapp import strategy as flower
 
 from fedwarden.flower import Guarded
-from fedwarden.flower.carried import fingerprint, fingerprints, pack, restore_server_state, server_state, unpack
+from fedwarden.flower.carried import fingerprint, fingerprints, pack, server_state, unpack
 from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import checkpoint_path
 from fedwarden.store.ledger import Ledger
@@ -115,17 +115,6 @@ def test_flowers_own_strategies_lose_nothing(tmp_path):
         assert set(checkpoint.load(checkpoint_path(tmp_path / base.__name__, 1, 2))) == {
             "round", "model", "warden", "names", "server",
         }  # fmt: skip
-
-
-def test_a_checkpoint_of_before_is_still_restored():
-    """The forms that were written before others were carried: arrays in lists and dicts, one number."""
-    strategy = flower.FedAvgM()
-    tensor = torch.tensor([1.0, 2.0])
-    restore_server_state(strategy, {"momentum_vector": {"list": [tensor]}, "m": {"dict": {"a": tensor}}})
-    restore_server_state(strategy, {"clipping_norm": {"number": 0.25}})
-    assert strategy.momentum_vector[0].tolist() == [1.0, 2.0]
-    assert strategy.m["a"].tolist() == [1.0, 2.0]
-    assert strategy.clipping_norm == 0.25
 
 
 @pytest.mark.parametrize(

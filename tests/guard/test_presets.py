@@ -480,18 +480,3 @@ def test_watch_flags_and_never_changes_a_weight(weighted):
         assert warden.excluded == outcome.record.excluded == ()
         assert all(warden.asks(c) for c in cohort.client_ids)
     assert {"divergence", "relative_distance", "probe_loss", "ensemble"} <= seen
-
-
-def test_the_ensemble_speaks_from_the_third_round_and_is_averaged():
-    rng = np.random.default_rng(0)
-
-    def rows(t):
-        x = rng.normal(size=(9, 300))
-        x[4] *= 4
-        return x
-
-    records = play(fw.Warden.preset("watch"), 9, rows, rounds=4)
-    ensembles = [next(w for w in r.watches if w.name == "ensemble") for r in records]
-    assert [bool(w.flagged[4]) for w in ensembles] == [False, False, True, True]
-    assert all(w.threshold == pytest.approx(2.5 + np.median(w.scores)) for w in ensembles)
-    assert ensembles[1].scores[4] != ensembles[1].signal[4]

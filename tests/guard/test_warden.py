@@ -398,16 +398,6 @@ def test_an_optional_watch_waits_for_its_server(cohort_of):
     assert outcome.weights[5] == 0
 
 
-def test_an_optional_watch_for_which_the_server_has_nothing_is_left_out(cohort_of):
-    both = Warden([optional_watch(), optional_watch("labels", "labelled")], "exclude").equip(fw.Server(probe=PROBE))
-    assert ([w.name for w in both.watches], [w.name for w in both.waiting]) == (["fed"], ["labelled"])
-    both.equip(fw.Server(probe=PROBE, labels=PROBE))
-    assert ([w.name for w in both.watches], both.waiting) == (["fed", "labelled"], ())
-    none = Warden([calm_watch(), optional_watch()], "exclude").equip(fw.Server())
-    assert flagged(none.step(cohort_of(honest(6)))) == []
-    assert [w.name for w in none.watches] == ["calm"]
-
-
 def test_a_watch_that_is_not_optional_must_have_what_it_needs():
     needy = Warden([Watch(hungry("labels"), rule=ROBUST, name="labelled")])
     with pytest.raises(ConfigError, match="this signal needs labels"):

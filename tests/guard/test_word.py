@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Word
-from fedwarden.guard.config import GuardConfig, guard_table
 from fedwarden.guard.grouped import Grouped
 from fedwarden.guard.groups import Groups
 from fedwarden.guard.replay import replay
 from fedwarden.guard.telling import lines
-from fedwarden.sim.federation import Federation, simulate
+from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.recorder import Recorder
@@ -139,16 +137,6 @@ def test_a_readmitted_client_is_judged_as_a_new_one(guard):
         assert ("a" in mine) == ("a" in new)
 
 
-def test_a_readmitted_client_that_goes_on_is_excluded_again():
-    warden = GUARDS["pid-made"]()
-    play(warden, [Word()] * 3)
-    assert not warden.asks("a")
-    assert warden.asks("a", word(readmitted="a"))
-    warden.step(cohort(4), word=word(readmitted="a"))
-    warden.step(cohort(5))
-    assert "a" in warden.excluded
-
-
 @pytest.mark.parametrize("guard", GUARDS)
 def test_while_observing_everything_is_judged_and_nobody_is_left_out(guard):
     warden, watching = GUARDS[guard](), word(observing=True)
@@ -200,19 +188,6 @@ def test_a_log_has_a_line_of_the_operators_exclusion_and_none_of_a_watchs():
     note = Said(1, "exclude", "j", "alice", "maintenance", 0.0, 1).note
     told = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), excluded=("j",), notes=(note,))
     assert list(lines(told, ())) == ["client j is excluded until it is readmitted (operator alice: maintenance)"]
-
-
-def test_a_guard_that_trusts_an_unknown_client_names_the_nearest():
-    config = GuardConfig(trusted=("Basle",))
-    with pytest.raises(ConfigError, match=r"guard.trusted: there is no client 'Basle'; did you mean 'Basel'\?"):
-        config.build(frozenset({"Basel", "Bern"}))
-    assert config.build().guard.trusted == {"Basle"}  # an engine that knows no client beforehand
-    assert guard_table(config.build())["trusted"] == ["Basle"]
-    scenario = load_scenario({"data": {"clients": 4, "names": list("wxyz")}, "guard": {"trusted": ["v"]}})
-    with pytest.raises(ConfigError, match=r"guard.trusted: there is no client 'v'"):
-        Federation(scenario)
-    with pytest.raises(ConfigError, match=r"trusted is a list of clients, as \['Basel'\]"):
-        fw.Warden(trusted="Basel")
 
 
 SCENARIO = {

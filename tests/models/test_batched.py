@@ -189,23 +189,3 @@ def test_a_reel_shows_what_a_look_sees_round_after_round(dtype):
             )
         assert torch.equal(torch.cat([g[0] for g in seen]), torch.cat([g[0] for g in plain]))
     assert look_graph._graph is not None
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_look_that_cannot_be_captured_is_taken_as_it_is():
-    model, _, params, models = model_and_rows()
-    model, params, models = model.cuda(), params.cuda(), models.cuda()
-    x, updates = torch.randn(5, 3, device="cuda"), fw.Updates.of(models, params)
-
-    def look():
-        found = model(x)
-        return [found * float(found.sum() > 0)]  # asks the GPU for a number
-
-    look_graph = batched.LookGraph()
-    with evaluating(model):
-        seen, plain = (
-            torch.cat([g[0] for g in each_model(look, model, cohort(updates, params), 1, graph)])
-            for graph in (look_graph, None)
-        )
-    assert torch.equal(seen, plain)
-    assert look_graph._refused

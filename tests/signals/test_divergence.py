@@ -161,16 +161,6 @@ def test_a_client_that_sends_the_global_model_back_has_not_moved_at_all(name):
     assert (reading.values == 0).tolist() == [i in (0, 5, 10) for i in range(11)]
 
 
-def test_whole_models_deltas_and_layers_say_the_same():
-    model, x = mlp(), torch.randn(12, 6)
-    layout, params, models = clients(model, 5)
-    signal = Divergence().equip(fw.Server(model, x))
-    want = signal(cohort(fw.Updates.of(models, params), params)).values
-    pieces = [list(row.split(list(layout.sizes))) for row in models]
-    for updates in (fw.Updates.of(models - params), fw.Updates.of(pieces, params, layout.measured)):
-        np.testing.assert_allclose(signal(cohort(updates, params)).values, want, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["mlp", "residual"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38])
 def test_a_client_without_numbers_has_no_score_and_the_others_keep_theirs(name, value):
@@ -212,21 +202,6 @@ def test_a_second_look_at_the_same_updates_runs_no_model():
     signal(cohort(fw.Updates.of(models, params), params))
     handle.remove()
     assert runs
-
-
-def test_a_probe_may_be_made_from_the_parameters_of_the_round():
-    model, x, asked = mlp(), torch.randn(12, 6), []
-    _, params, models = clients(model, 4)
-
-    def made(flat):
-        asked.append(flat)
-        return x
-
-    signal = Divergence().equip(fw.Server(model, made))
-    found = signal(cohort(fw.Updates.of(models, params), params))
-    assert asked[-1] is params
-    same = Divergence().equip(fw.Server(model, x))(cohort(fw.Updates.of(models, params), params))
-    np.testing.assert_array_equal(found.values, same.values)
 
 
 def test_what_is_missing_is_named():

@@ -96,16 +96,6 @@ def test_of_many_clients_distances_are_measured_by_sketches(cohort_of):
     np.testing.assert_allclose(RelativeDistance()(cohort_of(x)), want - np.median(want), atol=0.04)
 
 
-def test_the_divisors_are_what_independent_rows_have():
-    """For k rows of one variance: E||x - mean||^2 is (1 - 1/k) inside of them and (1 + 1/k) outside."""
-    rng, k = np.random.default_rng(0), 4
-    x = rng.normal(size=(k + 1, 200_000))
-    middle = x[:k].mean(axis=0)
-    squares = ((x - middle) ** 2).mean(axis=1)
-    np.testing.assert_allclose(squares[:k], 1 - 1 / k, rtol=0.02)
-    np.testing.assert_allclose(squares[k], 1 + 1 / k, rtol=0.02)
-
-
 @pytest.mark.parametrize(("n", "f"), [(4, 1), (5, 2), (10, 4), (11, 1), (20, 9)])
 @pytest.mark.parametrize("strength", [1e3, 1e9, 1e15])
 def test_a_minority_that_pulls_the_mean_does_not_pull_the_core(n, f, strength, cohort_of):

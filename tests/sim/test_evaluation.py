@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedwarden.core.registry import make
-from fedwarden.sim import evaluation
-from fedwarden.sim.evaluation import evaluate, measure, questions
+from fedwarden.sim.evaluation import evaluate
 
 
 @pytest.mark.parametrize("batch", [1, 7, 20, 512])
@@ -35,14 +33,3 @@ def test_evaluation_is_without_dropout_and_without_gradients():
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
     assert all(p.grad is None for p in model.parameters())
-
-
-def test_a_gpu_is_asked_more_at_once_and_answers_the_same(monkeypatch):
-    task, x = make("task", "classification"), torch.randn(1300, 6)
-    y, model = torch.arange(1300) % 3, nn.Linear(6, 3)
-    few = questions(task, x, y, torch.Generator(), torch.device("cpu"))
-    monkeypatch.setattr(evaluation, "at_once", lambda task, _device: task.batch * evaluation.TOGETHER)
-    many = questions(task, x, y, torch.Generator(), torch.device("cpu"))
-    assert [len(right) for _, right in few] == [512, 512, 276]
-    assert [len(right) for _, right in many] == [1300]
-    assert measure(task, model, few) == pytest.approx(measure(task, model, many), rel=1e-6)

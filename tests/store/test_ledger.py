@@ -259,16 +259,6 @@ def test_a_newer_schema_is_refused(tmp_path, ledger):
     assert version(tmp_path) == 99  # and left alone
 
 
-def test_a_file_that_is_no_ledger(tmp_path):
-    (tmp_path / "ledger.sqlite").write_bytes(b"this is not a database, " * 50)
-    with pytest.raises(LedgerError, match=r"cannot open the ledger .*ledger\.sqlite"):
-        Ledger(tmp_path)
-    other = tmp_path / "other"
-    (other / "ledger.sqlite").mkdir(parents=True)
-    with pytest.raises(LedgerError, match="cannot open the ledger"):
-        Ledger(other)
-
-
 def test_runs_are_found_by_number_by_name_or_as_the_latest(ledger):
     one, two, three = (ledger.start(name, "here", {}, {}) for name in ("a", "b", "a"))
     assert [ledger.run(x).id for x in (one, str(two), "a", "b", None)] == [one, two, three, two, three]

@@ -69,18 +69,6 @@ def test_a_schedule_only_chooses_rows():
     assert len(world.y) == len(clean.y) + n  # one copy, whatever the schedule
 
 
-def test_which_samples_are_taken_first_is_random():
-    attack = {**PAIRS, "count": 2, "ramp": 1}
-    taken = []
-    for seed in (0, 1):
-        world, clean = world_of(clients=4, seed=seed, attacks=[attack]), world_of(clients=4, seed=seed)
-        for client in "01":
-            moved = world.y[world.rows[client]] != clean.y[clean.rows[client]]
-            taken.append(tuple(np.flatnonzero(moved.numpy())))
-    assert len(set(taken)) == 4
-    assert all(150 < np.mean(t) < 210 for t in taken)  # of 360: neither the first half nor the last
-
-
 def test_attacks_of_one_client_come_and_go_one_by_one():
     """First only to class 3, then both, then only in pairs."""
     attacks = [
@@ -161,16 +149,6 @@ def test_a_limit_takes_random_samples_of_the_training_data():
     assert torch.equal(world_of(clients=4, limit=200).x, small.x)
     assert not torch.equal(other.x, small.x)
     assert not torch.equal(small.x, whole.x[:200])  # random, not the first
-
-
-def test_clients_that_a_data_set_comes_with_keep_their_rows_within_a_limit(overlapping):
-    data, rows, x, _ = overlapping
-    world = world_of(**data, limit=25)
-    images = {bytes(image): i for i, image in enumerate((x / 255).astype(np.float32)[:, None])}
-    kept = {images[bytes(image.numpy())] for image in world.data.x_train}
-    assert len(kept) == 25
-    for client, mine in world.rows.items():
-        assert {images[bytes(world.x[r].numpy())] for r in mine} == kept & set(rows[int(client)].tolist())
 
 
 def test_what_is_poisoned_leaves_the_reserve_clean():
