@@ -1,7 +1,5 @@
 """What the package may import, and what no file of it may contain."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Every notebook of the documentation runs and prints what is stored in it; none tells of the machine it ran on."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damaged checkpoints: every changed byte is noticed, and the run continues from the one before."""
 
-from __future__ import annotations
-
 import random
 import shutil
 

@@ -1,7 +1,5 @@
 """Nobody is excluded because of what somebody else sent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The doctor: what it finds, what it saves, and that it never loses what was there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

@@ -3,8 +3,6 @@
 The instants are drawn from a seed; FEDWARDEN_FAULT_SEED sets another one.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -1,7 +1,5 @@
 """One client cannot change the dtypes of a model, or make a variance of it negative."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord

@@ -1,7 +1,5 @@
 """No client owns the average of a metric."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord

@@ -1,7 +1,5 @@
 """A run is continued by its own experiment only, and in spite of bad replies."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 
@@ -43,7 +41,7 @@ OTHERS = {
     "the strategy": ({"strategy": flower.FedAdam}, "strategy"),
     "the preset": ({"warden": "pid-made"}, "watches"),
     "an option of the preset": ({"warden": lambda: fw.Warden.preset("pid_made", k=3.0)}, "watches"),
-    "trusted nodes": ({"warden": lambda: fw.Warden.preset("auto", trusted=["103"])}, "trusted"),
+    "trusted nodes": ({"warden": lambda: fw.Warden.preset("auto", trusted=["103"])}, "policy"),
     "the policy": ({"warden": lambda: fw.Warden(fw.Warden.preset("auto").watches, "observe")}, "policy"),
     "the admission": ({"warden": strict}, "admission"),
     "who combines": ({"aggregator": "median"}, "aggregator"),

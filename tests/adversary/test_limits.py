@@ -1,7 +1,5 @@
 """Full disks, little memory, absurd sizes: one line, exit code 2, and what was committed is there to go on from."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Signals, killed parents, stopped workers: a clean end, nobody left behind, the same bits."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

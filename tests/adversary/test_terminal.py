@@ -1,7 +1,5 @@
 """What a client names itself, or says when it fails, never steers the terminal or the page that shows it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import unicodedata

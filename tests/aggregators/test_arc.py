@@ -1,7 +1,5 @@
 """ARC: which updates are shortened and how far, and any rule inside."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

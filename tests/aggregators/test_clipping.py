@@ -1,7 +1,5 @@
 """Clipping with limits of one's own, and about a centre that moves over the rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """One call for one aggregation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

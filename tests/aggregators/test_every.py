@@ -1,7 +1,5 @@
 """Every aggregator off its defaults: precisions, kernels, columns that are not measured, and memory that is saved."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import numpy as np

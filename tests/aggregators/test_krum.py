@@ -1,7 +1,5 @@
 """Krum, Multi-Krum and Bulyan at the edges of their options."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

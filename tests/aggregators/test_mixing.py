@@ -1,7 +1,5 @@
 """Wrappers: any rule inside, its memory, its server and its options."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

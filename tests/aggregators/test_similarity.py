@@ -1,7 +1,5 @@
 """FoolsGold over rounds, and clusters with a limit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The attacker that asks the guard goes to its threshold and not beyond."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Wrong labels: as many as asked, moved as asked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """A distributed backdoor: bars where the paper has them, shared out among the attackers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Rare inputs with the label of a target: which they are, and what is left alone."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Forged updates that need no optimisation, each against its definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Neurotoxin leaves alone what the last change of the model moved most."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

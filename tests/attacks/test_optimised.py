@@ -1,7 +1,5 @@
 """ALIE, IPM, Min-Max and Min-Sum against the papers' conditions, by plain loops."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """Broken images against closed forms, and a trigger that is where it was asked for."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A shift has the asked ratio and size, and exchanges no more than it must."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

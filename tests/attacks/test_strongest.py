@@ -1,7 +1,5 @@
 """The attacker that knows everything hurts a defence more than any single push does, and is not flagged for it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

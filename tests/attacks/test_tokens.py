@@ -1,7 +1,5 @@
 """Replaced tokens: as many as asked, from the whole vocabulary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

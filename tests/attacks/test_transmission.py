@@ -1,7 +1,5 @@
 """Rounded and noised updates against their definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

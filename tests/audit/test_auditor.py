@@ -1,7 +1,5 @@
 """The auditor in a real federation of two clients, resumed, and where there is nothing to see."""
 
-from __future__ import annotations
-
 import inspect
 import math
 

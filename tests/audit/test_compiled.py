@@ -1,7 +1,5 @@
 """Compiled sums of an auditor's metrics against the same sums in torch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What a participant can make of what it sees: exact at n = 2, and the model is left as it was."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Cosine, Procrustes and CMD against closed forms, scipy, and loops written from the papers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

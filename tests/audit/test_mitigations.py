@@ -1,7 +1,5 @@
 """Mitigations: norms, deviations and schedules by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Outputs against scikit-learn and scipy, and the false alarms of the change of answers by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

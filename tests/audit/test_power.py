@@ -1,7 +1,5 @@
 """The exact rank test against scipy, sets counted one by one, and closed forms; no conclusion without power."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, product
 

@@ -1,7 +1,5 @@
 """The trend against scipy and matrix algebra, and the test's false alarms by simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

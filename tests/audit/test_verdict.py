@@ -1,7 +1,5 @@
 """Verdicts against scikit-learn and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score

@@ -1,7 +1,5 @@
 """The command ``audit``: an answer in words, as JSON, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO

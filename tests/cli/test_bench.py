@@ -1,7 +1,5 @@
 """``fedwarden bench``: what it runs, what it does not run again, and what it writes."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What a user can get wrong ends in one line on standard error and exit code 2."""
 
-from __future__ import annotations
-
 import pytest
 
 import fedwarden.cli.run

@@ -1,7 +1,5 @@
 """export and report: files for other programs and for other people."""
 
-from __future__ import annotations
-
 import json
 import sys
 

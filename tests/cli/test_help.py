@@ -1,7 +1,5 @@
 """Help is there for every command, and quick."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The commands that read: list, runs, show, replay; and tune."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``run``: the summary, JSON, and resuming to the same bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """``fedwarden send``, and ``[[sinks]]`` in a scenario: the same values either way."""
 
-from __future__ import annotations
-
 import threading
 import time
 

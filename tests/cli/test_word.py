@@ -1,7 +1,5 @@
 """The operator's word on the command line: said, refused, undone, shown, and obeyed by a federation that runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """``python -m fedwarden.conformance``: the table, the exit codes and the one-line errors."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The golden loops against closed forms and scipy, and what only a loop with an order can say of bucketing."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

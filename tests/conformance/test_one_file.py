@@ -1,7 +1,5 @@
 """An extension is one file: it is checked by name, and a law that it breaks is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

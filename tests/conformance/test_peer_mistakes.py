@@ -1,7 +1,5 @@
 """Mistakes seen in released libraries. Each is made here on purpose, so that the law is seen to reject it."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

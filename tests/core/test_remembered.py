@@ -1,7 +1,5 @@
 """What is remembered in columns equals a plain table of rows, whoever comes and goes."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

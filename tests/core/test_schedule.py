@@ -1,7 +1,5 @@
 """Schedules against a walk from round to round."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

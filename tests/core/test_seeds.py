@@ -1,7 +1,5 @@
 """One root seed, and generators that do not share their numbers."""
 
-from __future__ import annotations
-
 import itertools
 
 import torch

@@ -1,7 +1,5 @@
 """Robust location and scale against scipy."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

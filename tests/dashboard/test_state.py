@@ -1,7 +1,5 @@
 """What is kept of a workspace, when it is read again, and what a ledger in trouble does to it."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import time

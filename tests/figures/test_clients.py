@@ -1,7 +1,5 @@
 """The map of the clients, all of them at a glance, and what one tells of itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from urllib.parse import unquote
 

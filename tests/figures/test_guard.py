@@ -1,7 +1,5 @@
 """Figures of a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """One bad site of eight changes nothing, whatever it sends; and NVIDIA FLARE's forms are kept."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A job that was cut off and is started again goes on with the guard's state, as if nothing had happened."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

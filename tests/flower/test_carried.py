@@ -1,7 +1,5 @@
 """What a strategy keeps between rounds survives its server, or is named."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
 from functools import partial

@@ -1,7 +1,5 @@
 """A server that is killed and started again goes on from the last committed round, as if nothing had happened."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Local differential privacy of a node: what it sends, what it costs, and that nothing leaves where anything fails."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """A node attacks where its own configuration says so, as the registry's attack says, and nowhere else."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A guarded strategy sends its rounds to sinks, with the evaluation in them, and once each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """One bad node of eight changes nothing: every strategy against every bad reply, without Ray."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

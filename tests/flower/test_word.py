@@ -1,7 +1,5 @@
 """The operator's word in a Flower server that runs: said between its rounds, obeyed from the next one on."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

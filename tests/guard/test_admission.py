@@ -1,7 +1,5 @@
 """Every reply is let in, clipped or rejected, and never without a reason."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How long updates may be: against plain loops, and laws that hold whatever the lengths are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

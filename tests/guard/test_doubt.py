@@ -1,7 +1,5 @@
 """What becomes of a doubt: how long it lasts, what defines normal meanwhile, and when a majority is too slim."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Groups whose sums alone are judged: how they are drawn, what the guard is given, and whom their flags can cost."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The presets: PID-MADE against the paper's formulas, and what ``auto`` promises, on cheap synthetic updates."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

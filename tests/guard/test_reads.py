@@ -1,7 +1,5 @@
 """How often a guarded round reads the rows: once, and again only those that change the sum."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Replay: the decisions of the live guard from recorded signals alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The operator's word in a guard: trusted, excluded, readmitted, observing; live, in groups and in a replay."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

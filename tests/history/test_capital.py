@@ -1,7 +1,5 @@
 """The betting capital against a plain loop, and its guarantee against thousands of simulated runs."""
 
-from __future__ import annotations
-
 import json
 import math
 

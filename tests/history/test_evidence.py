@@ -1,7 +1,5 @@
 """Gathered evidence against a plain loop written from the formulas."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """PID against a plain loop written from the formula."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

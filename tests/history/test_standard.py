@@ -1,7 +1,5 @@
 """Robust z-scores of a round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import median_abs_deviation

@@ -1,7 +1,5 @@
 """Finding the rectified units of a model, whoever calls them, and leaving it as it was."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

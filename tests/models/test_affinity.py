@@ -1,7 +1,5 @@
 """Activation patterns as bits: exact counts by every way of counting."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Packed activation patterns: the same counts as a plain loop over bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A model's state as one vector and back."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

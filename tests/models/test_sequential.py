@@ -1,7 +1,5 @@
 """Models that are plain sequences: the same numbers as the modules themselves, and what is no such model."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

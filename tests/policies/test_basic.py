@@ -1,7 +1,5 @@
 """What happens to a client that stands out, round by round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

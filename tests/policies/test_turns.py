@@ -1,7 +1,5 @@
 """Turns of clients in doubt: how often, how many at once, and what nobody can foretell or influence."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Generalized ESD against Rosner's published table and a plain loop written from his paper."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mean plus k sigma, and the limit that no score vector passes."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """A guard over column shards decides as one in one process does, whatever becomes of a worker; with real Ray actors."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Weights that one client moves and the others do not: closed forms, a plain loop, and nobody framed by a minority."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Direction and twins against plain loops, and what they are there to see."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

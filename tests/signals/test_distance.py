@@ -1,7 +1,5 @@
 """Distances to the three centres against NumPy on the whole matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

@@ -1,7 +1,5 @@
 """The geometric divergence: exact counts, invariances, a case by hand, and the signal against one model at a time."""
 
-from __future__ import annotations
-
 import copy
 import math
 

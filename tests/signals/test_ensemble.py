@@ -1,7 +1,5 @@
 """Several signals as one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

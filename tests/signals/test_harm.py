@@ -1,7 +1,5 @@
 """Leave-one-out losses against models that are averaged, loaded and run one by one."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

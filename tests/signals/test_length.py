@@ -1,7 +1,5 @@
 """Updates of an unusual length."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The loss on the server's samples against one model at a time."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

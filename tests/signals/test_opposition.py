@@ -1,7 +1,5 @@
 """Sides of a cohort: whoever sends the opposite stands on the other one, and nobody is pushed there by others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Relative distances: no unit, and a claimed count buys only so much."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

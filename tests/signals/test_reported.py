@@ -1,7 +1,5 @@
 """Numbers that clients report of themselves: who is unlike the others, and a metric that nobody reports."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import fedwarden as fw

@@ -1,7 +1,5 @@
 """A rehearsed change is what a federation with that change would have shown, bit for bit."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedwarden.audit import Auditor

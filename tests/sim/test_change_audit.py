@@ -1,7 +1,5 @@
 """A planned change: who is asked, what it is compared with, and verdicts on planted evidence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

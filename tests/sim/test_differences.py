@@ -1,7 +1,5 @@
 """Honest clients that differ: they stay honest, and the run measures what the model learns of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The federation: the same bits from the same seed, after a kill and on any number of workers."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
 

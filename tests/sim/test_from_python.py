@@ -1,7 +1,5 @@
 """A federation from data in memory, in one call."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Metrics against plain computations and hand-made records."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

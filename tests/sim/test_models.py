@@ -1,7 +1,5 @@
 """The models of the papers: their sizes by hand, their shapes, and weights that only the seed decides."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

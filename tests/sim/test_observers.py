@@ -1,7 +1,5 @@
 """An observer sees what its party sees and nothing else, and changes nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

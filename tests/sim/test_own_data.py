@@ -1,7 +1,5 @@
 """Data and models of one's own: real files, through the command line."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os

@@ -1,7 +1,5 @@
 """Scenarios: every key is known, attackers are whom the file says, the guard is its preset with what replaces it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Masked language modelling: masks, adapters, a tiny random BERT, and a federation of it from end to end."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

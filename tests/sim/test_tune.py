@@ -1,7 +1,5 @@
 """Tuning: the objective, and a search that only replays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

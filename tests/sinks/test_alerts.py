@@ -1,7 +1,5 @@
 """Alerts: what is told by hand, a real server and a real command that receive it, and that no round waits or fails."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

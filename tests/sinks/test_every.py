@@ -1,7 +1,5 @@
 """The laws of every registered sink against a local target, and what its target remembers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Rounds reach a sink once each, whatever happens to it, and the run goes on."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

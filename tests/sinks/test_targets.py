@@ -1,7 +1,5 @@
 """What arrives, read back with the target's own means."""
 
-from __future__ import annotations
-
 from urllib.error import URLError
 
 import pytest

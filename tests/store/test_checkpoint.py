@@ -1,7 +1,5 @@
 """Checkpoints: bit for bit, whole or not at all, and nothing in them is ever executed."""
 
-from __future__ import annotations
-
 import math
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Clients that are different: which they are, by hand, and the sentence about each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

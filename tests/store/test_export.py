@@ -1,7 +1,5 @@
 """A run as a table, read back by the programs it is for."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

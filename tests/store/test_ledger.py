@@ -1,7 +1,5 @@
 """The ledger: schema, atomic rounds, records that come back as they went in, and readers beside a writer."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """The recorder: one run's row, lock, checkpoints, sinks and end, whichever engine plays it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

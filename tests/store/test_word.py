@@ -1,7 +1,5 @@
 """The operator's word in the ledger: what holds in which round, taken up once, migrated, repaired, shown."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The chart of the README shows what the tables of results hold."""
 
-from __future__ import annotations
-
 import chart
 
 

@@ -1,7 +1,5 @@
 """Two runs of the benchmarks: what is worse is named, and the floors all read the same."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which back end reads the rows where a compiler is missing or broken."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows whose lone entries are cut, against a plain loop over segments and columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Geometry from inner products against geometry from the rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Norms, the weighted sum and all inner products from one read: the same as one by one, whoever sends what."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

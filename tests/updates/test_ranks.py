@@ -1,7 +1,5 @@
 """Networks put every input in order; columns agree with NumPy."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sketches of rows: inner products as those of the rows, drawn by what no client knows before all have sent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

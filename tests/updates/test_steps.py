@@ -1,7 +1,5 @@
 """Steps from a common vector against the formula, on rows that came in one piece and in layers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Work that threads share: all of them take part, none more than needed, and errors arrive."""
 
-from __future__ import annotations
-
 import threading
 from itertools import count
 

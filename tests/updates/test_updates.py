@@ -1,7 +1,5 @@
 """Every form of input gives the same sums, and none of them is copied as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

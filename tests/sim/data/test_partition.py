@@ -1,7 +1,5 @@
 """Partitions: every row once, sizes, what cannot be had, and seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Loaders, from tiny files with the keys of the real ones; nothing here may touch the network."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import types

@@ -1,7 +1,5 @@
 """The clients' data: poisoned copies of their own, rows by round, and a reserve that nobody holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

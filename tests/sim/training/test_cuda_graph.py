@@ -3,8 +3,6 @@
 The comparison runs twice: on a GPU where there is one, and everywhere on a tape that stands in for the graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The engine: who is trained together, and how the group size is found and remembered."""
 
-from __future__ import annotations
-
 import json
 import os
 

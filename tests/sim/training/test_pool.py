@@ -1,7 +1,5 @@
 """Worker processes change how long a round takes and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

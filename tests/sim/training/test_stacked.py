@@ -1,7 +1,5 @@
 """Stacked layers against torch's own, client by client: values and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Local training: the sequential reference against plain loops, and the stacked form against the reference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
