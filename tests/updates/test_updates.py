@@ -110,6 +110,14 @@ def compiled(monkeypatch):
     monkeypatch.setattr(cpu, "GROUP_BYTES", 1)
 
 
+@pytest.fixture(params=[False, True], ids=["blocks", "compiled"])
+def fast(request):
+    """Small matrices are summed in both ways, one after the other."""
+    if request.param:
+        request.getfixturevalue("compiled")
+    return request.param
+
+
 def by_blocks(patch):
     """From here on nothing is compiled."""
     patch.setattr(cpu, "kernels", lambda: None)
@@ -236,32 +244,23 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e25])
-def test_rows_that_are_not_finite_show(bad, fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_rows_that_are_not_finite_show(bad, fast, x):
     x[2, 1700] = bad
     updates = Updates.of(x, measured=[(0, 1000)])  # outside of what is measured
     assert updates._compiled() == fast
     assert updates.survey().finite.tolist() == [i != 2 for i in range(N)]
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_broken_entry_that_is_not_measured_enters_no_distance(fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_a_broken_entry_that_is_not_measured_enters_no_distance(fast, x):
     measured = [(0, 1000)]
     want = reference(x, measured=measured)["sq_distances"]
     x[2, 1700] = np.nan
     np.testing.assert_allclose(Updates.of(x, measured=measured).survey().sq_distances, want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("known", [False, True])
-def test_rows_of_weight_zero_are_never_read(fast, known, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_rows_of_weight_zero_are_never_read(fast, known, x):
     weights = np.array([0.2, 0.0, 0.3, 0.1, 0.0, 0.2, 0.2])
     want = weights @ x.astype(np.float64)
     x[[1, 4]] = np.nan
@@ -271,10 +270,7 @@ def test_rows_of_weight_zero_are_never_read(fast, known, x, request):
     np.testing.assert_allclose(updates.weighted_sum(weights), want, atol=1e-6)
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_only_rows_that_change_are_read_again(fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_only_rows_that_change_are_read_again(fast, x):
     updates = surveyed(Updates.of(x))
     weights = (np.arange(N) != 4) / (N - 1)
     want = weights @ x.astype(np.float64)
@@ -282,11 +278,8 @@ def test_only_rows_that_change_are_read_again(fast, x, request):
     np.testing.assert_allclose(updates.weighted_sum(weights), want, atol=1e-6)
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("times", [1e0, 1e2, 1e6, 1e9, 1e12])
-def test_removing_a_huge_row_costs_no_digits(times, fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_removing_a_huge_row_costs_no_digits(times, fast, x):
     x[4] *= times
     weights = (np.arange(N) != 4) / (N - 1)
     updates = surveyed(Updates.of(x))
@@ -414,10 +407,7 @@ def forms(x):
     yield x.astype(np.float16), Updates.of(x.astype(np.float16))
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_products_and_ranks_of_every_form(x, fast, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_products_and_ranks_of_every_form(x, fast):
     for exact, updates in forms(x):
         y = exact.astype(np.float64)
         n = len(y)
@@ -440,10 +430,7 @@ def test_products_and_ranks_of_every_form(x, fast, request):
             np.testing.assert_allclose(got[~ties | (keep == n)], expected[~ties | (keep == n)], atol=1e-5)
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_mixed_rows_are_those_of_the_product(x, fast, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_mixed_rows_are_those_of_the_product(x, fast):
     matrix = np.random.default_rng(0).dirichlet(np.ones(len(x)), size=4)
     exact = matrix @ x
     lazy, plain = Mixed(Updates.of(x), matrix), Updates.of(exact.astype(np.float32))
@@ -462,12 +449,9 @@ def test_mixed_rows_are_those_of_the_product(x, fast, request):
         Mixed(Updates.of(x), matrix[:, 1:])
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("form", ["tensor", "layers"])
 @pytest.mark.parametrize("with_base", [False, True])
-def test_the_majority_says_what_is_not_measured(form, with_base, fast, x, request, tmp_path):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_the_majority_says_what_is_not_measured(form, with_base, fast, x, tmp_path):
     loose = np.ones(D, bool)
     for a, b in MEASURED:
         loose[a:b] = False
@@ -510,12 +494,9 @@ def test_rows_that_are_all_measured_agree_on_nothing(x):
         assert not far.any()
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("with_base", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_some_columns_of_every_form(form, with_base, fast, x, tmp_path, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_some_columns_of_every_form(form, with_base, fast, x, tmp_path):
     base = torch.linspace(-1, 1, D) if with_base else None
     rows = Updates.of(FORMS[form](x, tmp_path), base)
     matrix = np.arange(3.0 * N).reshape(3, N)
