@@ -54,19 +54,25 @@ def test_metrics_that_cannot_be_combined_cost_no_model(aggregator):
     assert guarded.strategy.train_metrics_aggr_fn is fussy
 
 
-@pytest.mark.parametrize("error", [MemoryError, RecursionError, OverflowError, KeyError, AssertionError])
-def test_nothing_that_reading_raises_passes_the_barrier(error):
+def trap(error):
+    """A node whose arrays raise as they are read."""
+
     class Trap(ArrayRecord):
         def __contains__(self, key):
             raise error("\x1b[2J")
 
-    def trapped(message):
+    def answer(message):
         reply = Message(content(trained(message, BAD)), reply_to=message)
         reply.content["arrays"] = Trap(dict(reply.content["arrays"]))
         return [reply]
 
+    return answer
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, OverflowError, KeyError, AssertionError])
+def test_nothing_that_reading_raises_passes_the_barrier(error):
     guarded = Guarded(flower.FedAvg())
-    one_round(guarded, crowd_with(trapped))
+    one_round(guarded, crowd_with(trap(error)))
     (rejection,) = guarded.record.rejected
     assert rejection.client_id == str(BAD)
     assert str(rejection.reason).startswith(f"cannot be read ({error.__name__}: ")
@@ -74,17 +80,8 @@ def test_nothing_that_reading_raises_passes_the_barrier(error):
 
 
 def test_who_ends_the_run_by_hand_is_obeyed():
-    class Trap(ArrayRecord):
-        def __contains__(self, key):
-            raise KeyboardInterrupt
-
-    def trapped(message):
-        reply = Message(content(trained(message, BAD)), reply_to=message)
-        reply.content["arrays"] = Trap(dict(reply.content["arrays"]))
-        return [reply]
-
     with pytest.raises(KeyboardInterrupt):
-        one_round(Guarded(flower.FedAvg()), crowd_with(trapped))
+        one_round(Guarded(flower.FedAvg()), crowd_with(trap(KeyboardInterrupt)))
 
 
 def test_a_count_that_is_lost_in_rounding_is_a_rejection():

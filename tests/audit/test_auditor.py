@@ -154,15 +154,6 @@ def test_it_sees_only_what_a_client_sees(runs):
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 
-def test_every_observation_is_recorded_in_order(runs):
-    kept = []
-    auditor = Auditor(network(), runs["probe"], n=2, record=kept.extend)
-    returned = [o for row in runs["rows"][:4] for o in auditor.observe(*row)]
-    assert kept == returned or repr(kept) == repr(returned)
-    assert all(type(o) is Observation for o in kept)
-    assert not {o.metric for o in kept} & {"loss", "accuracy", "bbse", "mean_softmax"}  # these need labels
-
-
 def test_layers_by_name(runs):
     auditor = Auditor(network(), runs["probe"], n=2, per_layer=True, metrics=("cmd",), layers=("1", "2"))
     auditor.observe(*runs["rows"][0])

@@ -169,14 +169,6 @@ def test_an_aggregator_of_fedwarden_in_place_of_the_strategy():
     assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("aggregator", [None, "median"])
-def test_its_warden_shows_all_rounds_as_they_were_recorded(aggregator):
-    guarded = Guarded(flower.FedAvg(), "auto", aggregator=aggregator)
-    play(guarded, {node: honest(node) for node in NODES}, rounds=3)
-    assert guarded.warden.series.rounds.tolist() == [1, 2, 3]
-    assert guarded.warden.recent[-1].weights.tolist() == guarded.record.weights.tolist()
-
-
 def test_bad_evaluations_are_left_out():
     def liar(value):
         def answer(message):

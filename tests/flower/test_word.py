@@ -11,7 +11,6 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.flower import Guarded, GuardedGroups
 from fedwarden.guard.groups import Groups
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.verdict import turn
 from fedwarden.store.word import said_in, say
 
 from .nodes import LocalGrid, honest, model, shifted
@@ -54,10 +53,6 @@ def play(guarded, home, words, rounds, nodes=None):
         return grid, ledger.records(run), said_in(ledger, run)
 
 
-def weight(record, client):
-    return dict(zip(record.client_ids, record.weights.tolist(), strict=True)).get(client, 0.0)
-
-
 def test_an_excluded_node_is_asked_neither_to_train_nor_to_evaluate_until_it_is_readmitted(tmp_path):
     words = {2: [("exclude", "105")], 4: [("readmit", "105")]}
     guarded = Guarded(flower.FedAvg(), home=tmp_path)
@@ -70,18 +65,6 @@ def test_an_excluded_node_is_asked_neither_to_train_nor_to_evaluate_until_it_is_
         (3, "word_excluded", ("105",), "alice"),
         (5, "word_readmitted", ("105",), "alice"),
     ]
-
-
-@pytest.mark.parametrize("aggregator", [None, "mean"])
-def test_a_trusted_node_is_in_the_model_and_out_again_when_trust_is_undone(tmp_path, aggregator):
-    """Clients that hold alike data: a node in doubt is skipped for as long as the doubt lasts, unless it is trusted."""
-    words = {1: [("trust", DRIFTER)], 6: [("untrust", DRIFTER)]}
-    guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", alike=True), home=tmp_path, aggregator=aggregator)
-    _, records, _ = play(guarded, tmp_path, words, 9)
-    assert not any(turn(r, DRIFTER) for r in records[1:6])
-    assert all(weight(r, DRIFTER) == pytest.approx(1 / 8, rel=0.01) and not r.excluded for r in records[1:6])
-    assert records[5].flagged[records[5].client_ids.index(DRIFTER)]
-    assert all(weight(r, DRIFTER) == 0 for r in records[6:])
 
 
 def test_a_server_that_goes_on_obeys_what_was_said_meanwhile(tmp_path):

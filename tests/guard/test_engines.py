@@ -17,7 +17,6 @@ import pytest
 import torch
 
 import fedwarden as fw
-from fedwarden.core.types import Word
 from fedwarden.guard.decide import Decision
 from fedwarden.guard.replay import replay
 from fedwarden.store.verdict import turn
@@ -132,22 +131,6 @@ def test_the_replies_try_all_that_a_guard_does(law):
         assert not flags_of(r.record) & {*HONEST, *COPIES, *LATE}
     joined = law[JOINS - 1].decision
     assert joined.weights[[joined.cohort.client_ids.index(c) for c in LATE]].tolist() == [0.5, 0.5]
-
-
-def test_a_trusted_client_is_not_in_doubt_nor_under_its_bound():
-    """It is shortened to three median lengths as every client is, and has full weight; it stays flagged."""
-    guard = warden()
-    for t in ROUNDS:
-        decision = guard.decide(cohort(t), word=Word(trusted=frozenset({LONG, LONE})))
-        i, j = (decision.cohort.client_ids.index(c) for c in (LONG, LONE))
-        lengths = decision.cohort.updates.lengths()
-        usual = np.median(np.delete(lengths, i))
-        assert decision.factors[i] * lengths[i] == pytest.approx(3 * usual, rel=0.1)
-        assert decision.weights[i] == 1
-        assert turn(decision.record(), LONG) is None
-        assert LONG in flags_of(decision.record())
-        if not decision.factors[j] < 1:
-            np.testing.assert_allclose(torch.cat(decision.rows.sent(j)).numpy(), sent(LONE, t), atol=TOLERANCE)
 
 
 def arrays_of(model):

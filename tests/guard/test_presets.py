@@ -399,22 +399,6 @@ def taught_round(server, t, n=8, against=()):
     return fw.Cohort(t, names_of(n), fw.Updates.of(rows), np.full(n, 10.0), params)
 
 
-def test_evidence_of_harm_alone_excludes_for_good_and_nobody_else():
-    server = much_to_learn()
-    watch = fw.Watch("harm", "capital", "ville", start_round=1)
-    warden = fw.Warden([watch], "turns", quorum=4).equip(server)
-    found = {}
-    for t in range(1, 31):
-        record = warden.step(taught_round(server, t, against=[2, 5])).record
-        found.update({c: t for c in record.excluded if c not in found})
-    assert sorted(found) == ["c02", "c05"]
-    # at most log 1.48 a round, from the second one on; log(16 / .05) in all
-    assert min(found.values()) > 1 + math.log(16 / 0.05) / math.log(1.48)
-    signal = record.watches[0].signal
-    assert (signal[[2, 5]] > 0).all()
-    assert (np.delete(signal, [2, 5]) < 0).all()
-
-
 def test_auto_excludes_for_good_what_does_harm_on_the_servers_samples_and_no_other_client():
     server = much_to_learn()
     warden = fw.Warden.preset("auto").equip(server)

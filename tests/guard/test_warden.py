@@ -140,27 +140,6 @@ def rounds(cohort_of, first, last, n=9):
         yield cohort_of(x[here], ids=[f"client {i}" for i in here], counts=[10 + i for i in here], round=t)
 
 
-@pytest.mark.parametrize("policy", fw.names("policy"))
-@pytest.mark.parametrize("history", fw.names("history"))
-def test_a_warden_continues_from_its_state_bit_for_bit(history, policy, cohort_of):
-    def build(secret):
-        return Warden(
-            [watch("gesd", history, action="doubt"), watch(ROBUST, history, name="median", centre="median")],
-            {"name": "quarantine", "parole": 2} if policy == "quarantine" else policy,
-            secret=secret,
-        )
-
-    whole, first, second = build(4), build(4), build(None)  # the secret comes with the state
-    want = [whole.step(c) for c in rounds(cohort_of, 1, 8)]
-    for cohort in rounds(cohort_of, 1, 4):
-        first.step(cohort)
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    for a, b in zip(want[4:], (second.step(c) for c in rounds(cohort_of, 5, 8)), strict=True):
-        assert torch.equal(a.update, b.update)
-        same(a.record, b.record)
-    assert json.dumps(second.state_dict()) == json.dumps(whole.state_dict())
-
-
 def test_auto_continues_from_its_state_bit_for_bit_and_takes_its_secret_along():
     """Three of nine oppose the others, so that what is drawn at random matters from round 4 on."""
 
@@ -205,11 +184,6 @@ def test_what_is_foreseen_comes_true_and_is_not_remembered(aggregator, cohort_of
             assert torch.equal(outcome.update, stepped[1].update)
             same(outcome.record, stepped[1].record)
     assert len(wardens[0].recent) == 4
-
-
-def test_a_state_of_another_configuration_is_refused():
-    with pytest.raises(ConfigError, match="this warden has 2 watches; the state has 1"):
-        Warden([watch(), watch(name="other")]).load_state_dict(Warden([watch()]).state_dict())
 
 
 def test_a_state_can_be_saved_whatever_integer_the_round_is(cohort_of):

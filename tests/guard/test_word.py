@@ -14,7 +14,6 @@ from fedwarden.guard.telling import lines
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.recorder import Recorder
 from fedwarden.store.word import Said, said_in, say, word_of
 
 N, D = 10, 400
@@ -267,13 +266,6 @@ def test_a_replay_obeys_the_same_word_in_the_same_rounds(spoken, preset):
             assert x.threshold == y.threshold
     silent = replay(records, scenario.guard.build(secret=scenario.seed))
     assert any(a.excluded != b.excluded for a, b in zip(records, silent, strict=True))
-
-
-def test_a_recorder_gives_notes_only_for_what_was_taken_up(tmp_path):
-    with Recorder(tmp_path) as recorder:
-        recorder.start("mine", "test", {})
-        assert recorder.word(1) == Word()
-        assert recorder.notes(1) == ()
 
 
 @pytest.mark.parametrize("size", [1, 2])

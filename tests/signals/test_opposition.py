@@ -27,7 +27,7 @@ def agreeing(n, d, cosine, rng):
     return common + np.sqrt(1 - cosine) * rng.normal(size=(n, d))
 
 
-@pytest.mark.parametrize("n", [8, 10, 20, 100])
+@pytest.mark.parametrize("n", [8, 10, 20, 100, 300, 1000])  # above 256 by sketches, whose cosines are off by .011
 @pytest.mark.parametrize("cosine", [0.05, 0.3, 0.9])
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, share):
@@ -38,19 +38,6 @@ def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, s
     if not informative(1.0, n):
         assert (found == -FADING).all()
         return
-    assert (found[:f] > OPPOSITE - 0.4).all()
-    assert np.abs(found[f:] - AGREES).max() < 0.4
-
-
-@pytest.mark.parametrize("n", [300, 1000])
-@pytest.mark.parametrize("cosine", [0.02, 0.2])
-@pytest.mark.parametrize("share", [0.1, 0.4])
-def test_many_clients_are_told_apart_by_sketches(n, cosine, share):
-    """Cosines of sketches are off by .011, of which a side is the mean over all other clients."""
-    f = int(share * n)
-    rows = agreeing(n, 20_000, cosine, np.random.default_rng(n))
-    rows[:f] *= -1
-    found = scores(rows)
     assert (found[:f] > OPPOSITE - 0.4).all()
     assert np.abs(found[f:] - AGREES).max() < 0.4
 

@@ -322,15 +322,6 @@ def test_updates_are_forged_before_the_guard_sees_them():
     torch.testing.assert_close(forged.params.double(), want, atol=2e-6, rtol=0)
 
 
-def test_two_workers_train_on_the_rows_of_the_round(tmp_path):
-    attacks = [
-        {"name": "label_flip", "clients": [0, 3], "start": 2, "ramp": 1},
-        {"name": "feature_noise", "count": 2, "end": 2},
-    ]
-    one, two = (simulate(scenario_of(attacks=attacks, train={"workers": w}), tmp_path / str(w)) for w in (1, 2))
-    assert torch.equal(one.params, two.params)
-
-
 def test_attack_success_is_the_share_of_wanted_answers():
     attacks = [{"name": "backdoor", "count": 2, "target": 7, "size": 2}]
     federation = Federation(scenario_of(attacks=attacks, guard={"preset": "none", "options": {}}))

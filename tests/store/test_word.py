@@ -1,7 +1,5 @@
 """The operator's word in the ledger: what holds in which round, taken up once, migrated, repaired, shown."""
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +7,10 @@ import pytest
 
 from fedwarden.core.types import RoundRecord, Word
 from fedwarden.store.export import as_table
-from fedwarden.store.ledger import Ledger, LedgerError, OldLedger
+from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.record import RunRecord
 from fedwarden.store.recorder import Recorder
 from fedwarden.store.repair import examine, repair
-from fedwarden.store.schema import BEFORE, MIGRATIONS, SCHEMA
 from fedwarden.store.word import Said, latest, notes_of, said_in, say, word_of
 
 
@@ -115,23 +112,6 @@ def test_rounds_that_are_played_again_take_up_nothing_new(tmp_path):
         recorder.resume(recorder.ledger.run(1), {}, lambda found, t: found)
         words = [recorder.word(t) for t in (4, 5, 6, 7)]
     assert words == [word(), word(excluded="b"), word("a", "b"), word("a", "b")]
-
-
-def test_a_ledger_of_the_former_schema_gets_the_table(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
-        for migration in MIGRATIONS[:-1]:
-            for statement in migration:
-                db.execute(statement)
-        db.execute("INSERT INTO run VALUES (1, 'old', 1.0, 'running', 'in-process', '{}', '{}', '{}')")
-        db.execute(f"PRAGMA user_version = {SCHEMA - 1}")
-    assert BEFORE + len(MIGRATIONS) - 1 == SCHEMA - 1
-    with pytest.raises(OldLedger):
-        Ledger(tmp_path, read_only=True)
-    with Ledger(tmp_path) as ledger:
-        assert said_in(ledger, 1) == []
-        say(ledger, 1, "observe", "", "alice", "")
-    with Ledger(tmp_path, read_only=True) as ledger:
-        assert latest(said_in(ledger, 1)).observing
 
 
 def fill(folder):

@@ -152,20 +152,6 @@ def test_close_leaves_no_process(shm):
     pool.close()  # once more does nothing
 
 
-def fail_with_workers(started):
-    with Pool(engine_of(), RECIPE, 2) as pool:
-        started += [worker.process for worker in pool.workers]
-        raise RuntimeError("mine")
-
-
-def test_an_error_closes_too(shm):
-    started = []
-    with pytest.raises(RuntimeError, match="mine"):
-        fail_with_workers(started)
-    assert [p.returncode for p in started] == [-signal.SIGKILL]
-    assert list(shm.iterdir()) == []
-
-
 def test_a_module_of_the_users_own_and_one_worker_use_no_process():
     for model, workers in ((None, 4), (RECIPE, 1)):
         with Pool(engine_of(), model, workers) as pool:

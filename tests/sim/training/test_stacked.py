@@ -9,19 +9,12 @@ from fedwarden.models.layout import Layout
 from fedwarden.sim.training.stacked import (
     Noise,
     Stacked,
-    dropout,
-    flatten,
     keep_mask,
-    loss_gradient,
     max_pool,
     overlap,
     overlap_at_once,
-    pad,
     pool,
     pool_at_once,
-    relu,
-    sigmoid,
-    tanh,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -107,32 +100,6 @@ def test_max_pooling_of_ties(values, size):
     """Constant images and images of a few values: the gradient goes where torch's goes."""
     x = torch.randint(values, (2, 2, *size, 8), generator=torch.Generator().manual_seed(0)).to(torch.float64)
     assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), x)
-
-
-@pytest.mark.parametrize(
-    ("layer", "reference"),
-    [
-        (relu, F.relu), (tanh, torch.tanh), (sigmoid, torch.sigmoid), (flatten, lambda x: x.flatten(1)),
-        (pad(2, 1), lambda x: F.pad(x, (1, 1, 2, 2))),
-    ],
-)  # fmt: skip
-def test_layers_without_parameters(layer, reference):
-    assert_layer(layer, reference, randn(2, 3, 4, 5, 6).round())  # some exact zeros
-
-
-def test_dropout_masks_values_and_gradients_alike():
-    x = randn(2, 3, 5, 4, dtype=torch.float32)
-    y, pull = dropout(0.5)(x, Noise([torch.Generator().manual_seed(i) for i in range(2)]))
-    assert 0 < (y == 0).double().mean() < 1
-    assert torch.equal(pull(x), y)
-
-
-def test_the_gradient_of_the_loss():
-    logits = (100 * randn(3, 5, 4)).requires_grad_()
-    labels, weight = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(0)), randn(3, 4, seed=1).relu()
-    assert (weight == 0).any()  # as padding has
-    (want,) = torch.autograd.grad((F.cross_entropy(logits, labels, reduction="none") * weight).sum(), logits)
-    torch.testing.assert_close(loss_gradient(logits.detach(), labels, weight), want, rtol=1e-9, atol=1e-9)
 
 
 MODELS = {

@@ -15,8 +15,6 @@ from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Stacked
 from fedwarden.sim.training.trainer import (
     Shard,
-    batches,
-    seeded_dropout,
     train_sequential,
     train_stacked,
 )
@@ -128,18 +126,6 @@ def test_stacked_is_sequential_with_dropout(training, group):
     assert (sequential(*given, training) - b).abs().max() > 1e-3  # so dropout was on
 
 
-@pytest.mark.parametrize("training", ["momentum", "adam"])
-def test_a_client_does_not_depend_on_its_group(training):
-    model, layout, params = case("pid_made_cnn", (1, 16, 16), channels=[2, 3], hidden=[8, 6])
-    shards, t = shards_of((1, 16, 16), 4), TRAININGS[training]
-    together = stacked(model, layout, params, shards, t, len(shards))
-    backwards = stacked(model, layout, params, shards[::-1], t, len(shards)).flip(0)
-    torch.testing.assert_close(backwards, together, rtol=0, atol=1e-6)
-    for i, shard in enumerate(shards):
-        alone = stacked(model, layout, params, [shard], t, 1)
-        torch.testing.assert_close(alone[0], together[i], rtol=0, atol=1e-6)
-
-
 def test_a_client_does_not_depend_on_who_was_trained_before_it():
     """Sequential training shares one module: nothing may remain in it."""
     model, layout, params = case("resnet18", (1, 8, 8), width=2)
@@ -186,38 +172,6 @@ def test_what_is_frozen_stays_as_it_was():
     for out in results:
         assert torch.equal(out[:, :frozen], params[:frozen].expand(len(shards), -1))
         assert not torch.equal(out[:, frozen:], params[frozen:].expand(len(shards), -1))
-
-
-def with_dropout():
-    return nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.4), nn.Sequential(nn.Dropout(0.5)), nn.Dropout(0.0)).train()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_seeded_dropout_leaves_the_module_as_it_was(fails):
-    model, x = with_dropout(), torch.ones(4, 3)
-
-    def draw():
-        torch.manual_seed(1)
-        return model(x)
-
-    before, text = draw(), str(model)
-    try:
-        with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
-            assert not torch.equal(draw(), before)
-            if fails:
-                raise RuntimeError
-    except RuntimeError:
-        assert fails
-    assert torch.equal(draw(), before)
-    assert str(model) == text
-    assert model.training
-    assert not any(m._forward_hooks for m in model.modules())
-
-
-@pytest.mark.parametrize(("n", "sizes"), [(17, [8, 8]), (18, [8, 8, 2]), (16, [8, 8]), (1, [])])
-def test_a_batch_that_is_too_small_is_left_out(n, sizes):
-    steps = batches(np.arange(n), 8, 1, np.random.default_rng(0), smallest=2)
-    assert [len(s) for s in steps] == sizes
 
 
 def test_batchnorm_trains_where_a_single_sample_is_left_out():
