@@ -26,15 +26,6 @@ def test_two_clients_see_each_other_exactly():
     assert (error <= 2 * torch.finfo(torch.float32).eps * average.abs() + 1e-9).all()  # the average's own rounding
 
 
-@pytest.mark.parametrize("n", [2, 3, 10])
-def test_the_average_of_the_others_with_equal_weights(n):
-    rows = states(n)
-    expected = (n * rows.mean(dim=0) - rows[0]) / (n - 1)  # as the paper writes it
-    found = remove_own(rows.mean(dim=0), rows[0], 1 / n)
-    assert torch.allclose(found, expected, rtol=1e-12)
-    assert torch.allclose(found, rows[1:].mean(dim=0), rtol=1e-10)
-
-
 def test_the_average_of_the_others_weighted_by_examples():
     rows, counts = states(4), torch.tensor([10.0, 300.0, 5.0, 85.0], dtype=torch.float64)
     average = (counts[:, None] * rows).sum(dim=0) / counts.sum()

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import linalg, spatial
 
 from fedwarden.audit.metrics import cmd, cosine, procrustes
@@ -82,16 +80,6 @@ def test_aligned_procrustes_is_that_of_scipy(n, units):
     assert aligned <= procrustes(a, b)
 
 
-@given(st.integers(0, 1000), st.floats(0.01, 100), st.floats(-50, 50))
-def test_procrustes_ignores_place_and_size_and_aligned_rotation_too(seed, scale, shift):
-    a, b = clouds(12, 4, seed)
-    rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))
-    assert procrustes(a, scale * b + shift) == pytest.approx(procrustes(a, b), abs=1e-7)
-    assert procrustes(a, b @ rotation, "orthogonal") == pytest.approx(procrustes(a, b, "orthogonal"), abs=1e-6)
-    assert 0 <= procrustes(a, b, "orthogonal") <= math.sqrt(2)
-    assert 0 <= procrustes(a, b) <= 2
-
-
 def test_procrustes_keeps_its_digits_for_models_that_nearly_agree():
     a = np.random.default_rng(5).normal(size=100_000)
     b = 1.0001 * a + 1e-5 * np.random.default_rng(6).normal(size=100_000)
@@ -104,12 +92,6 @@ def test_a_single_point_has_no_shape():
     for align in (None, "orthogonal"):
         assert math.isnan(procrustes(np.full(3, 0.1), np.arange(3.0), align))
         assert math.isnan(procrustes(np.ones((4, 2)), np.ones((4, 2)), align))
-
-
-@pytest.mark.parametrize("columns", [1, 3, 50])
-def test_cmd_of_a_shift_is_the_shift_of_the_means(columns):
-    x = np.random.default_rng(7).normal(size=(30, columns))
-    assert cmd(x, x + 3.0) == pytest.approx(3.0 * math.sqrt(columns))  # only the first moment moves
 
 
 def test_cmd_of_two_coins_in_closed_form():

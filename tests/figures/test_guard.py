@@ -157,18 +157,6 @@ def test_what_is_not_there_is_said(series):
         assert "recorded" in figure.layout.annotations[0].text
 
 
-def test_a_notebook_shows_the_watch_that_flagged_most_clients(series):
-    far = series.watches["far"]  # flags h alone
-    often, many = np.zeros_like(far.flagged), np.zeros_like(far.flagged)
-    often[:, 0] = many[0, :2] = True
-    watches = {"often": replace(far, name="often", flagged=often), "far": far}
-    shown = guard.draw(replace(series, metrics={}, watches=watches))
-    assert shown.layout.title.text.startswith("often")  # the first of equals, one client each
-    watches["many"] = replace(far, name="many", flagged=many)
-    shown = guard.draw(replace(series, metrics={}, watches=watches))
-    assert shown.layout.title.text.startswith("many")
-
-
 def test_names_of_clients_are_no_markup(played):
     evil = '<a href="https://example.org">x</a>'
     ids = [replace(r, client_ids=tuple(evil if c == "h" else c for c in r.client_ids),

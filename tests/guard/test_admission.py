@@ -224,20 +224,6 @@ def test_a_malformed_reply_among_good_ones_changes_nothing(bad, preset, at):
         assert torch.isfinite(outcome.update).all()
 
 
-any_layer = st.sampled_from(["f2", "f4", "f8", "i1", "i8", "u2", "?", "c8", "U2", "S1"]).flatmap(
-    lambda kind: hnp.arrays(kind, st.sampled_from([(2, 3), (4,), (), (1,)]))
-)
-
-
-@settings(max_examples=200)
-@given(st.tuples(any_layer, any_layer, any_layer).map(list), st.floats() | st.integers() | st.text(max_size=3))
-def test_any_arrays_and_any_count_are_used_or_rejected(sent, count):
-    outcome = receive(Reply("x", sent, count))
-    assert ("x" in reasons(outcome)) != (weights(outcome).get("x", 0.0) > 0)
-    assert outcome.weights.sum() == pytest.approx(1.0)
-    assert torch.isfinite(outcome.update).all()
-
-
 def test_what_is_let_in_fits_the_dtype_of_the_model():
     """In float64 a row of 1e100 has a finite norm, but the float32 model would become infinite."""
     outcome = receive(Reply("x", changed(1, np.full(4, 1e100)), 10))

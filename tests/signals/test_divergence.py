@@ -10,7 +10,6 @@ from torch import nn
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.core.registry import make
 from fedwarden.models import affinity as module
 from fedwarden.models.layout import Layout
 from fedwarden.signals.divergence import Divergence, divergence, hierarchical
@@ -214,16 +213,3 @@ def test_what_is_missing_is_named():
         Divergence().equip(fw.Server(nn.Linear(6, 2), x))
     with pytest.raises(ValueError, match="at least 2 samples to compare; got 1"):
         Divergence().equip(fw.Server(model, x[:1]))
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"gamma": -1.0}, "gamma .* at least 0; got -1.0"),
-        ({"affinity": "angle"}, "affinity is 'absolute', 'relative' or 'cosine'; got 'angle'"),
-        ({"probe": 1}, "at least 2 samples to compare; got 1"),
-    ],
-)
-def test_options_outside_of_their_range(option, message):
-    with pytest.raises(ConfigError, match=message):
-        make("signal", "divergence", **option)

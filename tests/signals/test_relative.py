@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedwarden as fw
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden.signals.relative import STEEPEST, RelativeDistance, core_distances, log_ratio, pairwise_slope
 from fedwarden.updates.updates import Updates
@@ -102,11 +101,6 @@ def test_a_minority_that_pulls_the_mean_does_not_pull_the_core(n, f, strength, c
     scores = RelativeDistance()(cohort_of(x))
     assert scores[:f].min() > math.log(10)
     assert np.abs(scores[f:]).max() < math.log(3)
-
-
-def test_options_outside_of_their_range():
-    with pytest.raises(ConfigError, match=r"excuse is a factor of at least 1; got 0.5"):
-        make("signal", "relative_distance", excuse=0.5)
 
 
 def test_a_bounded_distance_forgives_length_and_nothing_else():

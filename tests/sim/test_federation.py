@@ -93,24 +93,6 @@ def test_global_generators_are_neither_used_nor_moved(reference, tmp_path):
     assert drawn == np.random.random()  # noqa: NPY002
 
 
-def test_a_result_tells_what_the_ledger_holds(reference):
-    folder, result = reference
-    with Ledger(folder) as ledger:
-        run, records = ledger.run(result.run), ledger.records(result.run)
-    assert (run.state, run.name, run.rounds, run.engine) == ("done", "small", 3, "in-process")
-    assert run.summary == result.summary
-    assert load_scenario(run.config) == scenario_of()
-    assert [r.round for r in records] == [1, 2, 3]
-    last = records[-1]
-    assert result.summary["rounds"] == 3
-    assert result.summary["accuracy"] == last.metrics["accuracy"]
-    assert result.summary["attackers"] == 1
-    excluded = {c for r in records for c in r.excluded}
-    assert set(result.summary["excluded"]) == excluded
-    assert result.summary["caught"] == len(excluded & {"0"})
-    assert result.summary["wronged"] == len(excluded - {"0"})
-
-
 def test_a_summary_by_hand(reference):
     _, result = reference
     scores = np.array([[3.0, 2.0, 1.0, 0.0], [9.0, 2.0, 8.0, 1.0], [9.0, 9.0, 9.0, 8.0]])

@@ -80,14 +80,6 @@ def test_a_list_numbers_the_clients_and_a_test_set_is_tested_on():
     assert len(of_clients(list(by_name().values()), (x[:7], y[:7])).x_train) == 320
 
 
-def test_a_class_is_told_shape_and_classes():
-    class Net(nn.Linear):
-        def __init__(self, shape, classes):
-            super().__init__(shape[0], classes)
-
-    assert len(fw.simulate(by_name(), model=Net, rounds=1).params) == 10
-
-
 def test_labels_that_are_floats_are_regressed():
     clients = {name: (x, x[:, 0]) for name, (x, _) in by_name().items()}
     run = fw.simulate(clients, model=nn.Linear(4, 1), rounds=10, batch_size=8)

@@ -15,26 +15,9 @@ from fedwarden.sim.metrics import (
     f1_score,
     first_out,
     round_detection,
-    rounds_to,
     watch_quality,
 )
 from fedwarden.store.series import Series
-
-
-def test_rounds_to_a_target():
-    values = {3: 0.9, 1: 0.2, 2: 0.95, 4: 0.1}
-    assert rounds_to(values, 0.9) == 2  # the first in time, not in the mapping
-    assert rounds_to(values, 0.2) == 1
-    assert rounds_to(values, 0.951) is None
-    assert rounds_to({}, 0.0) is None
-
-
-def test_rounds_to_a_loss():
-    values = {1: 2.0, 2: 0.5, 3: 0.4, 4: 0.6}
-    assert rounds_to(values, 0.5, below=True) == 2
-    assert rounds_to(values, 0.45, below=True) == 3
-    assert rounds_to(values, 0.3, below=True) is None
-    assert rounds_to({1: math.nan}, 9.0, below=True) is None
 
 
 def record(t, ids, weights, flagged, excluded=(), rejected=()):
@@ -60,15 +43,6 @@ def test_who_is_excluded_without_taking_part_counts_too():
     found = detection([record(5, "bc", [0.5, 0.5], [0, 0], excluded=("a",))], {"a": {1}})
     assert found.first_excluded == {"a": 5}
     assert (found.recall, found.precision) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("caught", "wronged", "attackers", "recall", "precision"),
-    [("", "", "", 1.0, 1.0), ("", "", "ab", 0.0, 1.0), ("", "xy", "", 1.0, 0.0), ("ab", "x", "abcd", 0.5, 2 / 3)],
-)
-def test_recall_and_precision(caught, wronged, attackers, recall, precision):
-    found = Detection(tuple(attackers), tuple(caught), tuple(wronged), {})
-    assert (found.recall, found.precision) == (recall, pytest.approx(precision))
 
 
 def test_f1_is_that_of_scikit_learn():

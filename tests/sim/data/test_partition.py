@@ -98,14 +98,6 @@ def test_given_clients_that_are_not_there():
             split("given", data_of(np.zeros(6), CLIENTS), n, first=first)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("given", {"first": -1}), ("shards", {"per_client": 0}), ("shards", {"per_client": -1})]
-)
-def test_options_outside_of_their_range(name, options):
-    with pytest.raises(ConfigError):
-        split(name, data_of(np.zeros(6), CLIENTS), 2, **options)
-
-
 @pytest.mark.parametrize("even", [0.0, 0.3, 0.5, 1.0])
 def test_parity_gives_each_client_its_size_and_ratio(even):
     data = balanced(classes=4, each=50)
