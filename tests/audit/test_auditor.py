@@ -159,10 +159,7 @@ def test_layers_by_name(runs):
     auditor.observe(*runs["rows"][0])
     seen = auditor.observe(*runs["rows"][1])
     layers = {s: [o.layer for o in seen if o.source == s] for s in ("weights", "representations")}
-    assert layers == {
-        "weights": ["", "0.weight", "0.bias", "2.weight", "2.bias"],
-        "representations": ["", "1", "2"],
-    }
+    assert layers == {"weights": ["", "0.weight", "0.bias", "2.weight", "2.bias"], "representations": ["", "1", "2"]}
 
 
 def test_models_that_stand_still_raise_no_alarm_and_no_error():

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedwarden.audit.verdict import (
-    Leakage,
-    Sight,
-    interval,
-    leakage,
-    sees,
-    smallest_detected,
-)
+from fedwarden.audit.verdict import Leakage, Sight, interval, leakage, sees, smallest_detected
 from fedwarden.core.separation import auroc
 
 

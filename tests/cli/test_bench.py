@@ -57,11 +57,6 @@ def test_several_attacks_and_none(call_json, workspace):
     assert [p.rsplit("/", 1)[1] for p in told["pictures"]] == ["ipm.svg"]
 
 
-def test_other_rounds_are_another_study(workspace):
-    keep(workspace, rounds=2)
-    assert results(workspace, "defences-digits-3") == []
-
-
 def test_a_grid_without_auto_has_no_verdict_on_it(call, workspace):
     keep(workspace)
     code, out, _ = call(*ASKED, "--attack", "IPM", "--defence", "Krum")

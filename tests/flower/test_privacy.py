@@ -13,11 +13,7 @@ from fedwarden.flower.mods import clip_and_noise
 from fedwarden.flower.mods.privacy import KEY, cost, epsilon_of, gaussian
 
 D = 20_000
-MODEL = {
-    "w": np.linspace(-1, 1, D, dtype=np.float32),
-    "half": np.ones(3, np.float16),
-    "count": np.array(41),
-}
+MODEL = {"w": np.linspace(-1, 1, D, dtype=np.float32), "half": np.ones(3, np.float16), "count": np.array(41)}
 
 
 def node(**config):

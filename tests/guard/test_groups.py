@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from fedwarden import Cohort, RoundRecord, Updates, Warden, WatchRecord
 from fedwarden.guard.grouped import Grouped, by_member
-from fedwarden.guard.groups import (
-    Evidence,
-    Groups,
-    easy_coalition,
-    group_name,
-    least_capital,
-    random_groups,
-)
+from fedwarden.guard.groups import Evidence, Groups, easy_coalition, group_name, least_capital, random_groups
 
 N, D = 20, 200
 NAMES = tuple(f"c{i}" for i in range(N))

@@ -90,9 +90,7 @@ def test_the_rows_that_came_carry_nothing_away():
 
 @pytest.mark.parametrize(("preset", "spread"), [("auto", False), ("none", False), ("pid_made", True)])
 def test_distances_to_the_mean_are_measured_for_who_asks(preset, spread):
-    decision = fw.Warden.preset(preset).decide(
-        fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0)),
-    )
+    decision = fw.Warden.preset(preset).decide(fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0)))
     assert decision.cohort.updates.known.spread is spread
 
 

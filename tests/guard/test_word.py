@@ -87,10 +87,7 @@ def test_admission_and_the_limit_of_length_hold_for_a_trusted_client(guard):
     rows[1] *= 1e9
     rows[2] *= 50
     found = warden.decide(fw.Cohort(1, IDS, fw.Updates.of(rows), np.full(N, 10.0)), word=said)
-    assert {r.client_id: r.reason.kind for r in found.rejected} == {
-        "a": "update_not_finite",
-        "b": "update_too_long",
-    }
+    assert {r.client_id: r.reason.kind for r in found.rejected} == {"a": "update_not_finite", "b": "update_too_long"}
     if guard.startswith("auto"):
         limit = 1.5 if "alike" in guard else 3.0
         assert found.factors[0] == pytest.approx(limit / 50, rel=0.2), "shortened to some times the median"

@@ -6,9 +6,7 @@ from scipy.optimize import minimize
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
-from fedwarden.signals.distance import (
-    CentroidDistance,
-)
+from fedwarden.signals.distance import CentroidDistance
 from fedwarden.updates import updates as module
 from fedwarden.updates.updates import Updates
 

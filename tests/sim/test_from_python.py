@@ -94,10 +94,7 @@ def test_labels_that_are_floats_are_regressed():
     [
         ((np.empty((0, 4)), np.empty(0)), "client south: expected at least one sample; got none"),
         ((np.zeros((9, 3), np.float32), np.zeros(9, int)), r"client south: expected samples of shape \(4,\)"),
-        (
-            (np.zeros((9, 4), np.float32), np.zeros(8, int)),
-            r"client south: .* got shapes \(9, 4\) and \(8,\)",
-        ),
+        ((np.zeros((9, 4), np.float32), np.zeros(8, int)), r"client south: .* got shapes \(9, 4\) and \(8,\)"),
         ((np.full((9, 4), np.inf, np.float32), np.zeros(9, int)), "client south, row 0: expected finite features"),
         ((np.zeros((9, 4), np.float32), np.full(9, -2)), "client south, row 0: expected a label of at least 0; got -2"),
         ((np.zeros(9, np.float32), np.zeros(9, int)), r"client south: .* got shapes \(9,\) and \(9,\)"),

@@ -9,14 +9,7 @@ from sklearn.metrics import f1_score as sklearn_f1
 
 import fedwarden as fw
 from fedwarden.core.notes import Note
-from fedwarden.sim.metrics import (
-    Detection,
-    detection,
-    f1_score,
-    first_out,
-    round_detection,
-    watch_quality,
-)
+from fedwarden.sim.metrics import Detection, detection, f1_score, first_out, round_detection, watch_quality
 from fedwarden.store.series import Series
 
 

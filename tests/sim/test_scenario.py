@@ -107,28 +107,18 @@ def test_a_share_of_the_clients_is_drawn_by_the_seed():
         (flip(share=1.1), "attacks.0.share"),
         (flip(count=-1), "attacks.0.count"),
         ({"count": 1}, "attacks.0.name"),
+        (flip(count=1, start=0), "attacks.0.start"),
+        (flip(count=1, end=0), "attacks.0.end"),
+        (flip(count=1, ramp=-1), "attacks.0.ramp"),
+        (flip(count=1, on=0, off=1), "attacks.0.on"),
+        (flip(count=1, start=5, end=4), "cannot end in round 4 when it starts in round 5"),
+        (flip(count=1, on=2), "a period needs both 'on' and 'off', at least 1 round each; got 2 and 0"),
+        (flip(count=1, off=2), "a period needs both 'on' and 'off', at least 1 round each; got None and 2"),
     ],
 )
-def test_an_attack_that_cannot_be_read(attack, message):
+def test_an_attack_or_a_schedule_that_cannot_be(attack, message):
     with pytest.raises(ConfigError, match=message):
         load_scenario({"attacks": [attack]})
-
-
-@pytest.mark.parametrize(
-    ("when", "message"),
-    [
-        ({"start": 0}, "attacks.0.start"),
-        ({"end": 0}, "attacks.0.end"),
-        ({"ramp": -1}, "attacks.0.ramp"),
-        ({"on": 0, "off": 1}, "attacks.0.on"),
-        ({"start": 5, "end": 4}, "cannot end in round 4 when it starts in round 5"),
-        ({"on": 2}, "a period needs both 'on' and 'off', at least 1 round each; got 2 and 0"),
-        ({"off": 2}, "a period needs both 'on' and 'off', at least 1 round each; got None and 2"),
-    ],
-)
-def test_a_schedule_that_cannot_be(when, message):
-    with pytest.raises(ConfigError, match=message):
-        load_scenario({"attacks": [flip(count=1, **when)]})
 
 
 def test_the_truth_is_the_rounds_in_which_a_client_attacks():

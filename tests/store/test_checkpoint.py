@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 import fedwarden.store.checkpoint as module
@@ -82,12 +81,6 @@ def test_what_json_has_no_word_for(tmp_path):
     assert not found["grad"].requires_grad
 
 
-def test_folders_are_made(tmp_path):
-    save(tmp_path / "a" / "b" / "x", {"a": 1})
-    assert load(tmp_path / "a" / "b" / "x") == {"a": 1}
-    assert os.listdir(tmp_path / "a" / "b") == ["x"]  # and no draft is left
-
-
 def fail(*args, **kwargs):
     raise OSError(28, "No space left on device")
 
@@ -135,14 +128,6 @@ def test_nothing_is_unpickled(how, tmp_path):
     with pytest.raises(CheckpointError):
         load(tmp_path / "x")
     assert not trap.exists()
-
-
-def test_the_format_is_plain_safetensors(tmp_path):
-    save(tmp_path / "x", {"a": torch.ones(3)})
-    with safe_open(tmp_path / "x", framework="pt") as file:
-        (name,) = file.keys()
-        assert torch.equal(file.get_tensor(name), torch.ones(3))
-        assert name in file.metadata()["tree"]
 
 
 @pytest.mark.parametrize("fault", ["missing", "no tree", "not json"])

@@ -137,8 +137,7 @@ def test_a_repaired_ledger_keeps_the_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["kind = 'obey'", "client = x'ff'", "said_at = 'today'", "round = 0", "round = 1.5", "operator = x'00'"],
+    "damage", ["kind = 'obey'", "client = x'ff'", "said_at = 'today'", "round = 0", "round = 1.5", "operator = x'00'"]
 )
 def test_a_damaged_word_is_named(tmp_path, damage):
     run = fill(tmp_path)

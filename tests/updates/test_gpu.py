@@ -160,10 +160,7 @@ def far_column() -> float:
     return error(got[:9, :9], wanted @ wanted.T)
 
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")]
 
 
 @pytest.mark.parametrize("n", SIZES)

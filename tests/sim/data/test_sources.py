@@ -171,9 +171,7 @@ def test_adult(place):
     deviation = np.sqrt(200 / 3)  # of 20, 30, 40
     # columns by name: age, flat (constant in training: centred only), workclass = ?, Private, State
     np.testing.assert_allclose(
-        data.x_train.numpy(),
-        [[-10 / deviation, 0, 0, 1, 0], [0, 0, 1, 0, 0], [10 / deviation, 0, 0, 1, 0]],
-        atol=1e-6,
+        data.x_train.numpy(), [[-10 / deviation, 0, 0, 1, 0], [0, 0, 1, 0, 0], [10 / deviation, 0, 0, 1, 0]], atol=1e-6
     )
     np.testing.assert_allclose(
         data.x_test.numpy(), [[40 / deviation, 4, 1, 0, 0], [-5 / deviation, 0, 0, 0, 1]], atol=1e-6

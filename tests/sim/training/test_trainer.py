@@ -13,11 +13,7 @@ from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Stacked
-from fedwarden.sim.training.trainer import (
-    Shard,
-    train_sequential,
-    train_stacked,
-)
+from fedwarden.sim.training.trainer import Shard, train_sequential, train_stacked
 
 SEED, ROUND = 11, 3
 SIZES = (23, 7, 40, 16, 3)  # with batches of 8: 3, 1, 5, 2 and 1 steps an epoch, most with a partial last batch
