@@ -1,7 +1,5 @@
 """What each import loads, told by a fresh interpreter: packages of others, and rooms of our own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a release says of itself in several places is the same in all of them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls that come to mind first and are wrong: each is told in one sentence what was expected."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

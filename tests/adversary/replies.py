@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower.nodes import BAD, NODES, SUPERLINK, Node, content, evaluated, honest
+from flower.nodes import SUPERLINK, Node, content, evaluated
 
 MAGIC = b"\x93NUMPY"
 PAYLOAD = np.arange(4, dtype="<f4").tobytes()
@@ -43,36 +43,24 @@ def typed(descr: str, payload: bytes = PAYLOAD) -> bytes:
 # what no reply may contain; NumPy's own reader, or a later reshape, fails on many of these in its own way
 CRAFTED: dict[str, bytes] = {
     "nothing": b"",
-    "one byte": b"\x93",
     "the magic alone": MAGIC,
     "no length": MAGIC + b"\x01\x00",
-    "half a length": MAGIC + b"\x02\x00\x00",
     "half a header": npy(told())[:40],
     "another magic": b"\x94" + npy(told())[1:],
     "a zip file": b"PK\x03\x04" + npy(told()),
     "a pickle": b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00.",
     "version 0.0": npy(told(), version=(0, 0)),
-    "version 1.1": npy(told(), version=(1, 1)),
     "version 4.0": npy(told(), version=(4, 0)),
-    "version 255.255": npy(told(), version=(255, 255)),
     "length 0": npy(told(), length=0),
     "length of one less": npy(told(), length=len(told()) - 1),
-    "length of one more": npy(told(), length=len(told()) + 1),
-    "length 65535": npy(told(), length=65535),
     "length 2^32 - 1": npy(told(), version=(2, 0), length=2**32 - 1),
     "header of a megabyte": npy(told(end=", }" + " " * 2**20 + "\n"), version=(2, 0)),
     "an open bracket": npy("("),
-    "an open text": npy("'''"),
-    "an open brace": npy("{'descr': "),
     "deep brackets": npy("(" * 2000 + ")" * 2000),
-    "deep lists": npy("[" * 3000 + "]" * 3000),
-    "deep signs": npy("-" * 3000 + "1"),
     "deep braces": npy(told(shape="(" * 900 + "4," + ")" * 900)),
     "indentation": npy("  {\n\t1\n 2"),
     "a call": npy(told(shape="__import__('os').getpid()")),
-    "a lambda": npy(told(shape="lambda: 4")),
     "a comment": npy(told() + "# and more\n"),
-    "a set": npy("{'<f4', False, (4,)}\n"),
     "a list": npy("['<f4', False, (4,)]\n"),
     "no shape": npy("{'descr': '<f4', 'fortran_order': False, }\n"),
     "one key more": npy(told(end=", 'more': 1, }\n")),
@@ -84,28 +72,18 @@ CRAFTED: dict[str, bytes] = {
     "a lone surrogate": npy(told(descr="'\ud800'"), version=(3, 0)),
     "digits of another script": npy(told(shape="(\u0664,)"), version=(3, 0)),
     "shape -4": claims("(-4,)"),
-    "shape -2, -2": claims("(-2, -2)"),
     "shape 4.0": claims("(4.0,)"),
     "shape True": claims("(True,)"),
-    "shape '4'": claims("('4',)"),
     "shape 4 alone": claims("4"),
     "shape a list": claims("[4]"),
-    "shape None": claims("None"),
     "shape 4L": claims("(4L,)"),
-    "shape 0x4": claims("(0x4,)"),
     "shape 0_4": claims("(0_4,)"),
-    "shape 04": claims("(04,)"),
     "shape 2^63": claims(f"({2**63},)"),
-    "shape 2^62": claims(f"({2**62},)"),
     "shape 2^32, 2^32": claims(f"({2**32}, {2**32})"),
     "shape 0, 10^30": npy(told(shape=f"(0, {10**30})"), b""),
     "shape 0, 2^62, 2^62": npy(told(shape=f"(0, {2**62}, {2**62})"), b""),
     "shape of 5,000 digits": npy(told(shape="(" + "9" * 5000 + ",)")),
-    "shape of 3,000 digits": npy(told(shape="(" + "9" * 3000 + ",)")),
     "65 dimensions": npy(told(shape="(" + "1, " * 64 + "1)"), PAYLOAD[:4]),
-    "64 dimensions": npy(told(shape="(" + "1, " * 63 + "1)"), PAYLOAD[:4]),
-    "33 dimensions": npy(told(shape="(" + "1, " * 32 + "1)"), PAYLOAD[:4]),
-    "1,000 dimensions": npy(told(shape="(" + "1, " * 999 + "1)"), PAYLOAD[:4]),
     "no dimension": npy(told(shape="()"), PAYLOAD[:4]),
     "no numbers": npy(told(shape="(0,)"), b""),
     "fewer numbers": claims("(5,)"),
@@ -114,8 +92,6 @@ CRAFTED: dict[str, bytes] = {
     "a byte too many": npy(told(), PAYLOAD + b"\x00"),
     "objects": typed("'|O'"),
     "text": typed("'<U1'"),
-    "raw bytes": typed("'|V4'"),
-    "bytes": typed("'|S4'"),
     "complex": typed("'<c8'", PAYLOAD * 2),
     "long double": typed("'<f16'", PAYLOAD * 4),
     "dates": typed("'<M8[s]'", PAYLOAD * 2),
@@ -127,14 +103,10 @@ CRAFTED: dict[str, bytes] = {
     "float of 3 bytes": typed("'<f3'"),
     "float of 10^20 bytes": typed(f"'<f{10**20}'"),
     "dtype None": typed("None"),
-    "dtype a number": typed("4"),
-    "dtype as bytes": typed("b'<f4'"),
     "dtype of two": typed("'<f4,<f4'", PAYLOAD * 2),
     "integers": typed("'<i4'"),
     "truth values": typed("'|b1'", PAYLOAD[:4]),
     "order 1": npy(told(order="1")),
-    "order None": npy(told(order="None")),
-    "order a text": npy(told(order="'False'")),
 }  # fmt: skip
 
 # other ways to write an honest array, which are read as such
@@ -288,11 +260,6 @@ def by_numpy(data: bytes) -> NDArray[Any]:
         warnings.simplefilter("ignore")
         found: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
         return found
-
-
-def crowd_with(bad: Node) -> dict[int, Node]:
-    """Eight nodes, seven of them honest."""
-    return {node: bad if node == BAD else honest(node) for node in NODES}
 
 
 def evaluating(value: dict[str, Any]) -> Node:

@@ -1,7 +1,5 @@
 """What no distance sees (running statistics, counters), what a new model must give, and types of numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Damaged checkpoints: every changed byte is noticed, and the run continues from the one before."""
 
-from __future__ import annotations
-
 import random
 import shutil
 
@@ -14,8 +12,6 @@ from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import Scenario
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, load, save
 from fedwarden.store.ledger import Ledger
-
-from .damage import TIMES
 
 SEED = 20261115
 TREE = {
@@ -74,18 +70,6 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         content = bytearray(sound)
         content[i] ^= 1 << rng.randrange(8)
         refused(path, bytes(content))
-
-
-@pytest.mark.slow
-def test_another_value_of_any_byte_of_the_header_is_noticed(tmp_path):
-    """Each of the 255 others before a release, else every fifth of them, in turn."""
-    path = tmp_path / "x"
-    save(path, {"round": 3, "params": torch.ones(2)})
-    sound = path.read_bytes()
-    apart = 1 if TIMES >= 5 else 5
-    for i in range(len(sound)):
-        for change in range(1 + i % apart, 256, apart):
-            refused(path, sound[:i] + bytes([sound[i] ^ change]) + sound[i + 1 :])
 
 
 def test_a_file_cut_off_anywhere_is_noticed(tmp_path):
@@ -154,20 +138,6 @@ def test_without_a_sound_one_there_is_one_clear_line(home, capsys):
         assert (ledger.run(1).state, ledger.run(1).rounds) == ("done", 3)  # as it was
     shutil.move(home / "checkpoints" / "1", home / "aside")
     assert main(["run", "--resume", "1", "--set", "rounds=4", "--home", str(home), "--quiet"]) == 0
-
-
-@pytest.mark.parametrize(("every", "last"), [(1, [5, 6]), (2, [4, 6]), (4, [4, 6]), (9, [6])])
-def test_the_last_two_are_kept(every, last, tmp_path):
-    kept = []
-
-    def look(record):
-        names = sorted(path.name for path in checkpoint_path(tmp_path, 1, 0).parent.glob("*"))
-        kept.append([int(name[6:12]) for name in names])
-
-    simulate(scenario(rounds=6, checkpoint_every=every), tmp_path, on_round=look)
-    assert kept[-1] == last
-    due = [t for t in range(1, 7) if t % every == 0 or t == 6]
-    assert kept == [[t for t in due if t <= now][-2:] for now in range(1, 7)]
 
 
 def test_a_round_beyond_all_rounds_does_not_hang(home):

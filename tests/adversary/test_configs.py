@@ -1,7 +1,5 @@
 """Recorded configurations with one value changed: they are read, or refused in words."""
 
-from __future__ import annotations
-
 import copy
 import random
 from dataclasses import replace

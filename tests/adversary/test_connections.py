@@ -1,7 +1,5 @@
 """Connections that never finish a request do not keep the others from theirs; against the real command."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket

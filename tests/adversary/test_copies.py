@@ -1,7 +1,5 @@
 """Nobody is excluded because of what somebody else sent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -171,14 +169,6 @@ def test_tiny_updates_of_a_minority_do_not_shorten_the_others_to_nothing(n, f, s
     assert np.linalg.norm(outcome.update) > 0.2 * fair
 
 
-@pytest.mark.parametrize("count", [1e308, float(np.finfo(np.float64).max)])
-def test_a_count_beyond_reason_is_rejected(count):
-    cohort = fw.Cohort(1, ("a", "b"), fw.Updates.of(honest(2, 0)), np.array([count, 10.0]))
-    outcome = fw.Warden.preset("auto").step(cohort)
-    assert [r.client_id for r in outcome.record.rejected] == ["a"]
-    assert np.isfinite(outcome.update.numpy()).all()
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_too_few_clients_exclude_nobody_and_say_so(n):
     def far(t, rows):
@@ -212,17 +202,6 @@ def test_who_copies_an_excluded_client_or_is_copied_by_one_keeps_its_place():
     warden, records = play(8, attack_then_copy, warden=warden)
     assert warden.excluded == ("0",)
     assert all(r.weights[1] == pytest.approx(1 / 7) for r in records)
-
-
-@pytest.mark.parametrize("n", [4, 5, 7, 12, 31])
-def test_the_majority_is_told_apart_from_its_copies(n):
-    """Less than half copy one client: one group, everybody else alone."""
-    rows = honest(n, 3, pull=0.0)
-    copies = (n - 1) // 2
-    rows[1 : 1 + copies] = rows[0]
-    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
-    leaders = copy_leaders(squares, np.linalg.norm(rows, axis=1), np.ones(n, bool))
-    assert leaders.tolist() == [0] * (1 + copies) + list(range(1 + copies, n))
 
 
 @pytest.mark.parametrize("far", [1.0, 30.0, 1e6])

@@ -1,7 +1,5 @@
 """The dashboard of a damaged ledger: every page comes, and says in words what cannot be read."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

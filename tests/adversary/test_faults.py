@@ -3,8 +3,6 @@
 The instants are drawn from a seed; FEDWARDEN_FAULT_SEED sets another one.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -18,7 +16,6 @@ import torch
 from fedwarden.core.errors import FedwardenError
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.sim.training.pool import FRUITLESS
 from fedwarden.store import checkpoint
 from fedwarden.store.ledger import Ledger, LedgerError
 
@@ -102,60 +99,6 @@ def test_many_kills(start, file, tmp_path, committed, contents, chance, eventual
     given = start, file, tmp_path, committed, contents, eventually
     assert kill_again_and_again(20 * TIMES, chance, lambda: 8.0 if chance.random() < 0.1 else 0.6, *given) >= 6 * TIMES
     eventually(lambda: workers_of() == [])
-
-
-def test_workers_that_are_killed_stopped_and_slowed(
-    start, file, tmp_path, committed, contents, chance, workers_of, eventually
-):
-    """Ten faults, or fewer where a worker is given up that died too often before it was of use; then a clean stop."""
-    home, faults = tmp_path / "home", {"killed": 0, "stopped": 0, "slowed": 0}
-    call = start("run", file, "--quiet", "--home", home)
-    eventually(workers_of)
-    seen = time.monotonic()
-    while sum(faults.values()) < 10 and time.monotonic() - seen < 20.0:
-        time.sleep(chance.choice([0.2, 1.0, 5.0]) * chance.random())
-        for worker in workers_of():
-            seen = time.monotonic()
-            what = chance.choice(list(faults))
-            try:
-                os.kill(worker, signal.SIGKILL if what == "killed" else signal.SIGSTOP)
-                if what == "slowed":
-                    time.sleep(chance.uniform(0.1, 0.5))
-                    os.kill(worker, signal.SIGCONT)
-                faults[what] += 1
-            except ProcessLookupError:  # replaced meanwhile
-                continue
-    call.kill(signal.SIGTERM)
-    assert call.wait() == 128 + signal.SIGTERM, call.lines()
-    rounds = committed(home) + 3
-    print(f"workers: {faults}; {rounds} rounds")
-    assert sum(faults.values()) >= FRUITLESS
-    for folder in (home, tmp_path / "whole"):
-        call = start("run", file, "--home", folder, "--quiet", "--set", f"rounds={rounds}", *resumed(folder))
-        assert call.wait() == 0, call.lines()
-    assert contents(home) == contents(tmp_path / "whole")
-
-
-def test_files_that_may_not_grow_beyond_a_random_size(start, file, tmp_path, committed, contents, chance):
-    home, last, failed = tmp_path / "home", 0, 0
-    run = ["run", file, "--quiet", "--set", "train.workers=1", "--home", home]
-    for _ in range(15):
-        limit = {"RLIMIT_FSIZE": chance.randrange(60_000, 400_000)}
-        call = start(*run, *(["--resume", "1"] if last else []), limits=limit)
-        assert call.wait() == 2, call.lines()
-        failed += 1
-        assert len(call.lines()) == 1
-        assert committed(home) >= last
-        last = committed(home)
-        if not last and home.exists():
-            for path in sorted(home.rglob("*"), reverse=True):
-                path.rmdir() if path.is_dir() else path.unlink()
-    print(f"{failed} runs whose files could not grow; round {last}")
-    rounds = last + 3
-    for folder, how in ((home, ["--resume", "1"]), (tmp_path / "whole", [])):
-        more = ["--set", f"rounds={rounds}", "--set", "train.workers=1", *how]
-        assert start("run", file, "--quiet", "--home", folder, *more).wait() == 0
-    assert contents(home) == contents(tmp_path / "whole")
 
 
 def full():

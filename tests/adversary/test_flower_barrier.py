@@ -12,9 +12,7 @@ from flwr.serverapp import strategy as flower
 from fedwarden.core.notes import Note
 from fedwarden.flower import Guarded
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, NODES, LocalGrid, N, content, honest, model, one_round, state, trained
-
-from .replies import crowd_with
+from flower.nodes import BAD, NODES, LocalGrid, N, content, crowd_with, honest, model, one_round, state, trained
 
 
 class Clumsy(flower.FedAvg):
@@ -46,12 +44,8 @@ def fussy(records, key):
 
 @pytest.mark.parametrize("aggregator", [None, "mean"])
 def test_metrics_that_cannot_be_combined_cost_no_model(aggregator):
-    def lossy(message):
-        metrics = {"num-examples": 10, "train_loss": 4.0, "norm_bit": 1}
-        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
-
     guarded = Guarded(flower.FedAvg(train_metrics_aggr_fn=fussy), aggregator=aggregator)
-    arrays, metrics = one_round(guarded, crowd_with(lossy))
+    arrays, metrics = one_round(guarded, crowd_with(honest(BAD, {"train_loss": 4.0})))
     fair, _ = one_round(flower.FedAvg(), {node: honest(node) for node in NODES})
     for name, value in state(fair).items():
         np.testing.assert_allclose(state(arrays)[name], value, rtol=1e-5)
@@ -60,19 +54,25 @@ def test_metrics_that_cannot_be_combined_cost_no_model(aggregator):
     assert guarded.strategy.train_metrics_aggr_fn is fussy
 
 
-@pytest.mark.parametrize("error", [MemoryError, RecursionError, OverflowError, KeyError, AssertionError])
-def test_nothing_that_reading_raises_passes_the_barrier(error):
+def trap(error):
+    """A node whose arrays raise as they are read."""
+
     class Trap(ArrayRecord):
         def __contains__(self, key):
             raise error("\x1b[2J")
 
-    def trapped(message):
+    def answer(message):
         reply = Message(content(trained(message, BAD)), reply_to=message)
         reply.content["arrays"] = Trap(dict(reply.content["arrays"]))
         return [reply]
 
+    return answer
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, OverflowError, KeyError, AssertionError])
+def test_nothing_that_reading_raises_passes_the_barrier(error):
     guarded = Guarded(flower.FedAvg())
-    one_round(guarded, crowd_with(trapped))
+    one_round(guarded, crowd_with(trap(error)))
     (rejection,) = guarded.record.rejected
     assert rejection.client_id == str(BAD)
     assert str(rejection.reason).startswith(f"cannot be read ({error.__name__}: ")
@@ -80,28 +80,15 @@ def test_nothing_that_reading_raises_passes_the_barrier(error):
 
 
 def test_who_ends_the_run_by_hand_is_obeyed():
-    class Trap(ArrayRecord):
-        def __contains__(self, key):
-            raise KeyboardInterrupt
-
-    def trapped(message):
-        reply = Message(content(trained(message, BAD)), reply_to=message)
-        reply.content["arrays"] = Trap(dict(reply.content["arrays"]))
-        return [reply]
-
     with pytest.raises(KeyboardInterrupt):
-        one_round(Guarded(flower.FedAvg()), crowd_with(trapped))
+        one_round(Guarded(flower.FedAvg()), crowd_with(trap(KeyboardInterrupt)))
 
 
 def test_a_count_that_is_lost_in_rounding_is_a_rejection():
     """A strategy that does not weigh would use it all the same, beside a record that says it has no weight."""
 
-    def shy(message):
-        metrics = {"num-examples": 5e-324, "train_loss": 0.5, "norm_bit": 1}
-        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
-
     guarded = Guarded(flower.FedMedian())
-    one_round(guarded, crowd_with(shy))
+    one_round(guarded, crowd_with(honest(BAD, {"num-examples": 5e-324})))
     assert str(guarded.record.rejected[0].reason) == "claims 4.94066e-324 examples; expected 1e-09 to 1e+15"
 
 

@@ -1,29 +1,19 @@
 """One client cannot change the dtypes of a model, or make a variance of it negative."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp import strategy as flower
 
 from fedwarden.core.notes import Note
 from fedwarden.flower import Guarded
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, BASES, NODES, content, evaluated, honest, one_round, state, trained
-
-from .replies import crowd_with
+from flower.nodes import BAD, BASES, NODES, crowd_with, honest, one_round, state, trained, training
 
 
 def sending(node, change):
     """A node that is honest but for what a function makes of its arrays."""
-
-    def answer(message):
-        if message.metadata.message_type == "evaluate":
-            return evaluated(message)
-        return [Message(content(change(trained(message, node))), reply_to=message)]
-
-    return answer
+    return training(lambda message: change(trained(message, node)))
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", ">f8"])
@@ -51,13 +41,10 @@ def test_a_number_too_large_for_the_models_dtype_is_a_rejection():
 COUNTED = {"w": np.zeros(5, np.float32), "seen": np.zeros(2, np.int32)}
 
 
-def counting(node, seen):
-    def answer(message):
-        rng = np.random.default_rng(node)
-        arrays = {"w": np.asarray(0.1 * rng.normal(size=5), np.float32), "seen": np.asarray(seen)}
-        return [Message(content(arrays), reply_to=message)]
-
-    return answer
+def sized(node, **more):
+    """A node whose model is five numbers of its own, and more."""
+    w = np.asarray(0.1 * np.random.default_rng(node).normal(size=5), np.float32)
+    return training(lambda message: {"w": w, **more})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +63,7 @@ def counting(node, seen):
 )
 def test_integers_are_converted_where_they_fit(seen, reason):
     guarded, start = Guarded(flower.FedAvg()), ArrayRecord({k: Array(v) for k, v in COUNTED.items()})
-    nodes = {node: counting(node, seen if node == BAD else np.array([7, 7], np.int32)) for node in NODES}
+    nodes = {node: sized(node, seen=seen if node == BAD else np.array([7, 7], np.int32)) for node in NODES}
     arrays, _ = one_round(guarded, nodes, start)
     assert arrays["seen"].numpy().tolist() == [7, 7]
     assert arrays["seen"].numpy().dtype == np.int32
@@ -87,12 +74,7 @@ NORMED = {"w": np.zeros(5, np.float32), "bn.running_var": np.ones(3, np.float32)
 
 
 def normed(node, variance):
-    def answer(message):
-        rng = np.random.default_rng(node)
-        arrays = {"w": np.asarray(0.1 * rng.normal(size=5), np.float32), "bn.running_var": np.float32(variance)}
-        return [Message(content(arrays), reply_to=message)]
-
-    return answer
+    return sized(node, **{"bn.running_var": np.float32(variance)})
 
 
 def normed_model():

@@ -1,19 +1,17 @@
 """No client owns the average of a metric."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord
 from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
 from fedwarden.flower import Guarded
 from fedwarden.guard.metrics import largest_metric
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, LocalGrid, content, model, one_round, trained
+from flower.nodes import BAD, LocalGrid, crowd_with, honest, model, one_round
 
-from .replies import crowd_with, evaluating
+from .replies import evaluating
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8, 20, 100])
@@ -55,12 +53,8 @@ def test_fewer_than_half_of_the_clients_together_do_not_own_the_average():
 
 
 def test_a_metric_of_training_is_bounded_too():
-    def boasting(message):
-        metrics = {"num-examples": 10, "train_loss": 1e300, "norm_bit": 1}
-        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
-
     guarded = Guarded(flower.FedAvg())
-    _, metrics = one_round(guarded, crowd_with(boasting))
+    _, metrics = one_round(guarded, crowd_with(honest(BAD, {"train_loss": 1e300})))
     assert metrics["train_loss"] == pytest.approx((7 * 0.5 + 5.0) / 8)  # ten times the others' 0.5
     (note,) = guarded.record.notes
     assert str(note) == f"client {BAD}: its metric 'train_loss' is 1e+300, far from the others', and counts as 5"

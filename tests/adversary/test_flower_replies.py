@@ -30,6 +30,7 @@ from flower.nodes import (
     one_round,
     state,
     trained,
+    training,
 )
 
 from .damage import TIMES
@@ -41,13 +42,7 @@ HONEST = {str(node) for node in NODES}
 
 def answering(node, data):
     """An honest node but for the bytes of one array."""
-
-    def answer(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(node)(message)
-        return [Message(content({**trained(message, node), "fc.bias": raw(data)}), reply_to=message)]
-
-    return answer
+    return training(lambda message: {**trained(message, node), "fc.bias": raw(data)})
 
 
 @pytest.mark.parametrize("kind", CRAFTED)

@@ -1,8 +1,7 @@
 """A run is continued by its own experiment only, and in spite of bad replies."""
 
-from __future__ import annotations
-
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,23 +12,11 @@ import fedwarden as fw
 from fedwarden.flower import Guarded
 from fedwarden.store.ledger import Ledger
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, NODES, LocalGrid, content, honest, model, state, trained
+from flower.nodes import BAD, NODES, FragileGrid, Killed, LocalGrid, content, crowd_with, honest, model, state, trained
 
-from .replies import CRAFTED, HOSTILE, crowd_with, evaluating, raw
+from .replies import CRAFTED, HOSTILE, evaluating, raw
 
-
-class Killed(BaseException):
-    """Stands for kill -9."""
-
-
-class Dying(LocalGrid):
-    """Dies in the third round."""
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        if messages[0].content["config"]["server-round"] == 3:
-            raise Killed
-        return super().send_and_receive(messages, timeout=timeout)
+Dying = partial(FragileGrid, dies_in=3)
 
 
 def start(home, strategy=flower.FedAvg, rounds=4, grid=LocalGrid, arrays=None, warden="auto", resume=True, **options):
@@ -54,6 +41,7 @@ OTHERS = {
     "the strategy": ({"strategy": flower.FedAdam}, "strategy"),
     "the preset": ({"warden": "pid-made"}, "watches"),
     "an option of the preset": ({"warden": lambda: fw.Warden.preset("pid_made", k=3.0)}, "watches"),
+    "trusted nodes": ({"warden": lambda: fw.Warden.preset("auto", trusted=["103"])}, "policy"),
     "the policy": ({"warden": lambda: fw.Warden(fw.Warden.preset("auto").watches, "observe")}, "policy"),
     "the admission": ({"warden": strict}, "admission"),
     "who combines": ({"aggregator": "median"}, "aggregator"),

@@ -1,7 +1,5 @@
 """A minority that wants an honest client excluded: real training, real guard, and clients that come and go."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A ledger names modules; nobody who reads or continues it imports them unless he asks for it himself."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Damaged and hostile ledgers: every command that reads them ends in one line and exit code 2, or reads them."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

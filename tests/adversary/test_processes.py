@@ -1,7 +1,5 @@
 """Signals, killed parents, stopped workers: a clean end, nobody left behind, the same bits."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -205,17 +203,6 @@ def test_a_worker_that_never_works_is_not_started_for_ever(alone, monkeypatch):
     assert len(started) == 1 + module.FRUITLESS
 
 
-def test_a_slow_group_is_no_silent_worker(alone, monkeypatch):
-    """Ten times as long as the slowest so far, a group that is still being trained here included."""
-    pool = Pool(alone[0].engine, None, 1, patience=2.0)
-    assert pool._limit() == 2.0
-    pool.longest = 3.0
-    assert pool._limit() == 32.0
-    pool.since = 1000.0
-    monkeypatch.setattr(module, "monotonic", lambda: 1050.0)
-    assert pool._limit() == 502.0
-
-
 @pytest.mark.parametrize("asked", [cores() + 1, 100_000])
 def test_more_workers_than_cores_are_not_started(asked, start, tiny, tmp_path, committed, eventually, workers_of):
     home = tmp_path / "home"
@@ -226,19 +213,6 @@ def test_more_workers_than_cores_are_not_started(asked, start, tiny, tmp_path, c
     call.wait()
     told = f"train.workers = {asked}: {min(cores(), 6)} are used, at most one per core and group of clients"
     assert call.lines()[0] == told
-
-
-def test_a_run_has_one_writer(server, start, tiny, tmp_path, committed, eventually, monkeypatch, capsys):
-    home = tmp_path / "home"
-    call = start("run", tiny, "--home", home, "--set", "rounds=100000")
-    eventually(lambda: committed(home) >= 1)
-    assert main(["run", "--resume", "1", "--home", str(home), "--set", "rounds=100001"]) == 2
-    told = f"error: run 1 is being written by process {call.pid}; wait for it, or end it first\n"
-    assert capsys.readouterr().err == told
-    call.kill()
-    call.wait()
-    rounds = committed(home) + 1
-    assert main(["run", "--resume", "1", "--home", str(home), "--set", f"rounds={rounds}", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)

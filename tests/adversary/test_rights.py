@@ -1,7 +1,5 @@
 """Read access suffices to read a ledger: while it is written to, after the run, and after a writer was killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a client names itself, or says when it fails, never steers the terminal or the page that shows it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import unicodedata
@@ -16,7 +14,7 @@ from fedwarden.cli import main
 from fedwarden.core.words import printable
 from fedwarden.flower import Guarded
 from flower.conftest import quiet  # noqa: F401
-from flower.nodes import BAD, NODES, LocalGrid, content, honest, model, state, trained
+from flower.nodes import NODES, LocalGrid, honest, model, shifted, trained, training
 
 from .replies import HOSTILE
 
@@ -37,43 +35,19 @@ def test_every_such_character_is_written_out(code):
     assert shown.encode("ascii").decode("unicode_escape") == f"a{chr(code)}b"
 
 
-@pytest.mark.parametrize("text", ["", "node-1", "Zürich, 20 °C", "日本語 [red]", "\u00a0\u3000"])
-def test_all_others_stay(text):
-    assert printable(text) == text
-
-
 def failing(message):
     return [Message(Error(1, HOSTILE), reply_to=message)]
 
 
-def poisoned(message):
-    if message.metadata.message_type == "evaluate":
-        return honest(BAD)(message)
-    arrays = {k: np.asarray(v + 5, np.float32) for k, v in state(message.content["arrays"]).items()}
-    return [Message(content(arrays, {"num-examples": 10**9, f"loss{HOSTILE}": 0.5}), reply_to=message)]
-
-
-def naming(node):
-    """Honest, with a metric of a hostile name, as a client could have talked all others into."""
-
-    def answer(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(node)(message)
-        return [Message(content(trained(message, node), {"num-examples": 10, f"loss{HOSTILE}": 0.5}), reply_to=message)]
-
-    return answer
-
-
-def strange(message):
-    if message.metadata.message_type == "evaluate":
-        return honest(1)(message)
-    return [Message(content({**trained(message, 1), HOSTILE: np.ones(2)}), reply_to=message)]
+NAMED = f"loss{HOSTILE}"  # a metric, as a client could have talked all others into
+poisoned = shifted(5.0, metrics={"num-examples": 10**9, NAMED: 0.5})
+strange = training(lambda message: {**trained(message, 1), HOSTILE: np.ones(2)})
 
 
 @pytest.fixture
 def run(caplog):
     """A run whose clients have hostile names, errors, arrays and metrics; what Flower's log says of it."""
-    crowd = {node: naming(node) for node in NODES} | {300: failing, 301: poisoned, 302: strange}
+    crowd = {node: honest(node, {NAMED: 0.5}) for node in NODES} | {300: failing, 301: poisoned, 302: strange}
     far = Watch("centroid_distance", "raw", {"name": "robust_z", "limit": 12.0}, start_round=1)
     name = f"run{HOSTILE}".encode("utf-8", "replace").decode()
     warden = Warden([far], "quarantine")

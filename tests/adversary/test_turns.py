@@ -1,7 +1,5 @@
 """Claimed counts and attacks that come and go: what the guard cannot prove in time it contains."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

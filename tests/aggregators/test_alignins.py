@@ -1,7 +1,5 @@
 """AlignIns with a model to compare with, ties among the largest entries, and limits of one's own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """CAF: the filter by hand, by the loop in d dimensions, and what no choice of coordinates may change."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

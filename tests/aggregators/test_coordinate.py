@@ -1,7 +1,5 @@
 """Rules of one coordinate at a time, off their defaults."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import trim_mean

@@ -1,7 +1,5 @@
 """Divide-and-Conquer: scores by singular vectors, draws by round and seed, and an intersection that may be empty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every aggregator off its defaults: precisions, kernels, columns that are not measured, and memory that is saved."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import numpy as np
@@ -116,14 +114,6 @@ def test_kernels_and_torch_agree(name):
     with path(kernels=False):
         plain = play(name, form)
     same(compiled, plain, 2e-5)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_numbers_that_all_precisions_hold_give_one_answer(name, dtype):
-    wide = play(name, lambda t, here: fw.Updates.of(rows(t)[here]))
-    narrow = play(name, lambda t, here: fw.Updates.of(rows(t)[here].astype(dtype)))
-    same(narrow, wide, 2e-5)
 
 
 @pytest.mark.parametrize("kernels", [True, False])

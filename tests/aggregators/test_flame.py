@@ -1,7 +1,5 @@
 """FLAME: its cluster beside scikit-learn's HDBSCAN, its clipping by hand, its noise by its moments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.cluster import HDBSCAN

@@ -1,7 +1,5 @@
 """FLANDERS: what the past foretells, and who departs from it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

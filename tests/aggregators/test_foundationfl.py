@@ -1,7 +1,5 @@
 """FoundationFL beside a loop: copies of one update, then a median or a trimmed mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import trim_mean

@@ -1,7 +1,5 @@
 """The geometric median with weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

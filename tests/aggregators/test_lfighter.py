@@ -1,7 +1,5 @@
 """LFighter: its clusters beside scikit-learn's, flipped labels of a small model, and where the output layer lies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

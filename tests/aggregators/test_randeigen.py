@@ -1,7 +1,5 @@
 """RandEigen: the filter as a loop in d dimensions with the same chances, and where it stops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

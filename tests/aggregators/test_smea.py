@@ -1,7 +1,5 @@
 """SMEA: every subset against singular values, and where there are too many of them."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from math import comb
 

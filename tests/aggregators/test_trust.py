@@ -1,7 +1,5 @@
 """FLTrust with roots of every kind, and what it says where there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,9 +1,5 @@
 """Wrong labels: as many as asked, moved as asked."""
 
-from __future__ import annotations
-
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +8,6 @@ from hypothesis import strategies as st
 
 from fedwarden.attacks import Examples
 from fedwarden.attacks.data import derangement, flip_labels
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 
 NOTHING = Examples(torch.zeros(0, 1), np.zeros(0, dtype=np.int64))
@@ -40,21 +35,6 @@ def test_a_derangement_moves_everything(k, seed):
     assert (order != np.arange(k)).all()
 
 
-def test_every_derangement_is_as_likely():
-    """There are 9 of four elements: 4! (1 - 1 + 1/2 - 1/6 + 1/24)."""
-    generator, draws = rng(), 4500
-    counts = Counter(tuple(derangement(4, generator)) for _ in range(draws))
-    assert len(counts) == 9
-    chi2 = sum((c - draws / 9) ** 2 / (draws / 9) for c in counts.values())
-    assert chi2 < 26.1  # the 0.999 quantile with 8 degrees of freedom
-
-
-@pytest.mark.parametrize("k", [0, 1])
-def test_a_derangement_of_one_class_is_impossible(k):
-    with pytest.raises(ValueError, match=f"needs at least 2 classes; got {k}"):
-        derangement(k, rng())
-
-
 @given(st.integers(0, 60), st.floats(0, 1), st.integers(0, 10**6))
 def test_the_fraction_is_an_exact_count(n, fraction, seed):
     y = labels(n, 5, seed)
@@ -64,14 +44,6 @@ def test_the_fraction_is_an_exact_count(n, fraction, seed):
     moved = flipped != y
     assert (flipped[moved] == (y[moved] + 1) % 5).all()
     assert (y == before).all()
-
-
-def test_which_labels_are_flipped_is_random():
-    y = np.zeros(100, dtype=np.int64)
-    chosen = [frozenset(np.flatnonzero(flip_labels(y, np.array([1]), 0.3, rng(s)))) for s in range(20)]
-    assert len(set(chosen)) == 20
-    counts = Counter(i for c in chosen for i in c)
-    assert len(counts) > 90  # 20 draws of 30 % leave one out with probability 0.0008
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 1.0])
@@ -117,35 +89,8 @@ def test_what_a_flip_wants_of_the_model():
     assert make("attack", "label_flip").goal(test, 3) is None  # every attacker has its own derangement
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fraction": 1.1}, r"fraction lies in \[0, 1\]; got 1.1"),
-        ({"fraction": -0.1}, r"fraction lies in \[0, 1\]"),
-        ({"mode": "random"}, "mode is 'derangement', 'pairwise', 'constant' or 'targeted'; got 'random'"),
-        ({"mode": "targeted", "source": 2, "target": 2}, "source and target are two classes; got 2 twice"),
-    ],
-)
-def test_options_outside_of_their_range(options, message):
-    with pytest.raises(ConfigError, match=message):
-        make("attack", "label_flip", **options)
-
-
 @pytest.mark.parametrize("target", [-1, 4])
 def test_a_class_that_there_is_not(target):
     """A label outside of the classes would end the run inside of the loss."""
     with pytest.raises(ValueError, match="target"):
         flip(np.zeros(3, int), 4, mode="constant", target=target)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"source": 3}, "source is for mode 'targeted'"),
-        ({"target": 7}, "target is for the modes 'constant' and 'targeted'"),
-        ({"mode": "constant", "source": 3}, "source is for mode 'targeted'"),
-    ],
-)
-def test_a_class_that_the_mode_does_not_use_is_refused(options, said):
-    with pytest.raises(ValueError, match=said):
-        make("attack", "label_flip", **options)

@@ -1,7 +1,5 @@
 """Rare inputs with the label of a target: which they are, and what is left alone."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,7 +8,6 @@ import torch
 
 from fedwarden.attacks import Examples
 from fedwarden.attacks.edge_case import negative, tail
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 
 NOTHING = Examples(torch.zeros(0, 1, 4, 4), np.zeros(0, dtype=np.int64))
@@ -75,19 +72,6 @@ def test_what_it_wants_of_the_model():
     x, y = make("attack", "edge_case", target=1, rare="tail", fraction=1 / 3).goal(test, 4)
     assert y.tolist() == [1, 1, 1]  # one of three, of each of three classes
     assert all(any(torch.equal(a, b) for b in test.x[test.y != 1]) for a in x)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fraction": -1.0}, r"fraction lies in \[0, 1\]; got -1.0"),
-        ({"rare": "odd"}, "rare is 'negative' or 'tail'; got 'odd'"),
-        ({"source": 2, "target": 2}, "source and target are two classes; got 2 twice"),
-    ],
-)
-def test_options_outside_of_their_range(options, message):
-    with pytest.raises(ConfigError, match=message):
-        make("attack", "edge_case", **options)
 
 
 def test_classes_that_there_are_not_and_inputs_that_are_no_images():

@@ -1,7 +1,5 @@
 """Local model poisoning: the paper's intervals, and the Krum attack beside Krum by plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

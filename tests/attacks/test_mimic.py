@@ -1,7 +1,5 @@
 """All attackers are one honest client: the one that is named, or the one that stands out most."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

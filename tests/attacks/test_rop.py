@@ -1,7 +1,5 @@
 """Relocated orthogonal perturbation: its place, its angle and its length."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A shift has the asked ratio and size, and exchanges no more than it must."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from fedwarden.attacks import Examples
 from fedwarden.attacks.shift import exchange, refresh
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 
 
@@ -30,12 +27,6 @@ def test_ratio_size_and_number_of_new_samples(n, before, even, share, seed):
     assert new.sum() == max(must, round(share * n))
     assert len(set(found[new].tolist())) == new.sum()  # no sample twice
     assert (after[new] % 2 != y[new] % 2).sum() == must  # beyond that, each gave way to one of its own kind
-
-
-def test_classes_are_drawn_as_the_pool_has_them():
-    pool = np.array([0] * 300 + [2] * 100)
-    drawn = pool[exchange(np.ones(200, dtype=np.int64), pool, 1.0, 1.0, rng())]
-    assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.1)  # a standard error of .02
 
 
 def test_a_shifted_client_holds_the_samples_of_the_pool():
@@ -58,12 +49,6 @@ def test_too_few_samples_that_no_client_holds():
         exchange(np.zeros(10, dtype=np.int64), np.array([0, 1, 2]), 0.5, 0.0, rng())
 
 
-@pytest.mark.parametrize("options", [{"even": 1.1}, {"even": -0.1}, {"exchange": 1.1}])
-def test_options_outside_of_their_range(options):
-    with pytest.raises(ConfigError, match=r"even and exchange lie in \[0, 1\]"):
-        make("attack", "label_shift", **options)
-
-
 @given(st.integers(1, 60), st.floats(0, 1), st.integers(0, 10**6))
 def test_fresh_samples_are_as_many_as_asked_and_of_classes_that_were_there(n, share, seed):
     y = np.arange(n) % 3
@@ -73,14 +58,6 @@ def test_fresh_samples_are_as_many_as_asked_and_of_classes_that_were_there(n, sh
     assert new.sum() == round(share * n)
     assert set(pool[found[new]]) <= set(y)
     assert len(set(found[new].tolist())) == new.sum()
-
-
-def test_fresh_samples_keep_the_classes_shares_but_for_chance():
-    y, pool = np.repeat([0, 1], [75, 25]), np.tile([0, 1], 100)
-    shares = [np.mean(pool[refresh(y, pool, 1.0, rng(seed))] == 0) for seed in range(200)]
-    assert np.mean(shares) == pytest.approx(0.75, abs=0.015)  # five standard errors
-    apart = np.sqrt(0.75 * 0.25 * (1 / 100 + 1 / 101))  # of two draws of 100, one of them known
-    assert np.std(shares) == pytest.approx(apart, rel=0.25)  # five standard errors
 
 
 def test_fresh_samples_are_those_of_the_pool():

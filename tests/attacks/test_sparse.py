@@ -1,7 +1,5 @@
 """The hybrid sparse attack: how far each parameter goes, and which go far."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

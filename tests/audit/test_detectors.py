@@ -1,7 +1,5 @@
 """GradNorm, ReAct and MAGDiff against autograd and loops, and as a source of the auditor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,19 +1,13 @@
 """Cosine, Procrustes and CMD against closed forms, scipy, and loops written from the papers."""
 
-from __future__ import annotations
-
 import math
-import warnings
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import linalg, spatial
 
-import fedwarden as fw
-from fedwarden.audit.metrics import cmd, cosine, frobenius, procrustes
+from fedwarden.audit.metrics import cmd, cosine, procrustes
 
 
 def clouds(n, units, seed=0, noise=0.5):
@@ -39,10 +33,6 @@ def paper_cmd(a, b, k, low=0.0, high=1.0):
         ]
         total += math.sqrt(sum(g * g for g in gap)) / (high - low) ** order
     return total
-
-
-def test_they_are_part_of_the_public_interface():
-    assert (fw.cosine, fw.procrustes, fw.cmd) == (cosine, procrustes, cmd)
 
 
 @pytest.mark.parametrize("shape", [(7,), (300_000,), (20, 30), (4, 3, 2, 5), (1000, 700)])
@@ -90,16 +80,6 @@ def test_aligned_procrustes_is_that_of_scipy(n, units):
     assert aligned <= procrustes(a, b)
 
 
-@given(st.integers(0, 1000), st.floats(0.01, 100), st.floats(-50, 50))
-def test_procrustes_ignores_place_and_size_and_aligned_rotation_too(seed, scale, shift):
-    a, b = clouds(12, 4, seed)
-    rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))
-    assert procrustes(a, scale * b + shift) == pytest.approx(procrustes(a, b), abs=1e-7)
-    assert procrustes(a, b @ rotation, "orthogonal") == pytest.approx(procrustes(a, b, "orthogonal"), abs=1e-6)
-    assert 0 <= procrustes(a, b, "orthogonal") <= math.sqrt(2)
-    assert 0 <= procrustes(a, b) <= 2
-
-
 def test_procrustes_keeps_its_digits_for_models_that_nearly_agree():
     a = np.random.default_rng(5).normal(size=100_000)
     b = 1.0001 * a + 1e-5 * np.random.default_rng(6).normal(size=100_000)
@@ -112,18 +92,6 @@ def test_a_single_point_has_no_shape():
     for align in (None, "orthogonal"):
         assert math.isnan(procrustes(np.full(3, 0.1), np.arange(3.0), align))
         assert math.isnan(procrustes(np.ones((4, 2)), np.ones((4, 2)), align))
-
-
-def test_opposite_vectors_are_two_apart_and_aligned_by_a_sign():
-    a = np.array([1.0, -2.0, 4.0])
-    assert procrustes(a, -a) == pytest.approx(2.0)
-    assert procrustes(a, -a, "orthogonal") == pytest.approx(0.0, abs=1e-7)
-
-
-@pytest.mark.parametrize("columns", [1, 3, 50])
-def test_cmd_of_a_shift_is_the_shift_of_the_means(columns):
-    x = np.random.default_rng(7).normal(size=(30, columns))
-    assert cmd(x, x + 3.0) == pytest.approx(3.0 * math.sqrt(columns))  # only the first moment moves
 
 
 def test_cmd_of_two_coins_in_closed_form():
@@ -151,14 +119,6 @@ def test_cmd_of_a_large_model_does_not_overflow_and_is_exact():
     assert math.isfinite(cmd(huge, 2 * huge))
 
 
-def test_bounded_cmd_holds_still_where_the_unbounded_one_explodes():
-    x = np.random.default_rng(8).normal(size=(100, 5))
-    y = x.copy()
-    y[0, 0] = 1e3
-    assert cmd(x, y) > 1e12
-    assert cmd(x, y, bounds="tanh") < 0.1
-
-
 def test_layers_side_by_side_are_one_wide_matrix():
     a, b = clouds(11, 9)
     cut = [(x[:, :2], x[:, 2:5], x[:, 5:].reshape(11, 2, 2)) for x in (a, b)]
@@ -167,20 +127,6 @@ def test_layers_side_by_side_are_one_wide_matrix():
     wide = clouds(4, 9)
     cut = [[x[:, :4], x[:, 4:]] for x in wide]
     assert procrustes(*cut, align="orthogonal") == pytest.approx(procrustes(*wide, align="orthogonal"), rel=1e-6)
-
-
-def test_any_real_numbers_in_any_memory():
-    a, b = np.arange(6.0).reshape(2, 3), np.array([[1.0, 0.0, 2.0], [5.0, 3.0, 1.0]])
-    for metric in (cosine, procrustes, cmd):
-        expected = metric(a, b)
-        assert metric(a.astype(np.int32), b.astype(np.float16)) == pytest.approx(expected, rel=1e-12)
-        assert metric(torch.from_numpy(a.T.copy()).T, b[::-1][::-1].copy()) == pytest.approx(expected, rel=1e-12)
-        assert metric(a.tolist(), torch.from_numpy(b).to(torch.bfloat16)) == pytest.approx(expected, rel=1e-12)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            locked = a.copy()
-            locked.flags.writeable = False
-            assert metric(locked, torch.from_numpy(b).requires_grad_()) == pytest.approx(expected, rel=1e-12)
 
 
 def test_not_a_number_stays_one():
@@ -209,11 +155,3 @@ def test_not_a_number_stays_one():
 def test_what_cannot_be_compared_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_literal_procrustes_is_the_norm_of_the_difference_and_grows_with_the_scale():
-    a, b = clouds(20, 7)
-    gap = a - b
-    assert frobenius(a, b) == pytest.approx(math.sqrt(np.trace(gap.T @ gap)))
-    assert frobenius(10 * a, 10 * b) == pytest.approx(10 * frobenius(a, b))
-    assert procrustes(10 * a, 10 * b) == pytest.approx(procrustes(a, b))

@@ -1,7 +1,5 @@
 """Outputs against scikit-learn and scipy, and the false alarms of the change of answers by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,7 +12,6 @@ from fedwarden.audit.outputs import (
     bbse,
     change_p,
     ks,
-    label_shift,
     loss,
     mean_logits,
     mean_softmax,
@@ -84,14 +81,6 @@ def test_bbse_recovers_the_labels_of_a_shifted_population():
     given = np.array([[0.8, 0.1, 0.1], [0.1, 0.7, 0.2], [0.1, 0.2, 0.7]])  # P(prediction | label), columns
     source, target = np.array([0.3, 0.3, 0.4]), np.array([0.6, 0.1, 0.3])
     assert bbse(given * source, given @ target) == pytest.approx(target / source)
-
-
-def test_label_shift_reads_a_prior_in_the_new_model():
-    logits, labels = sample(400)
-    assert label_shift(logits, logits, labels) == pytest.approx(0.0, abs=1e-9)
-    first = np.array([1.0, 0, 0, 0])
-    small, large = (label_shift(logits, logits + size * first, labels) for size in (0.2, 1.0))
-    assert 0 < small < large
 
 
 def test_a_change_is_standardised_by_its_past_whatever_its_unit():

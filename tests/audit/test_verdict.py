@@ -1,19 +1,10 @@
 """Verdicts against scikit-learn and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedwarden.audit.verdict import (
-    Leakage,
-    Sight,
-    interval,
-    leakage,
-    sees,
-    smallest_detected,
-)
+from fedwarden.audit.verdict import Leakage, Sight, interval, leakage, sees, smallest_detected
 from fedwarden.core.separation import auroc
 
 

@@ -1,7 +1,5 @@
 """The command ``audit``: an answer in words, as JSON, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO
@@ -20,7 +18,7 @@ from fedwarden_research.papers.shifts import all_changes
 EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
 SURE, UNSURE = Leakage(0.98, 0.93, 1.0, 1e-4, 1.0, 5e-6), Leakage(0.6, 0.4, 0.8, 0.3, 0.1, 5e-6)
 SHIFT, NEW = Sight("shows", "shows"), Sight("does not show", "shows")
-NOTHING, UNKNOWN = Sight("does not show", "does not show"), Sight("cannot tell", "cannot tell")
+UNKNOWN = Sight("cannot tell", "cannot tell")
 QUICK = ["--set", "rounds=7", "--set", "audit.start=6", "--set", "audit.seeds=4", "--set", "data.clients=2"]
 QUICK += ["--set", "audit.client=1", "--set", "train.epochs=1", "--set", "train.group=1"]
 QUICK += ["--set", "data.partition.size=60", "--set", "audit.probe=16", "--set", "model.hidden=[8]"]
@@ -57,10 +55,6 @@ def test_clients_to_whom_it_does_not_show_are_named_beside_those_to_whom_it_does
     assert "would show to 2 of 3 clients" in words(found)[1]
     assert words(found)[3].startswith("To 1 of 3 clients the change itself would not show")
     assert found.change() == {"0": "shows", "1": "shows", "2": "does not show"}
-
-
-def test_nothing_to_see():
-    assert "Nor would it show that your data are new." in words(answer_of(NOTHING, {STILL: UNSURE, FRESH: UNSURE}))
 
 
 def test_seeds_that_cannot_tell_give_no_verdict():
@@ -112,23 +106,6 @@ def test_as_json(call_json):
     verdict = found["verdict"]
     assert (verdict["change"], verdict["new"]) == ({"0": "cannot tell"}, {"0": "cannot tell"})
     assert (verdict["least_p"], verdict["needed"], verdict["auroc"]) == (1 / 70, 6, None)
-
-
-@pytest.mark.parametrize(
-    ("setting", "part"),
-    [
-        ("audit.strat=3", "'start'"),
-        ("audit.client=9", "there are 4 clients"),
-        ("audit.change=alie", "does not change data"),
-        ("data.reserve=10", "data.reserve"),
-    ],
-)
-def test_what_is_wrong_is_one_line(call, setting, part):
-    code, out, err = call("audit", EXAMPLE, "--set", setting, "-q")
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ")
-    assert part in err
-    assert err.count("\n") == 1
 
 
 def test_studies_take_their_own_data_only(call):

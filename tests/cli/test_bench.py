@@ -1,7 +1,5 @@
 """``fedwarden bench``: what it runs, what it does not run again, and what it writes."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -84,11 +82,6 @@ def test_several_attacks_and_none(call_json, workspace):
     assert told["runs"] == 2 + 6
     files = ["detections.csv", "accuracy-none.csv", "accuracy-ipm.csv", "ipm.svg"]
     assert [p.rsplit("/", 1)[1] for p in told["pictures"]] == files
-
-
-def test_other_rounds_are_another_study(workspace):
-    keep(workspace, rounds=2)
-    assert results(workspace, "defences-digits-3") == []
 
 
 def test_a_grid_without_auto_has_no_verdict_on_it(call, workspace):

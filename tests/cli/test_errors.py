@@ -1,10 +1,5 @@
 """What a user can get wrong ends in one line on standard error and exit code 2."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-
 import pytest
 
 import fedwarden.cli.run
@@ -95,22 +90,3 @@ def test_tune_without_optuna(call, tiny, monkeypatch):
 def test_tune_without_attackers(call, tiny):
     one_line(call("tune", tiny, "--set", "attacks=[]"), "[[attacks]]")
     one_line(call("tune", tiny, "--set", "attacks.0.start=4"), "[[attacks]]", "by round 3")
-
-
-@pytest.mark.slow
-def test_nothing_but_one_line_from_a_process(tmp_path):
-    command = [sys.executable, "-m", "fedwarden", "run", str(tmp_path / "none.toml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-
-
-def test_ctrl_c_outside_a_run(call, tiny, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fedwarden.cli.run, "load_scenario", interrupt)
-    code, _, err = call("run", tiny)
-    assert (code, err) == (130, "error: interrupted\n")

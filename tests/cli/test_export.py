@@ -1,16 +1,10 @@
 """export and report: files for other programs and for other people."""
 
-from __future__ import annotations
-
-import csv
-import io
 import json
 import sys
 
-import numpy as np
 import pytest
 
-from fedwarden.store.ledger import Ledger
 from fedwarden.store.record import RunRecord
 
 
@@ -37,29 +31,6 @@ def test_a_file_with_a_name_of_its_own_that_is_not_replaced(call, recorded, here
     assert (here / f"run-1.{to}").read_bytes() == b"mine"
     assert call(*args, "--force")[0] == 0
     assert (here / f"run-1.{to}").read_bytes() == before
-
-
-def test_csv_on_standard_output(call, recorded):
-    code, out, _ = call("export", "tiny", "-o", "-", "--home", recorded)
-    assert code == 0
-    rows = list(csv.DictReader(io.StringIO(out)))
-    with Ledger(recorded) as ledger:
-        records = ledger.records(1)
-    assert len(rows) == sum(len(r.client_ids) * len(r.watches) for r in records)
-    first, watch = rows[0], records[0].watches[0]
-    assert (first["round"], first["client"], first["watch"]) == ("1", records[0].client_ids[0], watch.name)
-    assert float(first["score"]) == watch.scores[0]  # to the last digit
-
-
-def test_json_on_standard_output_holds_everything(call, recorded):
-    code, out, _ = call("export", "1", "--to", "json", "-o", "-", "--home", recorded)
-    assert code == 0
-    told = json.loads(out)
-    record = RunRecord.open(1, recorded)
-    assert told["config"] == record.run.config
-    assert told["metrics"]["accuracy"] == record.series.metrics["accuracy"].tolist()
-    assert told["excluded_in"] == record.series.excluded_in
-    assert len(told["table"]["score"]) == len(record.to_frame())
 
 
 def test_parquet_is_no_text(call, recorded):
@@ -115,13 +86,3 @@ def test_without_plotly_one_line_says_what_to_install(call, recorded, here, monk
     assert "pip install 'fedwarden[dashboard]'" in err
     assert err.count("\n") == 1
     assert call("export", "1", "--home", recorded)[0] == 0  # needs nothing more
-
-
-def test_a_report_of_a_run_of_another_engine(call, workspace, here, played):
-    with Ledger(workspace) as ledger:
-        run = ledger.start("ward [7]", "elsewhere", {"rounds": np.nan}, {})
-        for record in played:
-            ledger.append(run, record)
-    code, out, _ = call("report", str(run))
-    assert code == 0
-    assert "ward [7]" in out

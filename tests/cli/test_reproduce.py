@@ -1,7 +1,5 @@
 """The command ``reproduce``: what there is, and tables of what is kept."""
 
-from __future__ import annotations
-
 import json
 
 from fedwarden.studies.runner import results_file

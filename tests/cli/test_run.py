@@ -1,13 +1,5 @@
 """``run``: the summary, JSON, and resuming to the same bits."""
 
-from __future__ import annotations
-
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
 import pytest
 
@@ -100,29 +92,6 @@ def test_resume_needs_a_run_of_that_name(call, tiny, recorded):
     code, _, err = call("run", tiny, "--set", "name=other", "--resume", "--home", recorded)
     assert code == 2
     assert "'other'" in err
-
-
-def test_a_finished_run_can_go_on_for_more_rounds(call, tiny, workspace, tmp_path):
-    assert call("run", tiny)[0] == 0
-    assert call("run", tiny, "--set", "rounds=5", "--resume", "1")[0] == 0
-    assert call("run", tiny, "--set", "rounds=5", "--home", tmp_path / "whole")[0] == 0
-    assert last_checkpoint(workspace, 1, 5) == last_checkpoint(tmp_path / "whole", 1, 5)
-
-
-@pytest.mark.slow
-def test_resume_after_kill_ends_with_the_same_bits(call, tiny, workspace, tmp_path):
-    many = ["--set", "rounds=60", "--quiet"]
-    process = subprocess.Popen([sys.executable, "-m", "fedwarden", "run", str(tiny), *many], env=dict(os.environ))
-    for _ in range(12_000):  # two minutes
-        time.sleep(0.01)
-        if (workspace / "ledger.sqlite").is_file() and rounds(workspace) >= 2:
-            break
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert 2 <= rounds(workspace) < 60
-    assert call("run", tiny, *many, "--resume")[0] == 0
-    assert call("run", tiny, *many, "--home", tmp_path / "whole")[0] == 0
-    assert last_checkpoint(workspace, 1, 60) == last_checkpoint(tmp_path / "whole", 1, 60)
 
 
 def rounds(home):

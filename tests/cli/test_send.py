@@ -1,14 +1,11 @@
 """``fedwarden send``, and ``[[sinks]]`` in a scenario: the same values either way."""
 
-from __future__ import annotations
-
 import threading
 import time
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fedwarden.sinks import feed as feeds
 from fedwarden.store.ledger import Ledger
 
 
@@ -33,12 +30,6 @@ def test_a_live_run_and_a_recorded_one_send_the_same(sunk, call, call_json, tmp_
     assert live == scalars(tmp_path / "after")
     assert [t for t, _ in live["metric/accuracy"]] == [1, 2, 3]
     assert call_json("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'live'}")["sent"] == 0
-
-
-def test_a_resumed_run_sends_every_round_once(sunk, call, tmp_path):
-    assert call("run", sunk, "-q", "--set", "rounds=2")[0] == 0
-    assert call("run", sunk, "-q", "--resume")[0] == 0
-    assert [t for t, _ in scalars(tmp_path / "live")["round/clients"]] == [1, 2, 3]
 
 
 def test_a_run_may_be_resumed_with_other_sinks(tiny, call, tmp_path):
@@ -77,16 +68,6 @@ def test_what_cannot_be_sent_is_one_line(recorded, call, tmp_path):
     assert "has no option 'foldr'" in call("send", 1, "--to", "tensorboard", "--set", "foldr=x", "--home", recorded)[2]
 
 
-def test_fewer_clients_on_request_and_with_a_warning(recorded, call, tmp_path):
-    folder = tmp_path / "few"
-    options = ("--set", f"folder={folder}", "--set", "most=2", "--home", recorded)
-    code, _, err = call("send", 1, "--to", "tensorboard", *options)
-    assert code == 0
-    assert "more than most=2 clients" in err
-    clients = {tag.rpartition("/")[2] for tag in scalars(folder) if tag.startswith("client/")}
-    assert len(clients) <= 2
-
-
 def test_following_a_run_until_it_ends(recorded, workspace, call, tmp_path, monkeypatch):
     monkeypatch.setattr("fedwarden.cli.send.POLL", 0.05)
     with Ledger(recorded, read_only=True) as past, Ledger(workspace) as ledger:
@@ -107,11 +88,3 @@ def test_following_a_run_until_it_ends(recorded, workspace, call, tmp_path, monk
     writer.join()
     assert (code, out.strip()) == (0, "run 1  followed: 3 rounds sent to tensorboard")
     assert [t for t, _ in scalars(tmp_path / "tb")["round/clients"]] == [1, 2, 3]
-
-
-def test_following_gives_up_on_a_target_that_stays_away(recorded, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedwarden.cli.send.POLL", 0.01)
-    (tmp_path / "taken").write_text("")
-    options = ("--set", f"folder={tmp_path / 'taken'}", "--home", recorded, "--follow")
-    assert call("send", 1, "--to", "tensorboard", *options)[0] == 2
-    assert feeds.TRIES == 3

@@ -1,28 +1,22 @@
 """The operator's word on the command line: said, refused, undone, shown, and obeyed by a federation that runs."""
 
-from __future__ import annotations
-
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from getpass import getuser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedwarden.cli import main
 from fedwarden.core.types import RoundRecord
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.store.ledger import Ledger, LedgerError
-from fedwarden.store.word import said_in, word_of
+from fedwarden.store.ledger import Ledger
+from fedwarden.store.word import said_in
 
 NAMES = ("Basel", "Bern", "Genf", "Chur", "Zug", "Aarau")
 SCENARIO = {
@@ -200,17 +194,6 @@ def test_an_interrupted_run_obeys_when_it_goes_on(call, call_json, interrupted, 
     assert "client Bern is excluded until it is readmitted (operator alice: maintenance)" in out
 
 
-def test_in_an_own_process(flower, workspace):
-    done = subprocess.run(
-        [sys.executable, "-m", "fedwarden", "trust", "1", "north", "--by", "alice", "--home", workspace],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("run 1: client north is trusted from the next round on;")
-    assert entries() == [("trust", "north", "alice", "", None)]
-
-
 LOOK = """
 import os, sys
 from fedwarden.cli import main
@@ -236,60 +219,3 @@ def test_a_ledger_that_cannot_be_written(flower, workspace):
         "; expected write access, since the operator's word is recorded in the ledger: "
         "say it as the user who owns the workspace"
     )
-
-
-def test_a_federation_that_runs_obeys_from_its_next_round_on(tmp_path, workspace):
-    """A run in a process of its own, and the operator's commands in others."""
-    (tmp_path / "long.toml").write_text(json_toml({**SCENARIO, "rounds": 100_000}))
-    run = subprocess.Popen(
-        [sys.executable, "-m", "fedwarden", "run", tmp_path / "long.toml", "--quiet", "--home", workspace],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-    def last():
-        with suppress(LedgerError), Ledger(workspace, read_only=True) as ledger:  # it is just being made
-            return ledger.last_round(1)
-        return 0
-
-    def wait_for(t):
-        patience = time.monotonic() + 60
-        while last() < t:
-            assert run.poll() is None, run.communicate()
-            assert time.monotonic() < patience
-            time.sleep(0.05)
-
-    try:
-        wait_for(2)
-        before = last()
-        assert main(["exclude", "1", "Bern", "--by", "alice", "--reason", "maintenance"]) == 0
-        after = last()
-        wait_for(after + 3)
-        assert main(["readmit", "1", "Bern"]) == 0
-        wait_for(last() + 3)
-    finally:
-        run.send_signal(signal.SIGTERM)
-        run.communicate(timeout=60)
-    with Ledger(workspace, read_only=True) as ledger:
-        records, said = ledger.records(1), said_in(ledger, 1)
-    out, back = (s.round for s in said)
-    assert before < out <= after + 2
-    assert out + 2 < back
-    for record in records:
-        assert ("Bern" in record.client_ids) == (not out <= record.round < back)
-        assert ("Bern" in record.excluded) == ("Bern" in word_of(said, record.round).excluded)
-    assert [str(n) for n in records[out - 1].notes if n.kind == "word_excluded"] == [
-        "client Bern is excluded until it is readmitted (operator alice: maintenance)"
-    ]
-
-
-def json_toml(table):
-    """A scenario as TOML: JSON in each line, which inline tables and strings share but for the colon."""
-
-    def cell(value):
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{k} = {cell(v)}" for k, v in value.items()) + "}"
-        return json.dumps(list(value) if isinstance(value, tuple) else value)
-
-    return "\n".join(f"{key} = {cell(value)}" for key, value in table.items())

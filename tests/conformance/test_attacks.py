@@ -1,7 +1,5 @@
 """What the simulator makes of every registered attack, and what the documentation says of it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An extension is one file: it is checked by name, and a law that it breaks is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -106,14 +104,3 @@ def test_a_broken_one_fails_with_the_laws_name(conform, kind):
     (component,) = json.loads(done.stdout)["components"]
     assert (component["kind"], component["name"]) == (kind, "mine")
     assert law in {finding["law"] for finding in component["laws"] if finding["status"] == "broken"}
-
-
-@pytest.mark.slow
-def test_a_kind_without_a_name_is_all_of_the_kind(conform):
-    done = conform("rule", text=MINE.replace("Flag scores beyond", "flag").replace("upper quartile.", "quartile"))
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "8 components; broken: rule mine (first-sentence)"
-    listed = conform("rule", "--list")
-    assert listed.returncode == 0
-    assert "laws of a rule\n  first-sentence" in listed.stdout
-    assert "  scaling" in listed.stdout

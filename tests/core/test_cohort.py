@@ -34,11 +34,6 @@ def test_a_part_is_replaced(cohort):
     assert cohort.shares.tolist() == [0.75, 0.25]
 
 
-def test_nothing_is_written_to_it(cohort):
-    with pytest.raises(FrozenInstanceError):
-        cohort.round = 4
-
-
 @pytest.mark.parametrize(("trusted", "claimed"), [([True] * 3, ()), ((), [1.0])])
 def test_one_entry_per_client(cohort, trusted, claimed):
     with pytest.raises(ValueError, match="one id, row and count per client"):

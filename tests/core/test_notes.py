@@ -1,7 +1,5 @@
 """Notes: data with a sentence for every kind, and no note that cannot be told."""
 
-from __future__ import annotations
-
 import json
 import string
 from dataclasses import replace

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +14,9 @@ import fedwarden as fw
 from fedwarden import rules
 from fedwarden.aggregators import TrimmedMean
 from fedwarden.core import registry
-from fedwarden.core.errors import ConfigError, nearest
+from fedwarden.core.errors import ConfigError
 from fedwarden.core.protocols import COMPLETE
-from fedwarden.core.registry import FOLDERS, component, describe, lookup, make, names, parameters, register, summary
+from fedwarden.core.registry import FOLDERS, component, describe, lookup, make, names, register
 
 
 @pytest.fixture
@@ -111,20 +107,6 @@ def test_a_file_dropped_into_the_folder_is_found(entries, tmp_path, monkeypatch)
         vars(rules).pop("dropped", None)
 
 
-def test_an_entry_point_is_loaded(entries, monkeypatch):
-    class Plugin:
-        name = "third"
-
-        def load(self):
-            register("policy", "third_party")(Fixed)
-
-    groups = []
-    monkeypatch.setattr(registry, "entry_points", lambda group: groups.append(group) or [Plugin()])
-    forget()
-    assert "third_party" in names("policy")
-    assert groups == ["fedwarden"]
-
-
 @pytest.fixture
 def install(entries, tmp_path, monkeypatch):
     """Install a distribution with one module and an entry point for it, as pip would."""
@@ -180,24 +162,6 @@ def test_a_broken_plugin_is_named_in_one_line_and_the_rest_goes_on(install, capl
     assert "the plug-in 'broken_plugin' of broken_plugin-dist 1.2 cannot be imported" in str(caught.value)
 
 
-@pytest.mark.slow
-def test_a_broken_plugin_in_a_process_of_its_own(install, tmp_path):
-    install("broken_plugin", "import not_installed_at_all")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(fw.__file__).parents[1])])}
-
-    def call(*args):
-        command = [sys.executable, "-m", "fedwarden", *args]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
-
-    done = call("list", "--json")
-    assert done.returncode == 0
-    assert "gesd" in json.loads(done.stdout)["rule"]
-    assert done.stderr.count("\n") == 1
-    assert "the plug-in 'broken_plugin' of broken_plugin-dist 1.2 cannot be imported" in done.stderr
-    done = call("replay", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("name", ["pid_made", "pid-made"])
 def test_a_hyphen_is_an_underscore(name):
     assert [watch.name for watch in fw.Warden.preset(name).watches] == ["centroid_distance"]
@@ -222,13 +186,6 @@ def test_every_component_of_a_round_is_public(kind):
             assert getattr(import_module(FOLDERS[kind]), factory.__name__) is factory
 
 
-def test_names_are_sorted_and_known():
-    assert {"cusum", "ewma", "pid", "raw"} <= set(names("history"))
-    assert {"cantelli", "gaussian", "gesd", "k_sigma", "robust_z"} <= set(names("rule"))
-    for kind in ("aggregator", "attack", "policy", "rule", "signal"):
-        assert list(names(kind)) == sorted(names(kind)) != []
-
-
 def test_component_takes_a_name_a_table_or_a_thing():
     table = {"name": "gesd", "alpha": 0.2}
     assert component("rule", "gesd") == fw.GESD()
@@ -246,24 +203,6 @@ def test_describe_is_what_component_builds_from(kind):
         assert component(kind, table) == make(kind, name)
     assert describe(fw.PID(ki=0.25))["ki"] == 0.25
     assert describe(Fixed()) == {"kind": "custom", "name": "Fixed"}
-
-
-def test_summary_and_parameters(entries):
-    register("rule", "fixed")(Fixed)
-    assert summary("rule", "fixed") == "Flags above a number."
-    assert parameters(Fixed) == {"limit": 1.0}
-
-
-@pytest.mark.parametrize("kind", ["aggregator", "attack", "history", "policy", "rule", "signal"])
-def test_every_entry_has_a_sentence_and_defaults(kind):
-    for name in names(kind):
-        assert summary(kind, name).endswith((".", ";")), f"{kind} {name} needs a first sentence"
-        make(kind, name)
-
-
-def test_nearest_lists_what_there_is():
-    assert nearest("limt", ["alpha", "limit"]) == "did you mean 'limit'?"
-    assert nearest("zzz", []) == "known: none"
 
 
 class Bare:

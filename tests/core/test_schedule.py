@@ -1,7 +1,5 @@
 """Schedules against a walk from round to round."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,14 +30,6 @@ def test_a_schedule_is_what_one_would_live_through(start, length, ramp, period):
     on, off = period or (None, 0)
     got = [strength(t, start, end, ramp, on, off) for t in range(1, 31)]
     assert got == pytest.approx(walk(30, start, end, ramp, on, off))
-
-
-def test_always_on_by_default():
-    assert [strength(t) for t in (1, 2, 999)] == [1.0, 1.0, 1.0]
-
-
-def test_a_ramp_ends_at_full_strength():
-    assert [strength(t, start=3, ramp=3) for t in range(1, 9)] == [0, 0, 0.25, 0.5, 0.75, 1, 1, 1]
 
 
 def test_a_ramp_goes_on_while_it_is_off():

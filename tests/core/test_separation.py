@@ -1,7 +1,5 @@
 """Scores that tell two groups apart, against scikit-learn and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -36,18 +36,8 @@ def fill(folder: Path, played: Sequence[RoundRecord]) -> Path:
                 plain, replace(record, watches=(), excluded=(), rejected=(), notes=(), flagged=record.flagged & False)
             )
         seen = [
-            Observation(
-                t,
-                "weights",
-                "cosine",
-                "",
-                0.5 + 0.1 * (t == 5),
-                0.5,
-                0.2 + 9 * (t == 5),
-                0.8 - 0.799 * (t == 5),
-                t == 5,
-            )
-            for t in range(2, 7)
+            Observation(t, "weights", "cosine", "", 0.5 + 0.1 * hit, 0.5, 0.2 + 9 * hit, 0.8 - 0.799 * hit, hit)
+            for t, hit in ((t, t == 5) for t in range(2, 7))
         ]
         ledger.observe(plain, seen, "7")
         ledger.finish(plain, "interrupted")

@@ -1,7 +1,5 @@
 """The pages in a real browser: every one of them, what is chosen on them, and a run that writes meanwhile."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

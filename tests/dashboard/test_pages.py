@@ -1,7 +1,5 @@
 """What the pages say and choose, from plain values and from anything a browser may send."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Who is let in, what a browser may do, and that no request gets a trace or a file."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

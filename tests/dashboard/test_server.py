@@ -1,7 +1,5 @@
 """The command: what it prints, how it ends, and what it says where it cannot start."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What is kept of a workspace, when it is read again, and what a ledger in trouble does to it."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import time
@@ -122,14 +120,6 @@ def test_another_ledger_in_its_place_is_another_workspace(home, tmp_path, played
     assert (view.run.name, len(view.records)) == ("other", 1)
 
 
-def test_no_more_is_kept_than_there_is_room_for(home, monkeypatch):
-    monkeypatch.setattr(state, "KEPT", 3)
-    workspace = Workspace(home)
-    for t in range(1, 7):
-        workspace.record(1, t)
-    assert len(workspace._kept) == 3
-
-
 def missing(home):
     shutil.rmtree(home)
 
@@ -190,17 +180,6 @@ def test_a_locked_ledger_is_told_of_soon(home, asker, monkeypatch):
         assert set(waited) == {0.1}  # and not the half minute of a run
         db.execute("ROLLBACK")
     assert "version" in ask("version.data", url__pathname="/", url__search="")["response"]
-
-
-def test_a_ledger_that_is_being_written_is_read_as_of_the_last_round(home, played):
-    workspace = Workspace(home)
-    with Ledger(home) as ledger:
-        run = ledger.start("live", "flower", {}, {})
-        ledger.append(run, played[0])
-        ledger.db.execute("BEGIN IMMEDIATE")
-        ledger.db.execute("UPDATE run SET name = 'half done'")
-        assert [b["name"] for b in workspace.briefs()] == ["live", "plain", "guarded"]
-        ledger.db.execute("ROLLBACK")
 
 
 def test_an_unknown_run_is_a_message_that_names_the_way_out(home):

@@ -1,7 +1,5 @@
 """Figures of audits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import linregress, t

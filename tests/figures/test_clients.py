@@ -1,7 +1,5 @@
 """The map of the clients, all of them at a glance, and what one tells of itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -13,7 +11,6 @@ from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection
 from fedwarden.figures import clients
 from fedwarden.figures.glance import bars, glances, sparkline
-from fedwarden.figures.grids import steady
 from fedwarden.store.series import Series
 from fedwarden.store.story import Story
 
@@ -62,17 +59,6 @@ def test_a_run_without_directions_has_no_map(played):
     bare = Story.of([replace(r, reported={}) for r in played])
     assert not clients.has_map(bare.series)
     assert "no directions" in clients.similarity(bare).layout.annotations[0].text
-
-
-def test_maps_are_turned_onto_one_another():
-    rng = np.random.default_rng(0)
-    first = rng.normal(size=(6, 2))
-    turn = np.array([[0.0, -1.0], [1.0, 0.0]]) @ np.diag([1.0, -1.0])
-    second = np.vstack([first[:5] @ turn, [[np.nan, np.nan]]])
-    x, y = steady(*np.stack([first, second]).transpose(2, 0, 1))
-    assert np.allclose(x[1, :5], first[:5, 0])
-    assert np.allclose(y[1, :5], first[:5, 1])
-    assert np.isnan(x[1, 5])
 
 
 def test_what_a_client_tells_is_drawn_and_what_the_guard_measures_is_not(played):

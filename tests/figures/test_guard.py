@@ -1,8 +1,5 @@
 """Figures of a run."""
 
-from __future__ import annotations
-
-import json
 import math
 from dataclasses import replace
 
@@ -226,13 +223,6 @@ def test_names_of_clients_are_no_markup(played):
     for figure in figures:
         assert "<a" not in figure.to_json()
         assert "\\u003ca" not in figure.to_json()
-
-
-def test_dark_and_light_differ_in_the_template_alone(series):
-    for make in (lambda d: guard.heatmap(series, "far", dark=d), lambda d: guard.client(series, "h", d)):
-        light, dark = (json.loads(make(d).to_json()) for d in (False, True))
-        assert light["layout"].pop("template") != dark["layout"].pop("template")
-        assert light == dark
 
 
 def contrast(a, b):

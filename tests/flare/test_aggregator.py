@@ -1,7 +1,5 @@
 """One bad site of eight changes nothing, whatever it sends; and NVIDIA FLARE's forms are kept."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -194,13 +192,6 @@ def test_without_a_guard_it_is_fedavg_by_steps(kind):
     close(made.params, BaseFedAvg.aggregate_fn(answers).params)
 
 
-def test_a_huge_count_weighs_no_more_than_the_median_one():
-    answers = crowd(ParamsType.DIFF)
-    answers[0].meta[STEPS] = 10**9
-    made = combine(guarded(), answers)
-    close(made.params, combine(guarded(), crowd(ParamsType.DIFF)).params)
-
-
 def test_a_site_that_truly_has_half_of_the_data_is_believed_by_name():
     answers = crowd(ParamsType.DIFF)
     answers[0].meta[STEPS] = 70  # as many as the seven others have together
@@ -315,16 +306,6 @@ def test_what_is_not_measured_cannot_be_poisoned(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_negative_variance_is_not_let_in(kind):
-    poison = {"bn.running_var": np.full(5, -0.5, np.float32)}
-    answers = [normed_answer(site, kind, poison if site == BAD else None) for site in SITES]
-    aggregator = guarded(normed())
-    combine(aggregator, answers)
-    assert rejected(aggregator) == {BAD}
-    assert "negative variance" in str(aggregator.record.rejected[0].reason)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_part_of_the_model_that_all_sites_keep_back_stays_as_it_is(kind):
     """As with NVIDIA FLARE's filter ExcludeVars; who then sends the whole model is the odd one."""
     part = [answer(s, {k: v for k, v in sent(s, model(), kind).items() if k != "scale"}, kind) for s in SITES[:-1]]
@@ -347,12 +328,6 @@ def test_a_model_that_the_server_does_not_show_is_the_median_of_the_first_round(
     again = combine(aggregator, [answer(s, sent(s, made.params, ParamsType.FULL, 2)) for s in SITES])
     assert "base_unknown" not in [n.kind for n in aggregator.record.notes]
     assert all(np.abs(v - made.params[k] + 0.1).max() < 0.05 for k, v in again.params.items())
-
-
-def test_differences_need_no_model_to_be_known():
-    aggregator = GuardedAggregator()
-    made = combine(aggregator, crowd(ParamsType.DIFF))
-    close(made.params, combine(guarded(), crowd(ParamsType.DIFF)).params)
 
 
 def test_a_model_without_floats_is_kept_and_said_so():

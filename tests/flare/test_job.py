@@ -1,7 +1,5 @@
 """A job carries the aggregator as JSON, and in the simulator of NVIDIA FLARE a poisoned site is out by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -57,19 +57,6 @@ def test_an_excluded_site_weighs_nothing_until_it_is_readmitted(kind):
     assert [(r.round, n.kind) for r in records for n in r.notes] == [(3, "word_excluded"), (5, "word_readmitted")]
 
 
-def test_a_trusted_site_is_in_the_model():
-    """Sites that hold alike data: a site in doubt is skipped for as long as the doubt lasts, unless it is trusted."""
-    _, records, _ = play({4: [("trust", BAD)], 7: [("untrust", BAD)]}, 9, options={"alike": True})
-    assert [weight(r, BAD) > 0 for r in records[3:]] == [False, True, True, True, False, False]
-    assert all(BAD not in r.excluded for r in records[1:4])
-
-
-def test_while_observing_no_site_is_left_out():
-    _, records, _ = play({5: [("observe", "")], 7: [("enforce", "")]}, 9, options={"alike": True})
-    assert [weight(r, BAD) > 0 for r in records[3:]] == [False] * 2 + [True] * 2 + [False] * 2
-    assert all(r.flagged[r.client_ids.index(BAD)] for r in records[5:7])
-
-
 def test_the_word_holds_in_a_round_in_which_nobody_is_judged():
     """Whole models of a round whose model nobody knows: their median counts, without the site that is excluded."""
     with Ledger() as ledger:

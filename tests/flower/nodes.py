@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 SUPERLINK = 1
 N, BAD = 8, 104
 NODES = range(100, 100 + N)
+METRICS: dict[str, Any] = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1}
 PRIVATE: dict[str, Any] = {"noise_multiplier": 1e-9, "num_sampled_clients": N}
 BASES = {
     "FedAvg": lambda: flower.FedAvg(),
@@ -97,8 +98,7 @@ def state(record: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 def content(arrays: dict[str, NDArray[Any]], metrics: dict[str, Any] | None = None) -> RecordDict:
     record = ArrayRecord({k: v if isinstance(v, Array) else Array(np.asarray(v)) for k, v in arrays.items()})
-    given: dict[str, Any] = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1} if metrics is None else metrics
-    return RecordDict({"arrays": record, "metrics": MetricRecord(given)})
+    return RecordDict({"arrays": record, "metrics": MetricRecord(METRICS if metrics is None else metrics)})
 
 
 def trained(message: Message, node: int) -> dict[str, NDArray[Any]]:
@@ -114,13 +114,58 @@ def evaluated(message: Message) -> list[Message]:
     return [Message(RecordDict({"metrics": MetricRecord({"num-examples": 10, "acc": 0.5})}), reply_to=message)]
 
 
-def honest(node: int) -> Node:
+def training(arrays: Callable[[Message], dict[str, NDArray[Any]]], metrics: dict[str, Any] | None = None) -> Node:
+    """A node that evaluates honestly, and answers a request to train with these arrays and metrics."""
+
     def answer(message: Message) -> list[Message]:
         if message.metadata.message_type == "evaluate":
             return evaluated(message)
-        return [Message(content(trained(message, node)), reply_to=message)]
+        return [Message(content(arrays(message), {**METRICS, **(metrics or {})}), reply_to=message)]
 
     return answer
+
+
+def honest(node: int, metrics: dict[str, Any] | None = None) -> Node:
+    return training(lambda message: trained(message, node), metrics)
+
+
+def shifted(by: float, noise: float = 0.0, metrics: dict[str, Any] | None = None) -> Node:
+    """A node that moves the model by so much in every round, whatever the others do."""
+
+    def arrays(message: Message) -> dict[str, NDArray[Any]]:
+        t = message.content.config_records["config"]["server-round"]
+        assert isinstance(t, int)
+        rng = np.random.default_rng(t)
+        sent = state(message.content.array_records["arrays"])
+        return {k: np.asarray(v + by + noise * rng.normal(size=v.shape), np.float32) for k, v in sent.items()}
+
+    return training(arrays, metrics)
+
+
+def crowd_with(bad: Node) -> dict[int, Node]:
+    """Eight nodes, seven of them honest."""
+    return {node: bad if node == BAD else honest(node) for node in NODES}
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing below may catch it and tidy up."""
+
+
+class FragileGrid(LocalGrid):
+    """Dies when the messages of one round are sent."""
+
+    def __init__(self, nodes: dict[int, Node], dies_in: int, how: Callable[[], None] | None = None) -> None:
+        super().__init__(nodes)
+        self.dies_in, self.how = dies_in, how or self.stop
+
+    def stop(self) -> None:
+        raise Killed
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        messages = list(messages)
+        if messages and messages[0].content.config_records["config"]["server-round"] == self.dies_in:
+            self.how()
+        return super().send_and_receive(messages, timeout=timeout)
 
 
 def claiming(shape: tuple[int, ...]) -> Array:
@@ -135,8 +180,7 @@ def _arrays(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Reply:
 
 
 def _metrics(**given: object) -> Reply:
-    metrics: dict[str, Any] = {"num-examples": 10, "train_loss": 0.5, "norm_bit": 1}
-    metrics |= {key.replace("_examples", "-examples"): value for key, value in given.items()}
+    metrics = METRICS | {key.replace("_examples", "-examples"): value for key, value in given.items()}
     new = {key: value for key, value in metrics.items() if value is not None}
     return lambda message, node: [Message(content(trained(message, node), new), reply_to=message)]
 

@@ -1,7 +1,5 @@
 """The example apps as Flower Hub takes them: built, installed and run from the bundle, without a network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

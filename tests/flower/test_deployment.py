@@ -1,7 +1,5 @@
 """A real federation on loopback: TLS, node authentication, one node poisoned, one killed with -9 in a round."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

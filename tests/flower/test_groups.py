@@ -13,13 +13,12 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import ndarray_to_bytes
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
-from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.strategy import FedAvg
 
 from fedwarden.flower import GuardedGroups, secure_mod
 from fedwarden.flower.secure import SumFailed, flatten, secure_sum
-from fedwarden.guard.groups import Evidence, Groups
+from fedwarden.guard.groups import Groups
 from fedwarden.store.ledger import Ledger
 
 from .nodes import LocalGrid, Node, content, evaluated, first_message, model, state, trained
@@ -171,42 +170,6 @@ def test_a_run_goes_on_with_its_evidence(tmp_path):
     assert len(second.evidence.rounds) == 4
 
 
-def test_one_node_of_few_gets_nobody_excluded():
-    """Of four nodes one is a fifth at most: the share of those who may attack together is never rounded to nobody."""
-
-    groups, evidence = Groups(size=2), Evidence()
-    for t in range(1, 60):
-        made = groups.form(("100", "101", "102", "103"), t)
-        evidence = groups.step(evidence, {group: {"100", "103"} == set(group) for group in made})
-    assert "100" not in evidence.excluded
-
-
-def test_a_run_of_groups_is_not_continued_without_them(tmp_path):
-    nodes = {n: node(n) for n in range(100, 108)}
-    options = {"home": tmp_path, "name": "same", "resume": True}
-
-    def stop(t: int, arrays: ArrayRecord) -> None:
-        if t == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        GuardedGroups(FedAvg(), Groups(size=2), **options).start(
-            LocalGrid(nodes), model(), num_rounds=2, evaluate_fn=stop
-        )
-    other = GuardedGroups(FedAvg(), Groups(size=4), **options)
-    play(other, nodes, 1)
-    assert other.done == 0
-    with Ledger(tmp_path) as ledger:
-        assert len(ledger.runs()) == 2
-
-
 def test_groups_of_one_are_refused():
     with pytest.raises(ValueError, match="2 or more"):
         GuardedGroups(FedAvg(), Groups(size=1))
-
-
-def test_flowers_masks_hang_on_32_bits_of_a_secret():
-    one, other = bytes(range(32)), bytes([*range(4, 8), *range(4), *range(8, 32)])
-    a, b = (pseudo_rand_gen(seed, 1 << 32, [(50,)])[0] for seed in (one, other))
-    assert one != other
-    assert np.array_equal(a, b)

@@ -1,7 +1,5 @@
 """The juror's mod: its number is that of a loop over its examples, though a new process answers every message."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

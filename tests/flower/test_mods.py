@@ -1,7 +1,5 @@
 """The auditor as a client mod says what the auditor says, though a new process answers every message."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

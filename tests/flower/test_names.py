@@ -1,7 +1,5 @@
 """Nodes that name themselves: the name appears everywhere, and nobody takes another's."""
 
-from __future__ import annotations
-
 import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower

@@ -1,7 +1,5 @@
 """Local differential privacy of a node: what it sends, what it costs, and that nothing leaves where anything fails."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -15,11 +13,7 @@ from fedwarden.flower.mods import clip_and_noise
 from fedwarden.flower.mods.privacy import KEY, cost, epsilon_of, gaussian
 
 D = 20_000
-MODEL = {
-    "w": np.linspace(-1, 1, D, dtype=np.float32),
-    "half": np.ones(3, np.float16),
-    "count": np.array(41),
-}
+MODEL = {"w": np.linspace(-1, 1, D, dtype=np.float32), "half": np.ones(3, np.float16), "count": np.array(41)}
 
 
 def node(**config):
@@ -209,15 +203,6 @@ def test_a_damaged_file_is_not_an_empty_one(tmp_path, text):
 def test_a_file_that_cannot_be_written(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     assert refused(play(ask(), node(**{"privacy-account": path}), clip_and_noise(**GOOD)))
-
-
-def test_a_model_that_is_not_finite_is_not_answered():
-    broken = {**MODEL, "w": np.full(D, np.nan, np.float32)}
-    assert refused(play(ask(model=broken), node(), clip_and_noise(**GOOD), trained))
-
-
-def test_noise_too_large_for_a_dtype_is_not_sent():
-    assert refused(play(ask(), node(), clip_and_noise(norm=1e6, noise=10.0, epsilon=10.0)))  # float16 ends at 65504
 
 
 def test_only_public_metrics_are_sent_with_any_answer():

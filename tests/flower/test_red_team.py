@@ -1,7 +1,5 @@
 """A node attacks where its own configuration says so, as the registry's attack says, and nowhere else."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -182,13 +180,3 @@ def test_data_are_changed_alike_in_every_round_logged_and_never_in_place(log):
 def test_an_order_that_cannot_be_carried_out_is_no_honest_answer(config, reason):
     with pytest.raises(FedwardenError, match=reason):
         play(ask(), node(**config))
-
-
-def test_a_shift_without_a_pool_says_what_is_missing():
-    context = node(red_team="label_shift")
-    with pytest.raises(FedwardenError, match="no pool"):
-        play(ask(), context, [torch.zeros(9, 2), torch.arange(9) % 4])
-
-
-def test_other_messages_pass():
-    np.testing.assert_allclose(update(play(ask(kind="evaluate"), node(red_team="sign_flip"))), STEP, atol=1e-6)

@@ -1,7 +1,5 @@
 """What nodes tell of themselves, and what a server sees of their replies, by client and round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict

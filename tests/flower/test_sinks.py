@@ -1,20 +1,16 @@
 """A guarded strategy sends its rounds to sinks, with the evaluation in them, and once each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from flwr.serverapp.strategy import FedAvg
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fedwarden.cli import main
 from fedwarden.flower import Guarded
 from fedwarden.sinks.feed import Feed
 from fedwarden.store.ledger import Ledger
 
-from .nodes import LocalGrid, honest, model
-from .test_journal import FragileGrid, Killed
+from .nodes import FragileGrid, Killed, LocalGrid, honest, model
 
 NODES = {node: honest(node) for node in range(100, 106)}
 
@@ -54,14 +50,3 @@ def test_a_sink_that_fails_is_noted_and_training_goes_on(tmp_path):
     with Ledger(tmp_path / "home", read_only=True) as ledger:
         notes = [sum(note.kind.startswith("sink") for note in record.notes) for record in ledger.records(1)]
     assert notes == [1, 0, 1, 0]
-
-
-@pytest.mark.slow
-def test_a_scenario_on_flowers_engine_sends_too(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(
-        'name = "tiny"\nrounds = 2\ndata = {clients = 4}\nmodel = {name = "mlp", hidden = [8]}\n'
-        f'[[sinks]]\nname = "tensorboard"\nfolder = "{tmp_path / "live"}"\n'
-    )
-    assert main(["run", str(path), "--engine", "flower", "--quiet", "--home", str(tmp_path / "home")]) == 0
-    assert [t for t, _ in scalars(tmp_path / "live")["metric/accuracy"]] == [1, 2]

@@ -1,7 +1,5 @@
 """One bad node of eight changes nothing: every strategy against every bad reply, without Ray."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -26,14 +24,16 @@ from .nodes import (
     N,
     bad,
     close,
-    content,
+    crowd_with,
     first_message,
     honest,
     model,
     one_round,
     play,
+    shifted,
     state,
     trained,
+    training,
 )
 
 
@@ -44,7 +44,7 @@ def test_one_bad_node_changes_nothing(base):
         crowd = {node: honest(node) for node in NODES if used or node != BAD}
         alone[used] = one_round(BASES[base](), crowd)[0]
     for kind, (_, used) in BAD_REPLIES.items():
-        crowd = {node: bad(kind, node) if node == BAD else honest(node) for node in NODES}
+        crowd = crowd_with(bad(kind, BAD))
         guarded = Guarded(BASES[base]())
         arrays, metrics = one_round(guarded, crowd)
         close(arrays, alone[used])
@@ -52,40 +52,9 @@ def test_one_bad_node_changes_nothing(base):
         assert {r.client_id for r in guarded.record.rejected} == (set() if kind == "another order" else {str(BAD)})
 
 
-def test_the_unguarded_strategy_fails_where_the_guarded_one_does_not():
-    crowd = {node: bad("shape (1,)", node) if node == BAD else honest(node) for node in NODES}
-    _, alone = play(flower.FedAvg(), crowd)
-    _, guarded = play(Guarded(flower.FedAvg()), crowd)
-    fair = play(flower.FedAvg(), {node: honest(node) for node in NODES if node != BAD})[1]
-    close(guarded.arrays, fair.arrays)
-    assert np.abs(state(alone.arrays)["fc.bias"] - state(fair.arrays)["fc.bias"]).max() > 0.01
-
-
-def test_a_huge_count_weighs_no_more_than_the_median_one():
-    """Seven claim 10 examples and one 1e9, which counts as 10."""
-
-    def greedy(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(BAD)(message)
-        metrics = {"num-examples": 10**9, "train_loss": 0.5, "norm_bit": 1}
-        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
-
-    crowd = {node: greedy if node == BAD else honest(node) for node in NODES}
-    ask = first_message()
-    sent = {node: trained(ask, node)["fc.bias"] for node in NODES}
-    _, result = play(Guarded(flower.FedAvg()), crowd, rounds=1)
-    np.testing.assert_allclose(state(result.arrays)["fc.bias"], np.mean(list(sent.values()), axis=0), rtol=1e-5)
-
-
 @pytest.mark.parametrize("loss", [1e12, 0.0, 1e-300])
 def test_a_claimed_loss_neither_owns_nor_stalls_q_fedavg(loss):
-    def liar(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(BAD)(message)
-        metrics = {"num-examples": 10, "train_loss": loss, "norm_bit": 1}
-        return [Message(content(trained(message, BAD), metrics), reply_to=message)]
-
-    crowd = {node: liar if node == BAD else honest(node) for node in NODES}
+    crowd = crowd_with(honest(BAD, {"train_loss": loss}))
     _, result = play(Guarded(flower.QFedAvg(client_learning_rate=0.1)), crowd, rounds=1)
     step = state(result.arrays)["fc.bias"] - state(model())["fc.bias"]
     assert (step < -0.05).all()
@@ -102,9 +71,7 @@ def normed_model():
 
 
 def normed(node, poison):
-    def answer(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(node)(message)
+    def moved(message):
         rng, sent = np.random.default_rng(node), state(message.content["arrays"])
         arrays = {k: np.asarray(v + 0.1 * rng.normal(size=v.shape), v.dtype) for k, v in sent.items()}
         arrays["order"] = sent["order"]
@@ -112,9 +79,9 @@ def normed(node, poison):
         if poison:
             arrays["bn.running_var"] = np.full(5, 42.0, np.float32)
             arrays["order"] = np.array([500, -7, 3])
-        return [Message(content(arrays), reply_to=message)]
+        return arrays
 
-    return answer
+    return training(moved)
 
 
 @pytest.mark.parametrize("combine", [False, True])
@@ -137,19 +104,9 @@ def test_what_is_not_measured_cannot_be_poisoned(combine):
     assert any(note.kind == "buffers_far" and note.clients == (str(BAD),) for note in notes)
 
 
-def poisoned(node):
-    def answer(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(node)(message)
-        arrays = state(message.content["arrays"])
-        return [Message(content({k: np.asarray(v + 5, np.float32) for k, v in arrays.items()}), reply_to=message)]
-
-    return answer
-
-
 def test_a_node_in_doubt_takes_turns_and_is_asked_every_round():
     """In 30 rounds it is on trial in most and skipped in some; a skipped node's reply is not in the round's model."""
-    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    crowd = crowd_with(shifted(5.0))
     guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", secret=1))
     grid, _ = play(guarded, crowd, rounds=30)
     assert guarded.warden.excluded == ()
@@ -169,7 +126,7 @@ def excluding():
 
 
 def test_a_poisoned_node_is_excluded_and_no_longer_asked():
-    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    crowd = crowd_with(shifted(5.0))
     guarded = Guarded(flower.FedAvg(), excluding())
     grid, result = play(guarded, crowd, rounds=5)
     assert guarded.warden.excluded == (str(BAD),)
@@ -179,16 +136,8 @@ def test_a_poisoned_node_is_excluded_and_no_longer_asked():
     close(result.arrays, play(flower.FedAvg(), {n: c for n, c in crowd.items() if n != BAD}, rounds=5)[1].arrays)
 
 
-def test_a_node_on_parole_is_still_asked():
-    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
-    auto = fw.Warden.preset("auto")
-    warden = fw.Warden(auto.watches, {"name": "quarantine", "parole": 5})
-    grid, _ = play(Guarded(flower.FedAvg(), warden), crowd, rounds=3)
-    assert grid.asked.count(("train", BAD)) == 3
-
-
 def test_a_strategy_that_wants_all_nodes_does_not_wait_for_an_excluded_one():
-    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    crowd = crowd_with(shifted(5.0))
     base = flower.FedAvg(min_train_nodes=N, min_evaluate_nodes=N, min_available_nodes=N)
     grid, result = play(Guarded(base, excluding()), crowd, rounds=5)
     assert len(result.train_metrics_clientapp) == 5
@@ -199,7 +148,7 @@ def test_down_weighting_acts_through_the_count():
     """The model is the mean under the recorded weights, in which the poisoned node has little."""
     watch = fw.Watch("centroid_distance", "raw", {"name": "k_sigma", "k": 1e9}, start_round=1)
     warden = fw.Warden([watch], {"name": "down_weight", "limit": 3.0})
-    crowd = {node: poisoned(node) if node == BAD else honest(node) for node in NODES}
+    crowd = crowd_with(shifted(5.0))
     guarded = Guarded(flower.FedAvg(), warden)
     _, result = play(guarded, crowd, rounds=1)
     weights = dict(zip(guarded.record.client_ids, guarded.record.weights.tolist(), strict=True))
@@ -220,14 +169,6 @@ def test_an_aggregator_of_fedwarden_in_place_of_the_strategy():
     assert result.train_metrics_clientapp[1]["train_loss"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("aggregator", [None, "median"])
-def test_its_warden_shows_all_rounds_as_they_were_recorded(aggregator):
-    guarded = Guarded(flower.FedAvg(), "auto", aggregator=aggregator)
-    play(guarded, {node: honest(node) for node in NODES}, rounds=3)
-    assert guarded.warden.series.rounds.tolist() == [1, 2, 3]
-    assert guarded.warden.recent[-1].weights.tolist() == guarded.record.weights.tolist()
-
-
 def test_bad_evaluations_are_left_out():
     def liar(value):
         def answer(message):
@@ -238,7 +179,7 @@ def test_bad_evaluations_are_left_out():
         return answer
 
     for value in ({"num-examples": -5, "acc": 1.0}, {"num-examples": 10, "acc": float("nan")}, {"acc": 1.0}, {}):
-        crowd = {node: liar(value) if node == BAD else honest(node) for node in NODES}
+        crowd = crowd_with(liar(value))
         guarded = Guarded(flower.FedAvg())
         _, result = play(guarded, crowd, rounds=1)
         assert result.evaluate_metrics_clientapp[1]["acc"] == pytest.approx(0.5)
@@ -246,7 +187,7 @@ def test_bad_evaluations_are_left_out():
 
 
 def test_every_round_is_in_the_ledger():
-    crowd = {node: bad("nan", node) if node == BAD else honest(node) for node in NODES}
+    crowd = crowd_with(bad("nan", BAD))
 
     def evaluate(t, arrays):
         return MetricRecord({"accuracy": 0.1 * t})
@@ -294,11 +235,7 @@ def test_the_log_says_where_to_look(caplog):
 def test_a_model_without_floating_point_arrays_passes_through_untouched():
     trees = np.frombuffer(b"{}", np.uint8)
 
-    def booster(message):
-        if message.metadata.message_type == "evaluate":
-            return honest(0)(message)
-        return [Message(content({"0": trees}, {"num-examples": 1}), reply_to=message)]
-
+    booster = training(lambda message: {"0": trees})
     seen = []
 
     class Bytes(flower.FedXgbCyclic):
@@ -311,28 +248,6 @@ def test_a_model_without_floating_point_arrays_passes_through_untouched():
     assert result.arrays["0"].numpy().tobytes() == b"{}"
     assert len(seen) == 2
     assert "fedwarden/replies" not in result.train_metrics_clientapp[1]
-
-
-def test_batch_norm_counters_stay_integers():
-    """Flower averages integers into floats; the model keeps its own dtype all the same."""
-    start = ArrayRecord({"w": Array(np.zeros(5, np.float32)), "bn.num_batches_tracked": Array(np.array(0))})
-
-    def node(number):
-        def answer(message):
-            if message.metadata.message_type == "evaluate":
-                return honest(0)(message)
-            rng = np.random.default_rng(number)
-            t = int(message.content["config"]["server-round"])
-            arrays = {"w": rng.normal(size=5).astype(np.float32), "bn.num_batches_tracked": np.array(7 * t)}
-            return [Message(content(arrays), reply_to=message)]
-
-        return answer
-
-    guarded = Guarded(flower.FedAvg())
-    result = guarded.start(LocalGrid({n: node(n) for n in range(2, 8)}), start, 3)
-    assert guarded.record.rejected == ()
-    assert result.arrays["bn.num_batches_tracked"].numpy() == 21
-    assert result.arrays["bn.num_batches_tracked"].numpy().dtype == np.int64
 
 
 def test_a_cohort_names_the_layers_by_their_columns():

@@ -1,7 +1,5 @@
 """Every reply is let in, clipped or rejected, and never without a reason."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedwarden as fw
-from fedwarden.guard.admission import Reply, admit, count_fault, read_layers, screen
+from fedwarden.guard.admission import Reply, admit
 from fedwarden.guard.limits import Admission, clip_counts
 
 PARAMS = [torch.full((2, 3), 0.5), torch.zeros(4), torch.tensor(7)]  # two layers and a counter
@@ -36,45 +34,29 @@ GOOD = [Reply(c, layers(v), 10) for c, v in (("a", 1.0), ("b", 2.0), ("c", 3.0))
 FAULTS = {
     "nan": (poked(np.nan), "NaN, Inf"),
     "inf": (poked(np.inf), "NaN, Inf"),
-    "minus inf": (poked(-np.inf), "NaN, Inf"),
     "too large to square": (poked(1e30), "too large"),
-    "nan tensor": (changed(1, torch.tensor([0.0, 0.0, torch.nan, 0.0])), "NaN, Inf"),
     "transposed": (changed(0, np.ones((3, 2), np.float32)), r"layer 0 has shape \(3, 2\); expected \(2, 3\)"),
-    "flattened": (changed(0, np.ones(6, np.float32)), r"layer 0 has shape \(6,\); expected \(2, 3\)"),
     "would broadcast": (changed(1, np.ones(1, np.float32)), r"layer 1 has shape \(1,\); expected \(4,\)"),
-    "scalar": (changed(1, np.float32(1)), r"layer 1 has shape \(\); expected \(4,\)"),
-    "empty layer": (changed(1, np.ones(0, np.float32)), r"layer 1 has shape \(0,\)"),
     "none layer": (changed(1, None), r"layer 1 has shape \(\)"),
     "integers for floats": (changed(1, np.ones(4, np.int64)), "layer 1 has dtype int64; expected torch.float32"),
-    "bools for floats": (changed(1, np.ones(4, bool)), "layer 1 has dtype bool"),
     "floats for a counter": (changed(2, np.array(9.0)), "layer 2 has dtype float64; expected torch.int64"),
     "complex": (changed(1, np.ones(4, complex)), "layer 1 has dtype complex128"),
-    "complex tensor": (changed(1, torch.ones(4, dtype=torch.complex64)), "layer 1 has dtype torch.complex64"),
     "strings": (changed(1, np.array(["1", "2", "3", "4"])), "layer 1 has dtype <U1"),
-    "bytes": (changed(1, np.array([b"1", b"2", b"3", b"4"])), "layer 1 has dtype .S1"),
     "objects": (changed(1, np.array([1.0, None, 2.0, 3.0], object)), "layer 1 has dtype object"),
-    "dates": (changed(1, np.zeros(4, "M8[s]")), "layer 1 has dtype datetime64"),
-    "records": (changed(1, np.zeros(4, [("x", "f4")])), "layer 1 has dtype"),
     "ragged": (changed(1, [[1.0], [1.0, 2.0], [], [3.0]]), "cannot be read as arrays"),
     "one layer too few": (layers()[:-1], "sent 2 layers; expected 3"),
-    "one layer too many": ([*layers(), np.ones(1)], "sent 4 layers; expected 3"),
     "no layers": ([], "sent 0 layers; expected 3"),
     "one flat array": (np.ones(11, np.float32), "sent 1 layers; expected 3"),
     "nothing": (None, "cannot be read as arrays"),
     "a number": (5, "cannot be read as arrays"),
     "text": ("abc", r"layer 0 has shape \(\)"),
-    "a table": ({"w": 1, "b": 2, "n": 3}, r"layer 0 has shape \(\)"),
 }
 COUNTS = {
     "zero": (0, "claims 0 examples; expected a positive number"),
     "negative": (-5, "claims -5 examples"),
     "nan": (float("nan"), "claims nan examples"),
     "inf": (float("inf"), "claims inf examples"),
-    "minus inf": (float("-inf"), "claims -inf examples"),
     "text": ("many", "expected a positive number"),
-    "none": (None, "expected a positive number"),
-    "list": ([1, 2], "expected a positive number"),
-    "complex": (1j, "expected a positive number"),
     "beyond floats": (10**400, "expected a positive number"),
     "tensor without numbers": (torch.empty((), device="meta"), "expected a positive number"),
 }
@@ -242,20 +224,6 @@ def test_a_malformed_reply_among_good_ones_changes_nothing(bad, preset, at):
         assert torch.isfinite(outcome.update).all()
 
 
-any_layer = st.sampled_from(["f2", "f4", "f8", "i1", "i8", "u2", "?", "c8", "U2", "S1"]).flatmap(
-    lambda kind: hnp.arrays(kind, st.sampled_from([(2, 3), (4,), (), (1,)]))
-)
-
-
-@settings(max_examples=200)
-@given(st.tuples(any_layer, any_layer, any_layer).map(list), st.floats() | st.integers() | st.text(max_size=3))
-def test_any_arrays_and_any_count_are_used_or_rejected(sent, count):
-    outcome = receive(Reply("x", sent, count))
-    assert ("x" in reasons(outcome)) != (weights(outcome).get("x", 0.0) > 0)
-    assert outcome.weights.sum() == pytest.approx(1.0)
-    assert torch.isfinite(outcome.update).all()
-
-
 def test_what_is_let_in_fits_the_dtype_of_the_model():
     """In float64 a row of 1e100 has a finite norm, but the float32 model would become infinite."""
     outcome = receive(Reply("x", changed(1, np.full(4, 1e100)), 10))
@@ -273,13 +241,6 @@ def test_a_round_in_which_all_are_rejected_keeps_the_model():
     assert warden.state_dict() == before
 
 
-def test_a_round_without_replies_keeps_the_model():
-    outcome = fw.Warden.preset("auto").receive([], PARAMS, 1)
-    assert outcome.update.tolist() == [0.0] * 11
-    assert fw.Note.of("no_usable_reply", rejected=0) in outcome.record.notes
-    assert outcome.record.client_ids == ()
-
-
 def test_admit_makes_deltas_and_keeps_the_order():
     bad = Reply("x", [], 10)
     cohort, rejected = admit([GOOD[2], bad, GOOD[0]], PARAMS, 4, measured=[(0, 10)])
@@ -294,15 +255,6 @@ def test_one_flat_array_is_a_model_of_one_layer():
     cohort, rejected = admit([Reply("a", np.ones(4, np.float32), 3)], [torch.zeros(4)], 1)
     assert rejected == ()
     assert cohort.updates.d == 4
-
-
-def test_the_parts_by_themselves(cohort_of):
-    assert len(read_layers(layers(), PARAMS)) == 3
-    assert count_fault(3.0) is None
-    cohort = cohort_of(np.zeros((4, 2)), ids="abax", counts=[1, 0, 1, 1])
-    keep, rejected = screen(cohort, Admission(known=frozenset("ab")))
-    assert keep == [0]
-    assert [r.client_id for r in rejected] == ["b", "a", "x"]
 
 
 def clip(counts, ratio, share):
@@ -324,23 +276,6 @@ def test_clipping_never_raises_a_count_and_keeps_ratio_and_share(claimed, ratio,
         assert out.max() <= ratio * np.median(c) * (1 + 1e-12)
     if share is not None:
         assert out.max() <= max(share, 1 / len(c)) * out.sum() * (1 + 1e-9)
-
-
-@given(counts, st.floats(0.01, 1))
-def test_clipping_takes_no_more_than_it_must(claimed, share):
-    c = np.array(claimed)
-    out = clip(c, None, share)
-    cut = out < c * (1 - 1e-12)
-    if share * len(c) < 1:
-        np.testing.assert_allclose(out, c.min())  # a share that cannot be kept: everybody gets the same
-    elif cut.any():
-        assert out.max() == pytest.approx(share * out.sum(), rel=1e-6)
-        np.testing.assert_allclose(out[cut], out.max())
-
-
-def test_clipping_off_and_nobody():
-    assert clip(np.array([1.0, 1e9]), None, None).tolist() == [1.0, 1e9]
-    assert clip(np.zeros(0), 10.0, 0.5).shape == (0,)
 
 
 @given(counts, st.lists(st.floats(0.05, 1), min_size=12, max_size=12))

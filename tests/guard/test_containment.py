@@ -1,15 +1,12 @@
 """How long updates may be: against plain loops, and laws that hold whatever the lengths are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.guard.containment import LONGEST, bounded, level
+from fedwarden.guard.containment import LONGEST, bounded
 
-lengths_of = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
 masks = st.integers(1, 20).flatmap(
     lambda n: st.tuples(
         st.lists(st.floats(1e-3, 1e4), min_size=n, max_size=n),
@@ -28,23 +25,6 @@ def level_by_loop(lengths, total):
             return fair
         left -= length
     return ordered[-1] if ordered else 0.0
-
-
-@given(lengths_of, st.floats(0, 1e7))
-def test_the_level_is_that_of_a_plain_loop(lengths, total):
-    assert level(np.array(lengths), total) == pytest.approx(level_by_loop(lengths, total), rel=1e-9, abs=1e-6)
-
-
-@given(lengths_of, st.floats(0, 1e7))
-def test_shortened_to_the_level_lengths_add_up_to_the_total(lengths, total):
-    found = level(np.array(lengths), total)
-    assert sum(min(length, found) for length in lengths) == pytest.approx(min(total, sum(lengths)), rel=1e-9, abs=1e-6)
-    assert found <= max(lengths)
-
-
-def test_the_level_of_no_lengths_is_zero():
-    assert level(np.zeros(0), 5.0) == 0.0
-    assert level(np.zeros(3), 0.0) == 0.0
 
 
 def bounded_by_loop(lengths, usual, doubted, kept, shorten, joint):

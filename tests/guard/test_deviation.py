@@ -1,7 +1,5 @@
 """What differs in a client in doubt, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What becomes of a doubt: how long it lasts, what defines normal meanwhile, and when a majority is too slim."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Reading
 from fedwarden.guard.judge import Guard, Watch, judge, outnumbered, usual
-from fedwarden.guard.replay import replay
 from fedwarden.guard.telling import judgement_notes
 from fedwarden.policies.basic import Exclude, Quarantine
 from fedwarden.policies.turns import Turns
@@ -179,24 +176,6 @@ def test_a_warning_where_clients_differ_that_are_said_to_be_alike():
             notes = judgement_notes(guard, before, memory, found, NAMES, np.arange(8))
             told += [t for note in notes if note.kind == "not_alike"]
         assert told == ([3, 4] if differ else [])  # from the third round of a client on
-
-
-def test_a_replay_decides_as_the_live_guard_did():
-    rng = np.random.default_rng(0)
-    common, live = rng.normal(size=400), fw.Warden.preset("auto", secret=5)
-    records = []
-    for t in range(1, 13):
-        rows = common * (t < 8) + 0.8 * rng.normal(size=(10, 400))
-        rows[0] *= -3
-        records.append(live.step(fw.Cohort(t, tuple("abcdefghij"), fw.Updates.of(rows), np.ones(10))).record)
-    again = replay(records, fw.Warden.preset("auto", secret=5))
-    assert any(r.flagged[0] and not r.weights[0] for r in records)
-    assert any(r.flagged[0] and r.weights[0] for r in records)
-    for one, other in zip(records, again, strict=True):
-        assert (one.excluded, one.suspended) == (other.excluded, other.suspended) == ((), ())
-        assert one.flagged.tolist() == other.flagged.tolist()
-        assert (one.weights > 0).tolist() == (other.weights > 0).tolist()
-    assert all("agreement" in r.metrics for r in records)
 
 
 def test_an_action_that_does_not_exist():

@@ -1,7 +1,5 @@
 """Groups whose sums alone are judged: how they are drawn, what the guard is given, and whom their flags can cost."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import combinations
@@ -15,15 +13,7 @@ from hypothesis import strategies as st
 from fedwarden import Cohort, RoundRecord, Updates, Warden
 from fedwarden.core.types import WatchRecord
 from fedwarden.guard.grouped import Grouped, by_member
-from fedwarden.guard.groups import (
-    Evidence,
-    Groups,
-    easy_coalition,
-    group_means,
-    group_name,
-    least_capital,
-    random_groups,
-)
+from fedwarden.guard.groups import Evidence, Groups, easy_coalition, group_name, least_capital, random_groups
 
 N, D = 20, 200
 NAMES = tuple(f"c{i}" for i in range(N))
@@ -226,24 +216,10 @@ def test_what_is_remembered_survives_json_and_a_restart():
     assert again.memory == grouped.memory
 
 
-def test_a_mean_counts_examples():
-    came = Cohort(1, ("a", "b", "c"), Updates.of(np.array([[0.0], [4.0], [8.0]])), [1.0, 3.0, 4.0])
-    means = group_means(came, [("a", "b", "c")])
-    assert means.updates.array.item() == pytest.approx((12 + 32) / 8)
-    assert means.num_examples.tolist() == [8.0]
-
-
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"alpha": 1.0}, {"colluders": 0.5}, {"chance": 0.6}, {"likely": 1.0}])
 def test_options_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match="needs"):
         Groups(**wrong)
-
-
-def test_too_few_clients_for_a_group_change_nothing():
-    grouped = Grouped(Warden.preset("groups"), Groups(size=5))
-    outcome = grouped.step(cohort(1, names=NAMES[:4]))
-    assert not outcome.update.any()
-    assert [n.kind for n in outcome.record.notes] == ["no_usable_reply"]
 
 
 def test_groups_of_clients_whose_names_hold_a_plus_are_told_apart():

@@ -1,7 +1,5 @@
 """Jurors: what their reports and the turns of the round before prove, and what liars can make of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How often a guarded round reads the rows: once, and again only those that change the sum."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import partial
 
@@ -75,11 +73,6 @@ def test_where_one_cannot_be_read(reads):
     assert reads == [("survey", 8), ("survey", 7)]
 
 
-def test_without_a_warden(reads):
-    np.testing.assert_allclose(fw.aggregate("mean", ROWS).update, ROWS.mean(axis=0))
-    assert reads == [("survey", 8)]
-
-
 def test_the_same_decision_is_combined_twice():
     """Neither the aggregator nor what most agree on in a buffer is written to what was read."""
     warden, decision = guarded(ROWS, measured=[(0, 40)])
@@ -97,9 +90,7 @@ def test_the_rows_that_came_carry_nothing_away():
 
 @pytest.mark.parametrize(("preset", "spread"), [("auto", False), ("none", False), ("pid_made", True)])
 def test_distances_to_the_mean_are_measured_for_who_asks(preset, spread):
-    decision = fw.Warden.preset(preset).decide(
-        fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0)),
-    )
+    decision = fw.Warden.preset(preset).decide(fw.Cohort(1, tuple("abcdefgh"), fw.Updates.of(ROWS), np.full(8, 10.0)))
     assert decision.cohort.updates.known.spread is spread
 
 

@@ -1,24 +1,19 @@
 """The operator's word in a guard: trusted, excluded, readmitted, observing; live, in groups and in a replay."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Word
-from fedwarden.guard.config import GuardConfig, guard_table
 from fedwarden.guard.grouped import Grouped
 from fedwarden.guard.groups import Groups
 from fedwarden.guard.replay import replay
 from fedwarden.guard.telling import lines
-from fedwarden.sim.federation import Federation, simulate
+from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.recorder import Recorder
 from fedwarden.store.word import Said, said_in, say, word_of
 
 N, D = 10, 400
@@ -92,10 +87,7 @@ def test_admission_and_the_limit_of_length_hold_for_a_trusted_client(guard):
     rows[1] *= 1e9
     rows[2] *= 50
     found = warden.decide(fw.Cohort(1, IDS, fw.Updates.of(rows), np.full(N, 10.0)), word=said)
-    assert {r.client_id: r.reason.kind for r in found.rejected} == {
-        "a": "update_not_finite",
-        "b": "update_too_long",
-    }
+    assert {r.client_id: r.reason.kind for r in found.rejected} == {"a": "update_not_finite", "b": "update_too_long"}
     if guard.startswith("auto"):
         limit = 1.5 if "alike" in guard else 3.0
         assert found.factors[0] == pytest.approx(limit / 50, rel=0.2), "shortened to some times the median"
@@ -137,16 +129,6 @@ def test_a_readmitted_client_is_judged_as_a_new_one(guard):
     fresh.step(cohort(9, far=""))
     for mine, new in zip(warden.memory.histories, fresh.memory.histories, strict=True):
         assert ("a" in mine) == ("a" in new)
-
-
-def test_a_readmitted_client_that_goes_on_is_excluded_again():
-    warden = GUARDS["pid-made"]()
-    play(warden, [Word()] * 3)
-    assert not warden.asks("a")
-    assert warden.asks("a", word(readmitted="a"))
-    warden.step(cohort(4), word=word(readmitted="a"))
-    warden.step(cohort(5))
-    assert "a" in warden.excluded
 
 
 @pytest.mark.parametrize("guard", GUARDS)
@@ -194,20 +176,6 @@ def test_the_word_holds_in_a_round_without_a_usable_reply():
     assert warden.excluded == ()
 
 
-def test_the_state_of_a_warden_goes_on_after_a_word():
-    words = [Word(), word("a"), word("a", "h"), word(readmitted="h"), Word(), Word()]
-    whole = GUARDS["auto"]()
-    expected = play(whole, words)
-    for cut in range(1, len(words)):
-        first, second = GUARDS["auto"](), GUARDS["auto"]()
-        play(first, words[:cut])
-        second.load_state_dict(first.state_dict())
-        rest = [second.step(cohort(t, expected[t - 1].client_ids), word=words[t - 1]).record for t in range(cut + 1, 7)]
-        assert [r.excluded for r in rest] == [r.excluded for r in expected[cut:]]
-        for a, b in zip(rest, expected[cut:], strict=True):
-            np.testing.assert_array_equal(a.weights, b.weights)
-
-
 def test_a_log_has_a_line_of_the_operators_exclusion_and_none_of_a_watchs():
     record = GUARDS["auto"]().step(cohort(1, IDS[:-1], far=""), word=word(excluded="j")).record
     assert list(lines(record, ())) == [
@@ -216,19 +184,6 @@ def test_a_log_has_a_line_of_the_operators_exclusion_and_none_of_a_watchs():
     note = Said(1, "exclude", "j", "alice", "maintenance", 0.0, 1).note
     told = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), excluded=("j",), notes=(note,))
     assert list(lines(told, ())) == ["client j is excluded until it is readmitted (operator alice: maintenance)"]
-
-
-def test_a_guard_that_trusts_an_unknown_client_names_the_nearest():
-    config = GuardConfig(trusted=("Basle",))
-    with pytest.raises(ConfigError, match=r"guard.trusted: there is no client 'Basle'; did you mean 'Basel'\?"):
-        config.build(frozenset({"Basel", "Bern"}))
-    assert config.build().guard.trusted == {"Basle"}  # an engine that knows no client beforehand
-    assert guard_table(config.build())["trusted"] == ["Basle"]
-    scenario = load_scenario({"data": {"clients": 4, "names": list("wxyz")}, "guard": {"trusted": ["v"]}})
-    with pytest.raises(ConfigError, match=r"guard.trusted: there is no client 'v'"):
-        Federation(scenario)
-    with pytest.raises(ConfigError, match=r"trusted is a list of clients, as \['Basel'\]"):
-        fw.Warden(trusted="Basel")
 
 
 SCENARIO = {
@@ -310,45 +265,6 @@ def test_a_replay_obeys_the_same_word_in_the_same_rounds(spoken, preset):
             assert x.threshold == y.threshold
     silent = replay(records, scenario.guard.build(secret=scenario.seed))
     assert any(a.excluded != b.excluded for a, b in zip(records, silent, strict=True))
-
-
-def test_a_resumed_run_obeys_the_same_word_and_ends_with_the_same_bits(tmp_path):
-    """Cut off after round 6, with checkpoints every four rounds, and gone on with from round 4."""
-    scenario = load_scenario(
-        {**SCENARIO, "checkpoint_every": 4, "guard": {"preset": "pid_made", "options": {"k": 1.0}}}
-    )
-
-    def stopping(operator, record):
-        _speak(operator, record)
-        if record.round == 6:
-            raise KeyboardInterrupt
-
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    with Ledger(whole) as operator:
-        expected = simulate(scenario, whole, on_round=partial(_speak, operator))
-    with Ledger(cut) as operator:
-        with pytest.raises(KeyboardInterrupt):
-            simulate(scenario, cut, on_round=partial(stopping, operator))
-        rest = []
-
-        def following(record):
-            rest.append(record.round)
-            if record.round > 6:
-                _speak(operator, record)
-
-        found = simulate(scenario, cut, resume=1, on_round=following)
-        said = said_in(operator, 1)
-    assert rest[0] == 5
-    assert [(s.round, s.kind, s.client) for s in said] == SPOKEN
-    assert found.params.equal(expected.params)
-    assert [r.excluded for r in found.records] == [r.excluded for r in expected.records]
-
-
-def test_a_recorder_gives_notes_only_for_what_was_taken_up(tmp_path):
-    with Recorder(tmp_path) as recorder:
-        recorder.start("mine", "test", {})
-        assert recorder.word(1) == Word()
-        assert recorder.notes(1) == ()
 
 
 @pytest.mark.parametrize("size", [1, 2])

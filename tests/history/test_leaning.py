@@ -1,7 +1,5 @@
 """Effects that lead to the same class in every round, and effects that change."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Running the models of a round: whose weights they are, and that no trace is left."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

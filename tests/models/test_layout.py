@@ -1,8 +1,5 @@
 """A model's state as one vector and back."""
 
-from __future__ import annotations
-
-import pytest
 import torch
 from torch import nn
 
@@ -46,29 +43,7 @@ def test_only_parameters_are_measured():
     assert sum(b - a for a, b in layout.measured) == sum(p.numel() for p in model.parameters())
 
 
-def test_flatten_copies_and_unflatten_does_not():
-    model = model_of()
-    layout = Layout.of(model)
-    flat = layout.flatten(model.state_dict())
-    flat.zero_()
-    assert model[0].weight.any()
-    layout.unflatten(flat)["0.weight"].fill_(7.0)
-    assert flat[: model[0].weight.numel()].eq(7.0).all()
-
-
-def test_counters_are_rounded():
-    layout = Layout(("n",), ((),), (torch.int64,), (False,))
-    assert layout.unflatten(torch.tensor([2.6]))["n"].item() == 3
-
-
 def test_tied_weights_are_parameters_under_both_names():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     assert Layout.of(model).is_parameter == (True, True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_unflatten_gives_the_dtypes_of_the_state(dtype):
-    state = {"w": torch.ones(3, dtype=dtype)}
-    layout = Layout(("w",), ((3,),), (dtype,), (True,))
-    assert layout.unflatten(layout.flatten(state))["w"].dtype == dtype

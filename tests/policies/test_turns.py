@@ -1,7 +1,5 @@
 """Turns of clients in doubt: how often, how many at once, and what nobody can foretell or influence."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -10,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.core.errors import ConfigError
 from fedwarden.core.protocols import Findings
-from fedwarden.core.registry import make
 from fedwarden.policies.turns import Turns, chance, draw
 
 NAMES = [f"client {i}" for i in range(40)]
@@ -33,13 +29,6 @@ def test_the_chance_is_the_formula(doubted, clients, most, share, least):
     allowed = least if least > share * clients else share * clients
     want = allowed / doubted if allowed < most * doubted else most
     assert chance(doubted, clients, most, share, least) == pytest.approx(want)
-
-
-@given(st.permutations(NAMES[:9]), st.floats(0, 1), st.integers(0, 2**62))
-def test_the_order_of_clients_does_not_matter(order, p, secret):
-    chances = np.full(9, p)
-    straight = dict(zip(NAMES[:9], draw(NAMES[:9], chances, secret, 3), strict=True))
-    assert dict(zip(order, draw(order, chances, secret, 3), strict=True)) == straight
 
 
 @given(st.integers(1, 30), st.floats(0, 1), st.integers(0, 2**62))
@@ -109,10 +98,6 @@ def test_with_most_zero_a_client_is_out_for_as_long_as_the_doubt_lasts():
     assert weights(Turns(most=0.0), 10, ()).all()
 
 
-def test_with_most_one_a_client_alone_in_doubt_is_always_in():
-    assert all(weights(Turns(most=1.0), 10, {3}, round=t).all() for t in range(50))
-
-
 def test_another_secret_draws_otherwise_and_the_same_one_the_same():
     runs = [[weights(Turns(), 20, range(9), round=t, secret=s).tolist() for t in range(20)] for s in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
@@ -134,9 +119,3 @@ def test_an_excluded_client_in_doubt_takes_no_turn_from_the_others():
     )  # fmt: skip
     np.testing.assert_allclose(seen[:2] / 1000, 0.9, atol=0.05)
     assert seen[2] == 0
-
-
-@pytest.mark.parametrize("options", [{"most": 1.1}, {"most": -0.1}, {"share": 2.0}, {"least": -1.0}, {"few": 0}])
-def test_options_outside_of_their_range(options):
-    with pytest.raises(ConfigError, match="needs most and share in"):
-        make("policy", "turns", **options)

@@ -1,7 +1,5 @@
 """The report as a file: what it says, what it lets a client do, and what a browser makes of it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

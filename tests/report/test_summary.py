@@ -1,7 +1,5 @@
 """A run in sentences."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

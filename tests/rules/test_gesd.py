@@ -1,7 +1,5 @@
 """Generalized ESD against Rosner's published table and a plain loop written from his paper."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -89,12 +87,6 @@ def test_any_number_of_outliers_below_half_is_found(n, f):
     assert gesd(x, 0.05).tolist() == [True] * f + [False] * (n - f)
 
 
-def test_low_values_are_no_outliers():
-    x = np.random.default_rng(0).normal(size=20)
-    x[3] = -1e6
-    assert not gesd(x, 0.05).any()
-
-
 @pytest.mark.parametrize(("n", "alpha"), [(10, 0.05), (25, 0.05), (40, 0.1)])
 def test_false_alarms_under_a_gaussian_happen_about_as_often_as_told(n, alpha):
     rng, runs = np.random.default_rng(0), 1500
@@ -110,13 +102,6 @@ def test_the_level_is_spent_over_the_tests_and_adds_up():
     for t in (1, 2, 7):
         assert GESD(0.05)(x, t).threshold == gesd_threshold(x, 0.05 / (t * (t + 1)))
         assert GESD(0.05, spend=False)(x, t).threshold == gesd_threshold(x, 0.05)
-
-
-@pytest.mark.parametrize("values", [[], [5.0], [5.0, 9.0]])
-def test_too_few_to_judge(values):
-    verdict = GESD()(np.array(values), 1)
-    assert verdict.threshold == math.inf
-    assert not verdict.flagged.any()
 
 
 def test_three_clients_can_be_judged_only_when_two_agree():

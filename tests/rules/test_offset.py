@@ -1,7 +1,5 @@
 """A fixed distance above the median."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Median plus a number of MADs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

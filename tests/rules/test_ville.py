@@ -1,7 +1,5 @@
 """A level of evidence that nobody else's scores move."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

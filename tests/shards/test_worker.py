@@ -1,7 +1,5 @@
 """The parts of all workers add up to what one process reads; a worker is a plain object here."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

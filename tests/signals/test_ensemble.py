@@ -1,7 +1,5 @@
 """Several signals as one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -81,12 +79,6 @@ def test_members_that_need_a_server_wait_for_one(cohort_of):
     for name in ("relative_distance", "direction"):
         np.testing.assert_allclose(reading.parts[name], height(make("signal", name)(here), here.reference))
     np.testing.assert_allclose(reading.values, np.mean(list(reading.parts.values()), axis=0))
-
-
-def test_a_server_may_have_something_for_some(cohort_of):
-    members = ("probe_loss", "divergence", "direction")
-    assert list(Ensemble(members).equip(server())(cohort(cohort_of)).parts) == ["probe_loss", "divergence", "direction"]
-    assert list(Ensemble(members).equip(server(labels=False))(cohort(cohort_of)).parts) == ["divergence", "direction"]
 
 
 def test_nothing_that_can_be_measured(cohort_of):

@@ -1,7 +1,5 @@
 """Sides of a cohort: whoever sends the opposite stands on the other one, and nobody is pushed there by others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +27,7 @@ def agreeing(n, d, cosine, rng):
     return common + np.sqrt(1 - cosine) * rng.normal(size=(n, d))
 
 
-@pytest.mark.parametrize("n", [8, 10, 20, 100])
+@pytest.mark.parametrize("n", [8, 10, 20, 100, 300, 1000])  # above 256 by sketches, whose cosines are off by .011
 @pytest.mark.parametrize("cosine", [0.05, 0.3, 0.9])
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, share):
@@ -40,19 +38,6 @@ def test_who_sends_the_opposite_is_seen_however_small_the_agreement(n, cosine, s
     if not informative(1.0, n):
         assert (found == -FADING).all()
         return
-    assert (found[:f] > OPPOSITE - 0.4).all()
-    assert np.abs(found[f:] - AGREES).max() < 0.4
-
-
-@pytest.mark.parametrize("n", [300, 1000])
-@pytest.mark.parametrize("cosine", [0.02, 0.2])
-@pytest.mark.parametrize("share", [0.1, 0.4])
-def test_many_clients_are_told_apart_by_sketches(n, cosine, share):
-    """Cosines of sketches are off by .011, of which a side is the mean over all other clients."""
-    f = int(share * n)
-    rows = agreeing(n, 20_000, cosine, np.random.default_rng(n))
-    rows[:f] *= -1
-    found = scores(rows)
     assert (found[:f] > OPPOSITE - 0.4).all()
     assert np.abs(found[f:] - AGREES).max() < 0.4
 
@@ -78,13 +63,6 @@ def test_few_clients_are_not_measured():
     rows[0] *= -1
     assert (scores(rows) == -FADING).all()
     assert (scores(rows[:2]) == -FADING).all()
-
-
-def test_noise_lies_between_the_sides():
-    rng = np.random.default_rng(3)
-    rows = agreeing(20, 20_000, 0.3, rng)
-    rows[0] = rng.normal(size=20_000)
-    assert scores(rows)[0] == pytest.approx(-ORTHOGONAL, abs=0.3)
 
 
 @pytest.mark.parametrize(("n", "f"), [(10, 4), (20, 8), (21, 10), (40, 16)])

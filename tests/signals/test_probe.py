@@ -1,7 +1,5 @@
 """Probes: whose samples they are, and that made ones look like what they should."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """How good a model is, against plain computations."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

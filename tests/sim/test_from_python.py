@@ -1,7 +1,5 @@
 """A federation from data in memory, in one call."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -82,19 +80,6 @@ def test_a_list_numbers_the_clients_and_a_test_set_is_tested_on():
     assert len(of_clients(list(by_name().values()), (x[:7], y[:7])).x_train) == 320
 
 
-def test_a_class_is_told_shape_and_classes():
-    class Net(nn.Linear):
-        def __init__(self, shape, classes):
-            super().__init__(shape[0], classes)
-
-    assert len(fw.simulate(by_name(), model=Net, rounds=1).params) == 10
-
-
-def test_the_workspace_may_be_a_text(tmp_path):
-    fw.simulate(by_name(), model=net(), rounds=1, home=str(tmp_path / "mine"))
-    assert (tmp_path / "mine" / "ledger.sqlite").is_file()
-
-
 def test_labels_that_are_floats_are_regressed():
     clients = {name: (x, x[:, 0]) for name, (x, _) in by_name().items()}
     run = fw.simulate(clients, model=nn.Linear(4, 1), rounds=10, batch_size=8)
@@ -109,10 +94,7 @@ def test_labels_that_are_floats_are_regressed():
     [
         ((np.empty((0, 4)), np.empty(0)), "client south: expected at least one sample; got none"),
         ((np.zeros((9, 3), np.float32), np.zeros(9, int)), r"client south: expected samples of shape \(4,\)"),
-        (
-            (np.zeros((9, 4), np.float32), np.zeros(8, int)),
-            r"client south: .* got shapes \(9, 4\) and \(8,\)",
-        ),
+        ((np.zeros((9, 4), np.float32), np.zeros(8, int)), r"client south: .* got shapes \(9, 4\) and \(8,\)"),
         ((np.full((9, 4), np.inf, np.float32), np.zeros(9, int)), "client south, row 0: expected finite features"),
         ((np.zeros((9, 4), np.float32), np.full(9, -2)), "client south, row 0: expected a label of at least 0; got -2"),
         ((np.zeros(9, np.float32), np.zeros(9, int)), r"client south: .* got shapes \(9,\) and \(9,\)"),

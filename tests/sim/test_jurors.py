@@ -1,7 +1,5 @@
 """Jurors in the simulator: what they report, and that a resumed run goes on with the same bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

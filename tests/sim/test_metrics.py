@@ -1,7 +1,5 @@
 """Metrics against plain computations and hand-made records."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -18,26 +16,9 @@ from fedwarden.sim.metrics import (
     f1_score,
     first_out,
     round_detection,
-    rounds_to,
     watch_quality,
 )
 from fedwarden.store.series import Series
-
-
-def test_rounds_to_a_target():
-    values = {3: 0.9, 1: 0.2, 2: 0.95, 4: 0.1}
-    assert rounds_to(values, 0.9) == 2  # the first in time, not in the mapping
-    assert rounds_to(values, 0.2) == 1
-    assert rounds_to(values, 0.951) is None
-    assert rounds_to({}, 0.0) is None
-
-
-def test_rounds_to_a_loss():
-    values = {1: 2.0, 2: 0.5, 3: 0.4, 4: 0.6}
-    assert rounds_to(values, 0.5, below=True) == 2
-    assert rounds_to(values, 0.45, below=True) == 3
-    assert rounds_to(values, 0.3, below=True) is None
-    assert rounds_to({1: math.nan}, 9.0, below=True) is None
 
 
 def record(t, ids, weights, flagged, excluded=(), rejected=()):
@@ -63,19 +44,6 @@ def test_who_is_excluded_without_taking_part_counts_too():
     found = detection([record(5, "bc", [0.5, 0.5], [0, 0], excluded=("a",))], {"a": {1}})
     assert found.first_excluded == {"a": 5}
     assert (found.recall, found.precision) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("caught", "wronged", "attackers", "recall", "precision"),
-    [("", "", "", 1.0, 1.0), ("", "", "ab", 0.0, 1.0), ("", "xy", "", 1.0, 0.0), ("ab", "x", "abcd", 0.5, 2 / 3)],
-)
-def test_recall_and_precision(caught, wronged, attackers, recall, precision):
-    found = Detection(tuple(attackers), tuple(caught), tuple(wronged), {})
-    assert (found.recall, found.precision) == (recall, pytest.approx(precision))
-
-
-def test_nothing_was_recorded():
-    assert detection([], {"a": {1}}) == Detection(("a",), (), (), {})
 
 
 def test_f1_is_that_of_scikit_learn():
@@ -112,17 +80,6 @@ def test_left_out_before_it_attacks_is_wronged():
     found = detection(records, {"a": {3, 4, 5}, "b": {3, 5}})
     assert found == Detection(("a", "b"), ("a",), ("a", "b"), {"a": 1, "b": 2}, {"a": 2})
     assert (found.recall, found.precision, found.f1) == (0.5, 1 / 3, 0.4)
-
-
-def test_a_client_on_parole_can_be_caught_later():
-    """It stays excluded, is asked all the same, and is flagged again when it attacks."""
-    records = [
-        record(1, "ab", [0, 1.0], [1, 0], excluded="a"),
-        record(2, "ab", [0, 1.0], [0, 0], excluded="a"),
-        record(3, "ab", [0, 1.0], [1, 0], excluded="a"),
-    ]
-    found = detection(records, {"a": {2, 3}})
-    assert (found.caught, found.wronged, found.rounds_to_detection) == (("a",), ("a",), {"a": 2})
 
 
 def test_a_round_by_hand():
@@ -176,26 +133,6 @@ def test_quality_leaves_out_who_was_not_judged_pauses_or_has_nobody_to_compare_w
     assert watch_quality(records, truth) == {"far": want}
     assert watch_quality(records[:1], truth) == {}
     assert watch_quality(records, {}) == {}
-
-
-def test_scores_that_grow_do_not_hide_that_every_round_is_told_apart():
-    truth = {"a": {1, 2, 3}}
-    records = [scored(t, "abc", [10 * t + 1, 10 * t, 10 * t]) for t in (1, 2, 3)]
-    found = watch_quality(records, truth)["far"]
-    assert found["auroc_by_round"] == 1.0
-    assert found["auroc"] == pytest.approx((2 + 4 + 6) / 18)
-
-
-def test_a_score_without_bound_ranks_above_all():
-    found = watch_quality([scored(1, "abc", [math.inf, 1, -math.inf])], {"a": {1}})
-    assert found["far"]["auroc"] == 1.0
-
-
-def test_each_watch_by_itself():
-    one, two = scored(1, "ab", [1, 0]), scored(1, "ab", [0, 1], "near")
-    both = fw.RoundRecord(1, ("a", "b"), np.ones(2), np.ones(2), one.watches + two.watches, np.zeros(2, bool))
-    found = watch_quality([both], {"a": {1}})
-    assert (found["far"]["auroc"], found["near"]["auroc"]) == (1.0, 0.0)
 
 
 def test_a_suspension_counts_only_if_it_stands_at_the_end():

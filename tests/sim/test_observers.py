@@ -1,15 +1,11 @@
 """An observer sees what its party sees and nothing else, and changes nothing."""
 
-from __future__ import annotations
-
-from dataclasses import fields
-
 import pytest
 import torch
 
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
-from fedwarden.sim.observers import Sight, own_samples
+from fedwarden.sim.observers import own_samples
 from fedwarden.sim.scenario import load_scenario
 
 TABLE = {
@@ -30,10 +26,6 @@ def play(federation, *clients):
     federation.observers.update({client: seen[client].append for client in clients})
     records = list(federation.play())
     return seen, records
-
-
-def test_a_sight_carries_what_a_client_has_and_nothing_else():
-    assert [f.name for f in fields(Sight)] == ["round", "params", "own", "n", "share"]
 
 
 def test_two_clients_can_take_each_other_out_of_the_average():

@@ -1,7 +1,5 @@
 """A scenario gives the same run on Flower's simulation engine as in one process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

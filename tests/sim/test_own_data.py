@@ -1,7 +1,5 @@
 """Data and models of one's own: real files, through the command line."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os
@@ -18,7 +16,6 @@ from fedwarden.cli import main
 from fedwarden.cli.run import Monitor
 from fedwarden.core import registry
 from fedwarden.core.errors import ConfigError, FedwardenError, MissingExtra
-from fedwarden.sim.change_audit import load_plan
 from fedwarden.sim.data.world import build_world, load_data, settle
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.recorded import truth_of
@@ -403,6 +400,13 @@ def test_a_model_without_arguments(place):
     assert federation.clients == tuple(f"site {i}" for i in range(6))
 
 
+def refused(call, file, settings, said):
+    """It ends with one line that says why."""
+    code, _, err = call("run", file, "--quiet", *(part for s in settings for part in ("--set", s)))
+    assert (code, err.count("\n")) == (2, 1)
+    assert re.search(said, err), err
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -427,10 +431,7 @@ def test_a_model_without_arguments(place):
 def test_a_mistake_around_a_module_is_one_line(call, place, settings, said):
     (place / "sites.py").write_text(MODULE)
     file = write(place / "sites.toml", '"sites:load"')
-    code, _, err = call("run", file, "--quiet", *(part for s in settings for part in ("--set", s)))
-    assert code == 2
-    assert err.count("\n") == 1
-    assert re.search(said, err), err
+    refused(call, file, settings, said)
 
 
 def test_a_partition_of_ones_own_divides_in_order(place):
@@ -466,11 +467,7 @@ NAN = np.where(np.arange(320)[:, None] == 45, np.nan, X)
     ],
 )  # fmt: skip
 def test_a_mistake_in_an_npz_file_is_one_line_with_file_and_client(call, place, changes, settings, said):
-    file = save_npz(place, **changes)
-    code, _, err = call("run", file, "--quiet", *(part for s in settings for part in ("--set", s)))
-    assert code == 2
-    assert err.count("\n") == 1
-    assert re.search(said, err), err
+    refused(call, save_npz(place, **changes), settings, said)
 
 
 @pytest.mark.parametrize(
@@ -496,11 +493,8 @@ def test_a_mistake_in_an_npz_file_is_one_line_with_file_and_client(call, place, 
 )
 def test_a_mistake_in_a_table_is_one_line(call, place, text, said):
     (place / "mine.csv").write_text(text)
-    code, _, err = call("run", write(place / "mine.toml", '{name = "csv", file = "mine.csv"}'), "--quiet")
-    assert code == 2
-    assert "mine.csv" in err
-    assert said in err
-    assert err.count("\n") == 1
+    file = write(place / "mine.toml", '{name = "csv", file = "mine.csv"}')
+    refused(call, file, [], "mine.csv.*" + re.escape(said))
 
 
 def test_mistakes_in_folders_of_images(call, place):
@@ -521,21 +515,6 @@ def test_mistakes_in_folders_of_images(call, place):
     assert "expected 8 x 8 pixels" in call("run", file)[2]
 
 
-def test_a_run_in_which_nothing_was_combined_fails_with_its_reason(call, place):
-    krum = '{preset = "none", aggregator = {name = "krum", f = 7}}'
-    file = write(place / "krum.toml", '"digits"', data=", clients = 8", guard=krum, rounds=2)
-    code, out, err = call("run", file)
-    assert code == 2
-    assert "done" not in out
-    assert (
-        "run 1 failed: none of its 2 rounds changed the model; in the last, the aggregator could not combine 8" in err
-    )
-    assert "krum needs n >= 2f + 3" in err
-    with Ledger(place / "home") as ledger:
-        assert ledger.run(1).state == "failed"
-        assert len(ledger.records(1)) == 2
-
-
 def test_run_leaves_the_audit_table_aside_and_says_who_uses_it(call, place):
     file = write(place / "planned.toml", '"digits"', data=", clients = 4", rounds=1, audit="{start = 3}")
     code, _, err = call("run", file)
@@ -544,11 +523,3 @@ def test_run_leaves_the_audit_table_aside_and_says_who_uses_it(call, place):
     code, _, err = call("audit", file)
     assert code == 2
     assert "audit.start: Input should be greater than or equal to 6; got 3" in err
-
-
-def test_an_audit_of_named_clients(place):
-    file = save_npz(place)
-    file.write_text(file.read_text() + "\naudit = {client = 1, start = 6, seeds = 4}\n")
-    plan = load_plan(file)
-    assert plan.client == "hill"
-    assert plan.observers == tuple(name for name in sorted(NAMES) if name != "hill")

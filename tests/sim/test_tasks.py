@@ -1,7 +1,5 @@
 """Tasks: classification as before, and regression from end to end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,8 +1,5 @@
 """Masked language modelling: masks, adapters, a tiny random BERT, and a federation of it from end to end."""
 
-from __future__ import annotations
-
-import json
 import sys
 
 import numpy as np
@@ -12,14 +9,13 @@ from torch import nn
 
 from fedwarden.conformance import check
 from fedwarden.core.errors import ConfigError, MissingExtra
-from fedwarden.core.registry import component, describe, lookup, make
-from fedwarden.models.activations import patterns
+from fedwarden.core.registry import lookup, make
 from fedwarden.models.layout import Layout
 from fedwarden.sim.data.sources import DataError
 from fedwarden.sim.data.sources.medquad import topics
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.models import build_model
-from fedwarden.sim.models.lora import Adapted, adapt
+from fedwarden.sim.models.lora import Adapted
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import UNASKED, MaskedLM, mask_tokens
 from tiny_text import V, bert, data_folder
@@ -96,16 +92,6 @@ def test_every_text_is_asked_something_and_no_two_batches_the_same():
     first, again = (task.ask(x, torch.zeros(50), rng)[0][:, 1] for _ in range(2))
     assert first.sum(dim=1).tolist() == again.sum(dim=1).tolist() == [1] * 50
     assert not torch.equal(first, again)
-
-
-def test_an_adapter_is_the_published_correction():
-    layer = nn.Linear(5, 3)
-    adapted = Adapted(layer, rank=2, alpha=6.0, dropout=0.0)
-    x = torch.randn(4, 5)
-    assert torch.equal(adapted(x), layer(x))  # B is zero at first
-    nn.init.normal_(adapted.b)
-    whole = layer.weight + 3.0 * adapted.b @ adapted.a
-    torch.testing.assert_close(adapted(x), x @ whole.T + layer.bias)
 
 
 def test_adapters_agree_with_peft():
@@ -188,31 +174,6 @@ def test_a_federation_of_texts(tmp_path):
         assert np.isfinite(watches[name].signal).all()
 
 
-def test_the_watch_sees_the_layers_of_a_transformer(tmp_path):
-    federation = Federation(scenario(guard={"preset": "watch"}))
-    server_probe = federation.task.ask(federation.world.x[:4], federation.world.y[:4], torch.Generator())[0]
-    assert [bits.shape for bits in patterns(federation.model, server_probe).values()] == [
-        (4, LENGTH * 24), (4, LENGTH * 24), (4, LENGTH * 16),  # two blocks, and the head
-    ]  # fmt: skip
-    record = next(iter(federation.play()))
-    watches = {w.name: w for w in record.watches}
-    assert {"divergence", "probe_loss"} <= set(watches)
-    assert len(watches["divergence"].parts) == 3
-    assert (watches["divergence"].signal > 0).all()
-    assert np.isfinite(watches["probe_loss"].signal).all()
-
-
-def test_a_worker_asks_the_same_as_this_process():
-    federation = Federation(scenario())
-    table = json.loads(json.dumps(describe(federation.task)))  # as it is sent to a worker
-    x, y = federation.world.x[:5], federation.world.y[:5]
-    (a, b), (c, d) = (
-        task.ask(x, y, torch.Generator()) for task in (federation.task, component(table.pop("kind"), table))
-    )
-    assert torch.equal(a, c)
-    assert torch.equal(b, d)
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -240,8 +201,3 @@ def test_a_missing_file_or_extra_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedwarden\[text\]'"):
         lookup("model", "masked_lm")((LENGTH,), V)
-
-
-def test_adapt_says_what_there_is():
-    with pytest.raises(ValueError, match="rank of at least 1"):
-        adapt(nn.Sequential(nn.Linear(2, 2)), ["0"], rank=0, alpha=1.0, dropout=0.0)

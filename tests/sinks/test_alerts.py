@@ -1,7 +1,5 @@
 """Alerts: what is told by hand, a real server and a real command that receive it, and that no round waits or fails."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
@@ -14,8 +12,6 @@ import pytest
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
 from fedwarden.sinks.alerts import ADDRESS, COMMAND, KEY, KINDS, Alert, Call, Command, Webhook, alerts
 from fedwarden.sinks.feed import Feed, Live
 from fedwarden.store.ledger import Ledger
@@ -176,28 +172,9 @@ def test_where_they_go_is_in_the_environment_alone(ledger, monkeypatch):
     assert "FEDWARDEN_WEBHOOK, which is not set" in str(notes[0])
     monkeypatch.setenv(ADDRESS, "file:///etc/passwd")
     assert "begins with https://" in str(played(ledger, Webhook(), record(1))[0])
-    for wrong in ({"kinds": ("gone",)}, {"kinds": "excluded"}, {"every": -1.0}, {"form": "fax"}):
+    for wrong in ({"kinds": ("gone",)}, {"kinds": "excluded"}, {"every": -1.0}, {"form": "fax"}, {"patience": 0}):
         with pytest.raises(ConfigError):
             Webhook(**wrong)
-
-
-def test_a_function_of_ones_own_is_called_in_a_real_run(tmp_path):
-    told = []
-    scenario = load_scenario(
-        {
-            "rounds": 4,
-            "data": {"dataset": "digits", "clients": 8},
-            "train": {"lr": 0.1, "momentum": 0.9, "batch_size": 16, "workers": 1},
-            "attacks": [{"name": "sign_flip", "count": 2, "scale": 3.0}],
-        }
-    )
-    with Ledger(tmp_path) as ledger:
-        records = simulate(scenario, tmp_path / "run").records
-        assert played(ledger, Call(told.extend), *records) == []
-    doubts = [a for a in told if a.kind == "in doubt"]
-    assert sorted(a.client for a in doubts) == ["0", "1"]  # each once, though it is in doubt in several rounds
-    assert all(a.words.startswith(f"client {a.client} is in doubt since round {a.round}: ") for a in doubts)
-    assert not [a for a in told if a.kind in ("suspended", "excluded")]
 
 
 def test_a_client_in_doubt_is_told_once(ledger):
@@ -246,11 +223,6 @@ def test_a_round_that_does_not_come_is_told_once(tmp_path):
         live.close("done")
     assert [(a.kind, a.round) for a in told] == [("stalled", 1)]
     assert told[0].words.startswith("no round has been finished for")
-
-
-def test_patience_is_a_time():
-    with pytest.raises(ConfigError, match="patience is a number of seconds above 0"):
-        Webhook(patience=0)
 
 
 def test_an_alert_tells_an_exclusion_by_the_operator_from_one_by_a_watch():

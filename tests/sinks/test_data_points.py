@@ -1,7 +1,5 @@
 """Names that never collide, and the numbers of a round under them."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 

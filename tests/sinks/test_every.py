@@ -1,7 +1,5 @@
 """The laws of every registered sink against a local target, and what its target remembers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -12,10 +10,8 @@ import pytest
 
 from fedwarden.conformance import check
 from fedwarden.core.registry import make, names
-from fedwarden.sinks.data_points import data_points
 from fedwarden.sinks.feed import Feed
 
-from .conftest import HOSTILE, round_of
 from .readers import OtlpServer
 
 MEMORY = {"tensorboard", "mlflow"}  # those whose target keeps what it got
@@ -54,35 +50,6 @@ def test_a_target_that_is_away_is_no_law_that_is_kept():
     report = check("sink", "opentelemetry", endpoint=f"http://127.0.0.1:{free_port()}/v1/metrics", timeout=0.2)
     assert set(report.kept) == {"first-sentence", "options-have-defaults", "recorded"}
     assert "cannot be reached" in report.cannot_tell["knows-the-newest"]
-
-
-@pytest.mark.parametrize("name", names("sink"))
-def test_a_sink_opens_takes_rounds_closes_and_opens_again(name, local, ledger, run):
-    if name not in local:
-        pytest.skip(f"no local target for the sink {name!r}")
-    sink = make("sink", name, **local[name])
-    first = sink(ledger.run(run))
-    assert first.last == (0 if name in MEMORY else 2)
-    for record in ledger.records(run, after=first.last):
-        first.write(record, data_points(record))
-        assert first.last == record.round
-    first.close("running")
-    again = sink(ledger.run(run))
-    assert again.last == (3 if name in MEMORY else 2)
-    again.close("done")
-
-
-@pytest.mark.parametrize("name", names("sink"))
-def test_names_that_clients_chose_do_no_harm(name, local, ledger):
-    if name not in local:
-        pytest.skip(f"no local target for the sink {name!r}")
-    number = ledger.start("../run '; DROP", "in-process", {}, {})
-    strange = [(c, "bad\nreason <script> ![x](http://x)") for c in HOSTILE]
-    ledger.append(number, round_of(1, HOSTILE, rejected=strange, metrics=dict.fromkeys(HOSTILE, 1.0)))
-    ledger.append(number, round_of(2, ()))
-    feed = Feed(make("sink", name, **local[name]))
-    assert feed.send(ledger, number) == (2 if name in MEMORY else 1)
-    feed.close("done")
 
 
 KILLED = """

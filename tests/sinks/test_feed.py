@@ -1,7 +1,5 @@
 """Rounds reach a sink once each, whatever happens to it, and the run goes on."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -45,11 +43,6 @@ def test_what_is_there_is_not_sent_again(ledger, run):
     ledger.append(run, round_of(4, "ab"))
     assert Feed(sink).send(ledger, run) == 1
     assert sink.rounds == [1, 2, 3, 4]
-
-
-def test_rounds_up_to_one_of_them(ledger, run):
-    sink = Memory()
-    assert Feed(sink).send(ledger, run, before=3) == 2
 
 
 def test_a_sink_that_was_away_gets_what_it_missed(ledger, run):

@@ -1,15 +1,11 @@
 """Checkpoints: bit for bit, whole or not at all, and nothing in them is ever executed."""
 
-from __future__ import annotations
-
 import math
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 import fedwarden.store.checkpoint as module
@@ -77,31 +73,12 @@ def test_nested_trees_come_back(tmp_path):
     assert_same_bits(load(tmp_path / "x"), tree)
 
 
-def test_a_tree_without_tensors_and_a_lone_tensor(tmp_path):
-    for tree in ({}, [], 3, "text", None, torch.ones(2)):
-        save(tmp_path / "x", tree)
-        assert_same_bits(load(tmp_path / "x"), tree)
-
-
 def test_what_json_has_no_word_for(tmp_path):
     """Tuples come back as lists and keys as text; what a warden keeps is made of neither."""
     save(tmp_path / "x", {"a": (1, (2,)), 3: 4, "grad": torch.ones(1, requires_grad=True)})
     found = load(tmp_path / "x")
     assert (found["a"], found["3"]) == ([1, [2]], 4)
     assert not found["grad"].requires_grad
-
-
-def test_the_same_tree_gives_the_same_bytes(tmp_path):
-    tree = {"a": torch.arange(5.0), "b": [torch.ones(2, dtype=torch.int64), 0.1]}
-    save(tmp_path / "x", tree)
-    save(tmp_path / "y", tree)
-    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
-
-
-def test_folders_are_made(tmp_path):
-    save(tmp_path / "a" / "b" / "x", {"a": 1})
-    assert load(tmp_path / "a" / "b" / "x") == {"a": 1}
-    assert os.listdir(tmp_path / "a" / "b") == ["x"]  # and no draft is left
 
 
 def fail(*args, **kwargs):
@@ -131,20 +108,6 @@ def test_what_cannot_be_saved_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_the_file_is_in_place_only_when_it_is_whole(tmp_path, monkeypatch):
-    """The draft is complete and on disk when it takes the place of the old file."""
-    seen, replace = [], os.replace
-
-    def look(draft, path):
-        seen.append(load(Path(draft)))
-        assert not Path(path).exists()
-        replace(draft, path)
-
-    monkeypatch.setattr(os, "replace", look)
-    save(tmp_path / "x", {"a": 1})
-    assert seen == [{"a": 1}]
-
-
 class Evil:
     """Makes a file when it is unpickled."""
 
@@ -167,43 +130,16 @@ def test_nothing_is_unpickled(how, tmp_path):
     assert not trap.exists()
 
 
-def test_the_format_is_plain_safetensors(tmp_path):
-    save(tmp_path / "x", {"a": torch.ones(3)})
-    with safe_open(tmp_path / "x", framework="pt") as file:
-        (name,) = file.keys()
-        assert torch.equal(file.get_tensor(name), torch.ones(3))
-        assert name in file.metadata()["tree"]
-
-
-@pytest.mark.parametrize("fault", ["missing", "empty", "garbage", "cut off", "header only", "no tree", "not json"])
+@pytest.mark.parametrize("fault", ["missing", "no tree", "not json"])
 def test_a_file_that_cannot_be_read(fault, tmp_path):
     path = tmp_path / "x"
     save(path, {"a": torch.arange(1000.0)})
-    content = path.read_bytes()
     match fault:
         case "missing":
             path.unlink()
-        case "empty":
-            path.write_bytes(b"")
-        case "garbage":
-            path.write_bytes(b"\xa5" * 500)
-        case "cut off":
-            path.write_bytes(content[:-100])
-        case "header only":
-            path.write_bytes(content[:60])
         case "no tree":
             save_file({"0": torch.ones(1)}, path)
         case "not json":
             save_file({"0": torch.ones(1)}, path, metadata={"tree": "{"})
     with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}"):
-        load(path)
-
-
-def test_a_tree_that_names_a_tensor_that_is_not_there(tmp_path):
-    path = tmp_path / "x"
-    save(path, {"a": torch.ones(1)})
-    text = path.read_bytes()
-    path.write_bytes(text.replace(b'__tensor__\\": \\"0', b'__tensor__\\": \\"7'))
-    assert path.read_bytes() != text
-    with pytest.raises(CheckpointError):
         load(path)

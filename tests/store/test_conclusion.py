@@ -1,7 +1,5 @@
 """How a run ended, from records made by hand."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

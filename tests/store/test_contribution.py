@@ -1,7 +1,5 @@
 """Who helps the model: the mean and its standard error against scipy, and the words for it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run as a table, read back by the programs it is for."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -11,10 +9,9 @@ import numpy as np
 import pytest
 
 from fedwarden.core.types import Observation
-from fedwarden.store.export import columns, write_csv, write_json, write_parquet
+from fedwarden.store.export import write_csv, write_json, write_parquet
 from fedwarden.store.ledger import Run
 from fedwarden.store.record import RunRecord
-from fedwarden.store.series import Series
 from fedwarden.store.story import Story
 
 RUN = Run(3, "ward", 0.0, "done", "flower", {"rounds": 6}, {"torch": "2.13"}, {}, 6)
@@ -38,18 +35,6 @@ def test_one_row_per_round_client_and_watch(record, played):
         assert np.array_equal(mine["examples"], r.num_examples)
         assert mine["flagged"].tolist() == r.watches[0].flagged.tolist()
         assert mine["excluded"].tolist() == [c in r.excluded for c in r.client_ids]
-
-
-def test_two_watches_are_twice_the_rows_and_none_is_one_row_each(played):
-    twice = [replace(r, watches=(r.watches[0], replace(r.watches[0], name="again"))) for r in played]
-    none = [replace(r, watches=()) for r in played]
-    once = len(columns(Series.of(played))["round"])
-    assert len(columns(Series.of(twice))["round"]) == 2 * once
-    bare = columns(Series.of(none))
-    assert len(bare["round"]) == once
-    assert set(bare["watch"]) == {""}
-    assert bare["flagged"].tolist() == [bool(f) for r in none for f in r.flagged]
-    assert len(columns(Series.of([]))["round"]) == 0
 
 
 def test_every_format_gives_the_same_table_back(record, tmp_path):

@@ -1,7 +1,5 @@
 """Who answers, who is silent or broken, and what clients tell of themselves, over a run."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

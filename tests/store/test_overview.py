@@ -1,7 +1,5 @@
 """A run told by client."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import fedwarden as fw

@@ -1,14 +1,11 @@
 """The recorder: one run's row, lock, checkpoints, sinks and end, whichever engine plays it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord
-from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, saved
 from fedwarden.store.claim import RunInUse, claim
 from fedwarden.store.ledger import Ledger
@@ -156,14 +153,3 @@ def test_a_run_has_one_writer(tmp_path):
         assert second.run == 0
         first.finish()
     assert head(tmp_path).state == "done"
-
-
-def test_the_state_is_asked_only_for_a_checkpoint(tmp_path):
-    asked = []
-    with Recorder(tmp_path, every=3) as recorder:
-        recorder.start("mine", "test", CONFIG)
-        for t in range(1, 5):
-            recorder.commit(record(t), lambda t=t: asked.append(t) or {"round": t})
-        recorder.finish()
-    assert asked == [3]
-    assert checkpoint.load(checkpoint_path(tmp_path, 1, 3)) == {"round": 3}

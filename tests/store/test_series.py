@@ -1,7 +1,5 @@
 """A run as arrays grows round by round into what it is when read at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is told of a run's clients: by hand, from arrays and from the ledger, and the same from both."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

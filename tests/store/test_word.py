@@ -1,9 +1,5 @@
 """The operator's word in the ledger: what holds in which round, taken up once, migrated, repaired, shown."""
 
-from __future__ import annotations
-
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +7,11 @@ import pytest
 
 from fedwarden.core.types import RoundRecord, Word
 from fedwarden.store.export import as_table
-from fedwarden.store.ledger import Ledger, LedgerError, OldLedger
+from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.record import RunRecord
 from fedwarden.store.recorder import Recorder
 from fedwarden.store.repair import examine, repair
-from fedwarden.store.schema import BEFORE, MIGRATIONS, SCHEMA
-from fedwarden.store.word import Said, clients_seen, latest, notes_of, said_in, say, word_of
+from fedwarden.store.word import Said, latest, notes_of, said_in, say, word_of
 
 
 def said(number, kind, client="", round=None):
@@ -119,38 +114,6 @@ def test_rounds_that_are_played_again_take_up_nothing_new(tmp_path):
     assert words == [word(), word(excluded="b"), word("a", "b"), word("a", "b")]
 
 
-def test_the_word_of_one_run_is_none_of_another(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        one, two = (ledger.start(name, "test", {}, {}) for name in ("one", "two"))
-        say(ledger, one, "exclude", "a", "alice", "")
-        say(ledger, two, "observe", "", "alice", "")
-        assert [latest(said_in(ledger, run)) for run in (one, two)] == [word(excluded="a"), word(observing=True)]
-        assert [s.number for s in said_in(ledger, two)] == [1]
-
-
-def test_the_query_of_a_round_uses_the_key(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        plan = ledger.query("EXPLAIN QUERY PLAN SELECT * FROM word WHERE run = ? ORDER BY number", 1)
-        assert [row["detail"] for row in plan] == ["SEARCH word USING PRIMARY KEY (run=?)"]
-
-
-def test_a_ledger_of_the_former_schema_gets_the_table(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
-        for migration in MIGRATIONS[:-1]:
-            for statement in migration:
-                db.execute(statement)
-        db.execute("INSERT INTO run VALUES (1, 'old', 1.0, 'running', 'in-process', '{}', '{}', '{}')")
-        db.execute(f"PRAGMA user_version = {SCHEMA - 1}")
-    assert BEFORE + len(MIGRATIONS) - 1 == SCHEMA - 1
-    with pytest.raises(OldLedger):
-        Ledger(tmp_path, read_only=True)
-    with Ledger(tmp_path) as ledger:
-        assert said_in(ledger, 1) == []
-        say(ledger, 1, "observe", "", "alice", "")
-    with Ledger(tmp_path, read_only=True) as ledger:
-        assert latest(said_in(ledger, 1)).observing
-
-
 def fill(folder):
     with Ledger(folder) as ledger:
         run = ledger.start("mine", "flower", {"rounds": 3}, {})
@@ -174,8 +137,7 @@ def test_a_repaired_ledger_keeps_the_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["kind = 'obey'", "client = x'ff'", "said_at = 'today'", "round = 0", "round = 1.5", "operator = x'00'"],
+    "damage", ["kind = 'obey'", "client = x'ff'", "said_at = 'today'", "round = 0", "round = 1.5", "operator = x'00'"]
 )
 def test_a_damaged_word_is_named(tmp_path, damage):
     run = fill(tmp_path)
@@ -194,9 +156,3 @@ def test_a_record_of_the_run_has_the_word(tmp_path):
     assert [(s.kind, s.client, s.round) for s in told.said] == [("exclude", "b", 2), ("trust", "ü ☃", None)]
     assert [s["by"] for s in as_table(told)["said"]] == ["alice", "bob"]
     assert str(told.said[1]) == "From the next round on: client ü ☃ is trusted (operator bob: no reason given)."
-
-
-def test_clients_that_rounds_name(tmp_path):
-    run = fill(tmp_path)
-    with Ledger(tmp_path, read_only=True) as ledger:
-        assert clients_seen(ledger, run) == {"a", "b"}

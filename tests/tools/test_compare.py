@@ -1,16 +1,11 @@
 """Two runs of the benchmarks: what is worse is named, and the floors all read the same."""
 
-from __future__ import annotations
-
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -50,23 +45,3 @@ def test_files_that_have_nothing_in_common_are_no_comparison(tmp_path):
     found, told = compared(written(tmp_path / "a", 4.0, 1.0), written(tmp_path / "b", 4.0, 1.0, "another"))
     assert found == 1
     assert "no figure in common" in told
-
-
-def test_every_way_to_read_gives_the_same_sum_and_tables_are_kept(tmp_path, monkeypatch, capsys):
-    spec = importlib.util.spec_from_file_location("benchmarks_common", BENCHMARKS / "common.py")
-    common = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(common)
-    rows = torch.randn(7, 10_001, generator=torch.Generator().manual_seed(0))
-    ways = common.reads(rows)
-    want = rows.double().sum(dim=0).numpy()
-    assert list(ways)[:2] == ["torch.sum(dim=0)", "ones @ x"]
-    for name, way in ways.items():
-        np.testing.assert_allclose(np.ravel(way()), want, atol=1e-4, err_msg=name)
-    name, call = common.fastest_read(rows, turns=1)
-    assert name in ways
-    call()
-    monkeypatch.setenv("FEDWARDEN_BENCH", str(tmp_path / "kept"))
-    common.show("A title", ("n", "ratio"), [[1, 2.5]])
-    kept = json.loads((tmp_path / "kept").read_text())
-    assert (kept["title"], kept["header"], kept["rows"]) == ("A title", ["n", "ratio"], [["1", "2.5"]])
-    assert "| 1 | 2.5 |" in capsys.readouterr().out

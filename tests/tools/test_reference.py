@@ -1,7 +1,5 @@
 """The reference has everything that there is, in words."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

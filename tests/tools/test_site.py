@@ -1,7 +1,5 @@
 """The site builds without a warning, and fetches nothing from elsewhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

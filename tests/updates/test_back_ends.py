@@ -1,7 +1,5 @@
 """Which back end reads the rows where a compiler is missing or broken."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -27,14 +25,3 @@ def test_a_triton_that_cannot_compile_is_done_without_and_told_of_once(monkeypat
     ):
         assert gpu.kernels() is None
     assert gpu.kernels() is None  # and no second warning, which would be an error here
-
-
-def test_one_that_works_is_used(monkeypatch):
-    module = SimpleNamespace(one={(1,): lambda out: out.fill_(1.0)})
-    monkeypatch.setattr(gpu, "load_kernels", lambda *names: module)
-    assert gpu.kernels() is module
-
-
-def test_without_triton_there_is_nothing_to_try(monkeypatch):
-    monkeypatch.setattr(gpu, "load_kernels", lambda *names: None)
-    assert gpu.kernels() is None

@@ -1,7 +1,5 @@
 """Rows whose lone entries are cut, against a plain loop over segments and columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -51,18 +49,6 @@ def cut_by_loop(rows, usual, marked=MARKED):
 
 def whole(updates):
     return torch.cat([block for _, _, block in updates.blocks()], dim=1).numpy()
-
-
-@pytest.mark.parametrize("with_base", [False, True])
-@pytest.mark.parametrize("usual", [[True] * N, [True, False] * 4 + [True], [False] * 4 + [True] * 5])
-def test_rows_are_those_of_the_loop(usual, with_base):
-    rows, base = drawn()
-    mask = np.array(usual)
-    found = Contained(made(rows, base if with_base else None), mask, MARKED)
-    want = cut_by_loop(rows, usual)
-    assert np.abs(want - rows).max() > 1  # so that something is cut
-    np.testing.assert_allclose(whole(found), want, atol=1e-12)
-    np.testing.assert_array_equal(whole(found)[:, 7:10], whole(found.source)[:, 7:10])  # buffers stay
 
 
 @given(
@@ -121,21 +107,6 @@ def test_columns_of_some_of_the_rows_are_cut_by_their_whole_lengths():
     one = Contained(Updates.of(rows), usual, MARKED).weighted_sum(weights)
     parts = [Contained(Updates.of(rows[:, a:b]), usual, MARKED, whole=lengths) for a, b in ((0, 9), (9, D))]
     np.testing.assert_allclose(torch.cat([part.weighted_sum(weights) for part in parts]), one, atol=1e-12)
-
-
-def test_a_row_that_is_not_marked_stays_as_it_is():
-    rows, base = drawn()
-    found = Contained(made(rows, base), np.ones(N, bool), np.arange(N) == 1)
-    np.testing.assert_allclose(whole(found.select([7, 0])), rows[[7, 0]], atol=1e-12)
-    assert (whole(found.select([1]))[0, 12:14] == 0).all()
-
-
-def test_the_source_is_not_changed():
-    rows, base = drawn()
-    source = made(rows, base)
-    before = whole(source).copy()
-    whole(Contained(source, np.ones(N, bool), MARKED))
-    np.testing.assert_array_equal(whole(source), before)
 
 
 @given(st.integers(4, 24), st.integers(0, 2**32 - 1))

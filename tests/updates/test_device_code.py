@@ -6,8 +6,6 @@ python tests/updates/test_device_code.py    the most bytes that one load fetches
                                             often sorts of many clients go through shared memory, as JSON
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

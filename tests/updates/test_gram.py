@@ -1,25 +1,13 @@
 """Geometry from inner products against geometry from the rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from fedwarden.updates import gram
-from fedwarden.updates.gram import (
-    MANY,
-    cosines,
-    distances_to,
-    geometric_median,
-    largest,
-    planar,
-    principal,
-    squared_distances,
-)
+from fedwarden.updates.gram import MANY, cosines, distances_to, largest, planar, principal, squared_distances
 
 
 def centred(x):
@@ -36,57 +24,6 @@ def test_distances_to_a_combination(seed, n, d):
     x, weights = rng.normal(size=(n, d)), rng.dirichlet(np.ones(n))
     want = np.linalg.norm(x - weights @ x, axis=1)
     np.testing.assert_allclose(distances_to(gram_of(x), weights), want, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("even", [True, False])
-def test_weiszfeld_finds_what_scipy_finds(seed, even):
-    rng = np.random.default_rng(seed)
-    n, d = 9, 4
-    x = rng.normal(size=(n, d))
-    x[0] += 50.0
-    shares = np.full(n, 1 / n) if even else rng.dirichlet(np.full(n, 5.0))
-
-    def cost(z):
-        return float(shares @ np.linalg.norm(x - z, axis=1))
-
-    best = minimize(cost, np.median(x, axis=0), method="BFGS", options={"gtol": 1e-10})
-    weights = geometric_median(gram_of(x), shares)
-    assert weights.sum() == pytest.approx(1.0)
-    assert (weights >= 0).all()
-    assert cost(weights @ x) == pytest.approx(best.fun, rel=1e-7)
-    np.testing.assert_allclose(weights @ x, best.x, atol=1e-3)
-
-
-def test_a_minority_does_not_move_it_however_far_it_lies():
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(11, 5))
-    near, far = x.copy(), x.copy()
-    near[:4] += 1e3
-    far[:4] += 1e6
-    middle = [geometric_median(gram_of(y), np.full(11, 1 / 11)) @ y for y in (near, far)]
-    assert np.linalg.norm(middle[0]) < 10
-    np.testing.assert_allclose(middle[0], middle[1], atol=0.05)
-
-
-def test_a_share_of_zero_does_not_count():
-    x = np.random.default_rng(2).normal(size=(6, 3))
-    shares = np.array([0.2, 0.2, 0.0, 0.2, 0.2, 0.2])
-    weights = geometric_median(gram_of(x), shares)
-    rest = geometric_median(gram_of(np.delete(x, 2, axis=0)), np.full(5, 0.2))
-    assert weights[2] == 0
-    np.testing.assert_allclose(np.delete(weights, 2), rest, atol=1e-6)
-
-
-def test_equal_rows_and_one_row():
-    assert geometric_median(np.zeros((3, 3)), np.full(3, 1.0)).tolist() == [1 / 3] * 3
-    assert geometric_median(np.zeros((1, 1)), np.ones(1)).tolist() == [1.0]
-
-
-def test_a_majority_at_one_point_is_the_median():
-    x = np.array([[0.0, 0.0]] * 4 + [[5.0, 1.0], [3.0, -2.0]])
-    weights = geometric_median(gram_of(x), np.full(6, 1 / 6))
-    np.testing.assert_allclose(weights @ x, [0.0, 0.0], atol=1e-4)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12))
@@ -138,12 +75,6 @@ def test_the_main_direction_is_that_of_the_weighted_covariance(seed, n, d):
     assert value == pytest.approx(values[-1], abs=1e-9)
     if value > 1e-6 and (d == 1 or values[-1] - values[-2] > 1e-3):
         np.testing.assert_allclose(np.abs(along), np.abs(z @ vectors[:, -1]), atol=1e-5)
-
-
-def test_rows_that_agree_have_no_main_direction():
-    value, along = principal(np.zeros((4, 4)), np.full(4, 0.25))
-    assert value == 0.0
-    assert along.tolist() == [0.0] * 4
 
 
 @given(st.integers(0, 10**6), st.integers(2, 9))

@@ -1,7 +1,5 @@
 """Norms, the weighted sum and all inner products from one read: the same as one by one, whoever sends what."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -207,29 +205,3 @@ def test_a_rule_that_looks_at_pairs_reads_the_updates_once_before_it_chooses(rul
     again = fw.aggregate(rule, known)
     np.testing.assert_allclose(result.update, again.update, rtol=1e-4, atol=1e-5)
     assert ("gram", 11) in folds
-
-
-@pytest.mark.parametrize("rule", PAIRS)
-def test_so_it_does_behind_a_warden(rule, folds):
-    x = rows_of(11, 5000)
-    outcome = fw.Warden(aggregator=rule).step(cohort(x))
-    assert [name for name, _ in folds].count("gram") == 1
-    assert "survey" not in [name for name, _ in folds]
-    np.testing.assert_allclose(outcome.update, fw.aggregate(rule, x).update, rtol=1e-4, atol=1e-5)
-
-
-def test_products_that_are_on_their_way_serve_fewer_rows_too():
-    x, keep = rows_of(9, 5000), [0, 2, 3, 7]
-    updates = Updates.of(x)
-    whole = updates.products_about(1)
-    updates._begun = lambda: whole
-    fewer = updates.select(keep)
-    assert fewer._gram is not None
-    np.testing.assert_allclose(squared(fewer.gram()), squared(Updates.of(x[keep]).gram()), rtol=1e-4, atol=1e-3)
-
-
-def test_where_nobody_is_in_good_standing_all_are_looked_at():
-    x = rows_of(5, 40_000)
-    updates = Updates.of(x)
-    updates = updates.knowing(updates.survey(np.zeros(5, bool), np.zeros(5), spread=False))
-    np.testing.assert_allclose(squared(updates.gram()), squared(Updates.of(x).gram()), rtol=1e-4, atol=1e-2)

@@ -1,7 +1,5 @@
 """Which columns are looked at: of the measured ones alone, spread over all of them, and none of them never."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedwarden.updates.sampling import RUN, spread_columns

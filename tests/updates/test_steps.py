@@ -1,7 +1,5 @@
 """Steps from a common vector against the formula, on rows that came in one piece and in layers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -34,11 +32,3 @@ def test_a_row_is_a_multiple_of_itself_and_of_the_common_vector(rows):
     torch.testing.assert_close(whole, want, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(torch.cat(steps.select([2]).sent(0)), want[2], atol=1e-5, rtol=1e-5)
     assert (steps.array, steps.base, len(steps), steps.d) == (None, None, 3, 7)
-
-
-def test_one_factor_of_each_kind_per_row():
-    updates = Updates.of(np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="got 2 and 3 for n=3, and shape"):
-        Steps(updates, torch.zeros(2), np.ones(2), np.ones(3))
-    with pytest.raises(ValueError, match=r"a vector of d=2; got 3 and 3 for n=3, and shape \(4,\)"):
-        Steps(updates, torch.zeros(4), np.ones(3), np.ones(3))

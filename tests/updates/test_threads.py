@@ -1,7 +1,5 @@
 """Work that threads share: all of them take part, none more than needed, and errors arrive."""
 
-from __future__ import annotations
-
 import threading
 from itertools import count
 
@@ -26,14 +24,10 @@ def test_no_more_threads_than_there_is_work_for(threads):
     assert seen == [threading.get_ident()]
 
 
-def test_several_threads_take_part():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    met = threading.Barrier(2, timeout=20)
-    try:
-        together(met.wait, most=8)  # each waits for the other
-    finally:
-        torch.set_num_threads(before)
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_several_threads_take_part(threads):
+    met = threading.Barrier(threads, timeout=20)
+    together(met.wait, most=8)  # each waits for the other
 
 
 def test_work_within_work_ends(threads):
@@ -44,10 +38,9 @@ def test_work_within_work_ends(threads):
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_an_error_reaches_the_caller(bad):
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    numbers, met = count(), threading.Barrier(2, timeout=20)
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_an_error_reaches_the_caller(threads, bad):
+    numbers, met = count(), threading.Barrier(threads, timeout=20)
 
     def work():
         k = next(numbers)
@@ -55,11 +48,8 @@ def test_an_error_reaches_the_caller(bad):
         if k == bad:
             raise KeyError(k)
 
-    try:
-        with pytest.raises(KeyError):
-            together(work, most=2)
-    finally:
-        torch.set_num_threads(before)
+    with pytest.raises(KeyError):
+        together(work, most=2)
 
 
 def test_a_number_is_given_once(threads):

@@ -1,7 +1,5 @@
 """Every form of input gives the same sums, and none of them is copied as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +110,14 @@ def compiled(monkeypatch):
     monkeypatch.setattr(cpu, "GROUP_BYTES", 1)
 
 
+@pytest.fixture(params=[False, True], ids=["blocks", "compiled"])
+def fast(request):
+    """Small matrices are summed in both ways, one after the other."""
+    if request.param:
+        request.getfixturevalue("compiled")
+    return request.param
+
+
 def by_blocks(patch):
     """From here on nothing is compiled."""
     patch.setattr(cpu, "kernels", lambda: None)
@@ -185,13 +191,6 @@ def test_integer_layers_are_aggregated_but_not_measured(x):
     assert updates.weighted_sum(np.full(N, 1 / N))[100] == pytest.approx(counters.mean())
 
 
-def test_select_shares_the_buffers_and_the_base(x):
-    base = torch.ones(D)
-    some = Updates.of(torch.from_numpy(x), base, MEASURED).select([5, 0, 3])
-    check(some, reference(x[[5, 0, 3]], np.ones(D), MEASURED))
-    assert some.segments[0].rows[0].data_ptr() == x[5].ctypes.data
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
@@ -237,16 +236,6 @@ def test_compiled_equals_blocks(n, d, compiled, monkeypatch):
             np.testing.assert_allclose(direct_a, direct_b, rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_needs_numbers_of_float32_and_enough_of_them(x, compiled, monkeypatch):
-    assert Updates.of(x)._compiled()
-    assert Updates.of(x).plan(1024) is not None
-    assert not Updates.of(x.astype(np.float64))._compiled()
-    assert Updates.of(np.asfortranarray(x)).plan(1024) is None
-    assert Updates.of(x.astype(np.float16)).plan(1024) is None
-    monkeypatch.setattr(module, "KERNEL_SIZE", x.size + 1)
-    assert not Updates.of(x)._compiled()
-
-
 @pytest.fixture
 def threads():
     """A setter of the number of threads, which is put back afterwards."""
@@ -255,42 +244,23 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_sums_do_not_depend_on_the_threads(x, compiled, threads):
-    got = []
-    for k in (1, 2, 3):
-        threads(k)
-        survey = Updates.of(x).survey()
-        got.append((survey.sq_norms, survey.sq_distances, survey.total.numpy()))
-    for other in got[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(got[0], other, strict=True))
-
-
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e25])
-def test_rows_that_are_not_finite_show(bad, fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_rows_that_are_not_finite_show(bad, fast, x):
     x[2, 1700] = bad
     updates = Updates.of(x, measured=[(0, 1000)])  # outside of what is measured
     assert updates._compiled() == fast
     assert updates.survey().finite.tolist() == [i != 2 for i in range(N)]
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_broken_entry_that_is_not_measured_enters_no_distance(fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_a_broken_entry_that_is_not_measured_enters_no_distance(fast, x):
     measured = [(0, 1000)]
     want = reference(x, measured=measured)["sq_distances"]
     x[2, 1700] = np.nan
     np.testing.assert_allclose(Updates.of(x, measured=measured).survey().sq_distances, want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("known", [False, True])
-def test_rows_of_weight_zero_are_never_read(fast, known, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_rows_of_weight_zero_are_never_read(fast, known, x):
     weights = np.array([0.2, 0.0, 0.3, 0.1, 0.0, 0.2, 0.2])
     want = weights @ x.astype(np.float64)
     x[[1, 4]] = np.nan
@@ -300,17 +270,7 @@ def test_rows_of_weight_zero_are_never_read(fast, known, x, request):
     np.testing.assert_allclose(updates.weighted_sum(weights), want, atol=1e-6)
 
 
-def test_distances_of_trusted_rows_survive_a_broken_row_outside_of_the_centre(x, compiled):
-    trusted = np.arange(N) != 2
-    want = reference(x, trusted=trusted)["sq_distances"]
-    x[2] = np.nan
-    np.testing.assert_allclose(Updates.of(x).survey(trusted).sq_distances[trusted], want[trusted], rtol=1e-5)
-
-
-@pytest.mark.parametrize("fast", [False, True])
-def test_only_rows_that_change_are_read_again(fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_only_rows_that_change_are_read_again(fast, x):
     updates = surveyed(Updates.of(x))
     weights = (np.arange(N) != 4) / (N - 1)
     want = weights @ x.astype(np.float64)
@@ -318,11 +278,8 @@ def test_only_rows_that_change_are_read_again(fast, x, request):
     np.testing.assert_allclose(updates.weighted_sum(weights), want, atol=1e-6)
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("times", [1e0, 1e2, 1e6, 1e9, 1e12])
-def test_removing_a_huge_row_costs_no_digits(times, fast, x, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_removing_a_huge_row_costs_no_digits(times, fast, x):
     x[4] *= times
     weights = (np.arange(N) != 4) / (N - 1)
     updates = surveyed(Updates.of(x))
@@ -350,11 +307,6 @@ def test_a_corrected_sum_equals_a_direct_one(shares, weights, factor, keep, rela
     np.testing.assert_allclose(updates.survey(None, shares).total, shares @ rows, atol=1e-12)  # was not written to
 
 
-def test_the_gram_matrix_is_kept(x):
-    updates = Updates.of(x)
-    assert np.shares_memory(updates.gram(), updates.gram())
-
-
 def test_a_survey_that_rows_carry_answers_the_same_question_and_no_other(x):
     plain, other = Updates.of(x), np.arange(N) > 2
     updates = surveyed(plain)
@@ -375,21 +327,6 @@ def test_the_gram_matrix_keeps_the_differences_of_clients_that_nearly_agree():
     squares = np.diag(gram)[:, None] + np.diag(gram) - 2 * gram
     want = ((rows[:, None].astype(np.float64) - rows) ** 2).sum(axis=2)
     np.testing.assert_allclose(squares, want, rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("form", ["tensor", "array", "flat arrays", "flat tensors", "layers", "transposed"])
-def test_rows_stay_in_the_buffers_they_came_in(form, x, tmp_path):
-    rows = FORMS[form](x, tmp_path)
-    if form == "layers":
-        want = [[layer.ctypes.data for layer in client] for client in rows]
-        got = [[s.rows[i].data_ptr() for s in Updates.of(rows).segments] for i in range(N)]
-        sizes = [int(np.prod(shape)) for shape in SHAPES]
-        assert [[p for p, k in zip(r, sizes, strict=True) if k] for r in got] == [
-            [p for p, k in zip(r, sizes, strict=True) if k] for r in want
-        ]
-    else:
-        address = [row.data_ptr() if isinstance(row, torch.Tensor) else row.ctypes.data for row in rows]
-        assert [row.data_ptr() for row in Updates.of(rows).segments[0].rows] == address
 
 
 def status(key):
@@ -470,10 +407,7 @@ def forms(x):
     yield x.astype(np.float16), Updates.of(x.astype(np.float16))
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_products_and_ranks_of_every_form(x, fast, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_products_and_ranks_of_every_form(x, fast):
     for exact, updates in forms(x):
         y = exact.astype(np.float64)
         n = len(y)
@@ -496,10 +430,7 @@ def test_products_and_ranks_of_every_form(x, fast, request):
             np.testing.assert_allclose(got[~ties | (keep == n)], expected[~ties | (keep == n)], atol=1e-5)
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_mixed_rows_are_those_of_the_product(x, fast, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_mixed_rows_are_those_of_the_product(x, fast):
     matrix = np.random.default_rng(0).dirichlet(np.ones(len(x)), size=4)
     exact = matrix @ x
     lazy, plain = Mixed(Updates.of(x), matrix), Updates.of(exact.astype(np.float32))
@@ -518,22 +449,9 @@ def test_mixed_rows_are_those_of_the_product(x, fast, request):
         Mixed(Updates.of(x), matrix[:, 1:])
 
 
-def test_fewer_rows_keep_what_is_known_of_them(x):
-    updates = Updates.of(x)
-    updates.gram()
-    fewer = updates.select([4, 1, 2])
-    fewer.blocks = None  # nothing is read again
-    expected = ((x[[4, 1, 2], None].astype(float) - x[[4, 1, 2]]) ** 2).sum(-1)
-    g = fewer.gram()
-    np.testing.assert_allclose(np.diag(g)[:, None] + np.diag(g) - 2 * g, expected, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("form", ["tensor", "layers"])
 @pytest.mark.parametrize("with_base", [False, True])
-def test_the_majority_says_what_is_not_measured(form, with_base, fast, x, request, tmp_path):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_the_majority_says_what_is_not_measured(form, with_base, fast, x, tmp_path):
     loose = np.ones(D, bool)
     for a, b in MEASURED:
         loose[a:b] = False
@@ -576,12 +494,9 @@ def test_rows_that_are_all_measured_agree_on_nothing(x):
         assert not far.any()
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("with_base", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_some_columns_of_every_form(form, with_base, fast, x, tmp_path, request):
-    if fast:
-        request.getfixturevalue("compiled")
+def test_some_columns_of_every_form(form, with_base, fast, x, tmp_path):
     base = torch.linspace(-1, 1, D) if with_base else None
     rows = Updates.of(FORMS[form](x, tmp_path), base)
     matrix = np.arange(3.0 * N).reshape(3, N)

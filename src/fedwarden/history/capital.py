@@ -137,9 +137,7 @@ class Capital:
         now = Account(log_capital, log_help, means + off / rounds, variances, rounds, shares)
         of_parts = log_capital[1:].min(axis=0, initial=np.inf)
         columns = list(np.concatenate(now))
-        return known.updated(client_ids, columns), np.minimum(
-            log_capital[0] + np.log(shares[0]), of_parts
-        )
+        return known.updated(client_ids, columns), np.minimum(log_capital[0] + np.log(shares[0]), of_parts)
 
     def against(self, state: State, client_ids: tuple[str, ...]) -> tuple[Scores, Scores]:
         """The logs of the capitals of the bets that a client does harm, and that it helps: the least of the parts."""

@@ -1,7 +1,5 @@
 """Partitions: every row once, sizes, what cannot be had, and seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -34,15 +32,6 @@ def assert_every_row_once(parts, total):
     assert all((np.diff(part) > 0).all() for part in parts)  # and in the order of the data
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 99))
-def test_iid_gives_equal_parts(total, n, seed):
-    parts = split("iid", data_of(np.zeros(total)), n, seed)
-    assert len(parts) == n
-    assert_every_row_once(parts, total)
-    sizes = [len(p) for p in parts]
-    assert max(sizes) - min(sizes) <= 1
-
-
 @given(st.integers(1, 8), st.floats(0.05, 50), st.integers(0, 20), st.integers(0, 99))
 def test_dirichlet_takes_every_row_once_and_keeps_the_minimum(n, alpha, smallest, seed):
     data = balanced()
@@ -58,16 +47,6 @@ def test_dirichlet_takes_every_row_once_and_keeps_the_minimum(n, alpha, smallest
 
 def counts(data, part, classes=5):
     return np.bincount(data.y_train.numpy()[part], minlength=classes)
-
-
-def test_alpha_says_how_different_clients_are():
-    data = balanced(each=400)
-    even = split("dirichlet", data, 4, alpha=1e6)
-    for part in even:
-        np.testing.assert_allclose(counts(data, part), 100, atol=2)  # a fourth of every class
-    uneven = split("dirichlet", data, 4, alpha=0.05, smallest=1)
-    largest = [counts(data, part).max() / len(part) for part in uneven]
-    assert np.mean(largest) > 0.5  # against 0.2 of an even split
 
 
 def test_the_shares_of_a_dirichlet_split_have_the_mean_and_variance_of_one():
@@ -102,15 +81,6 @@ def test_shards_hold_few_labels(per_client):
         assert np.count_nonzero(found) <= per_client
 
 
-@given(st.integers(1, 60), st.integers(1, 8), st.integers(1, 4), st.integers(0, 99))
-def test_shards_take_every_row_once(total, n, per_client, seed):
-    labels = np.random.default_rng(seed).integers(0, 3, size=total)
-    parts = split("shards", data_of(labels), n, seed, per_client=per_client)
-    assert_every_row_once(parts, total)
-    sizes = [len(p) for p in parts]
-    assert max(sizes) - min(sizes) <= per_client  # each shard has one row more at most
-
-
 CLIENTS = [[0, 1], [1, 2], [3], [0, 3]]  # rows may belong to several, and some to nobody
 
 
@@ -126,23 +96,6 @@ def test_given_clients_that_are_not_there():
     for first, n in ((0, 5), (2, 3), (4, 1)):
         with pytest.raises(ConfigError, match=f"has 4 clients; asked for {first}"):
             split("given", data_of(np.zeros(6), CLIENTS), n, first=first)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"), [("given", {"first": -1}), ("shards", {"per_client": 0}), ("shards", {"per_client": -1})]
-)
-def test_options_outside_of_their_range(name, options):
-    with pytest.raises(ConfigError):
-        split(name, data_of(np.zeros(6), CLIENTS), 2, **options)
-
-
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "shards"])
-def test_the_same_seed_gives_the_same_split(name):
-    data = balanced()
-    first, again, other = (split(name, data, 5, seed) for seed in (3, 3, 4))
-    for a, b in zip(first, again, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert [p.tolist() for p in other] != [p.tolist() for p in first]
 
 
 @pytest.mark.parametrize("even", [0.0, 0.3, 0.5, 1.0])
@@ -170,14 +123,6 @@ def test_an_owner_holds_its_class_alone():
     assert_every_row_once(parts, len(data.y_train))
     assert [counts(data, part)[2] for part in parts] == [0, 40, 0, 0]
     assert [len(part) for part in parts] == [40, 80, 40, 40]
-
-
-def test_two_owners_of_a_class_and_of_nothing_else():
-    data = balanced()
-    parts = split("owner", data, 4, label=0, owners=[0, 3], only=True)
-    assert_every_row_once(parts, len(data.y_train))
-    assert [counts(data, part).tolist()[0] for part in parts] == [20, 0, 0, 20]
-    assert [len(part) for part in parts] == [20, 80, 80, 20]
 
 
 def test_what_is_left_of_a_class_goes_to_the_others():

@@ -1,7 +1,5 @@
 """Probes of a server that holds no samples: public ones, noise, and samples made from the global model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The clients' data: poisoned copies of their own, rows by round, and a reserve that nobody holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -47,16 +45,6 @@ def test_an_attacker_poisons_copies_of_its_own(overlapping):
     assert (world.y[:40].numpy() == y).all()
 
 
-def test_several_attacks_of_one_client_are_applied_one_after_another(overlapping):
-    data, *_ = overlapping
-    attacks = [
-        {"name": "label_flip", "clients": [0], "mode": "constant", "target": 1},
-        {"name": "label_flip", "clients": [0], "mode": "pairwise"},
-    ]
-    world = build_world(load_scenario({"data": data, "attacks": attacks}))
-    assert (world.y[world.rows["0"]] == 0).all()  # all to 1, then 1 to 0
-
-
 def test_a_client_without_data_is_an_error():
     with pytest.raises(ConfigError, match=r"1,438 clients need .* 'digits' has 1,437: use fewer clients"):
         build_world(load_scenario({"data": {"clients": 1438}}))
@@ -79,29 +67,6 @@ def test_a_schedule_only_chooses_rows():
     assert len(world.y) == len(clean.y) + n  # one copy, whatever the schedule
 
 
-def test_from_the_first_round_on_there_is_nothing_to_change():
-    world = world_of(clients=4, attacks=[{**PAIRS, "count": 2}])
-    assert all(world.changed(t) == {} for t in range(1, 7))
-    assert (world.rows["0"] >= 1437).all()
-
-
-def test_an_attack_that_never_comes_costs_no_copy():
-    world = world_of(clients=4, attacks=[{**PAIRS, "count": 2, "start": 7}])
-    assert len(world.y) == 1437
-
-
-def test_which_samples_are_taken_first_is_random():
-    attack = {**PAIRS, "count": 2, "ramp": 1}
-    taken = []
-    for seed in (0, 1):
-        world, clean = world_of(clients=4, seed=seed, attacks=[attack]), world_of(clients=4, seed=seed)
-        for client in "01":
-            moved = world.y[world.rows[client]] != clean.y[clean.rows[client]]
-            taken.append(tuple(np.flatnonzero(moved.numpy())))
-    assert len(set(taken)) == 4
-    assert all(150 < np.mean(t) < 210 for t in taken)  # of 360: neither the first half nor the last
-
-
 def test_attacks_of_one_client_come_and_go_one_by_one():
     """First only to class 3, then both, then only in pairs."""
     attacks = [
@@ -114,20 +79,6 @@ def test_attacks_of_one_client_come_and_go_one_by_one():
     assert set(labels_in(world, 2)) == {6}
     assert (labels_in(world, 3) == 9 - before).all()
     assert (labels_in(world, 4) == before).all()
-
-
-def test_two_that_ramp_meet_in_some_samples():
-    attacks = [
-        {"name": "label_flip", "mode": "constant", "target": 3, "clients": [0], "ramp": 1},
-        {"name": "feature_noise", "clients": [0], "ramp": 1},
-    ]
-    world, clean = world_of(clients=4, attacks=attacks), world_of(clients=4)
-    mine, base = world.rows["0"], clean.rows["0"]
-    noisy = (world.x[mine] != clean.x[base]).flatten(1).any(dim=1).numpy()
-    flipped = ((world.y[mine] == 3) & (clean.y[base] != 3)).numpy()
-    assert noisy.sum() == round(len(base) / 2)
-    for both in (noisy & flipped, noisy & ~flipped, ~noisy & flipped, ~noisy & ~flipped):
-        assert both.sum() > 40  # two halves drawn apart: a quarter each, of 360
 
 
 def test_what_a_client_holds_back_is_poisoned_with_the_rest():
@@ -151,13 +102,6 @@ def test_nobody_holds_the_reserve(partition):
     if partition == "iid":
         assert max(sizes) - min(sizes) <= 1
     assert not np.array_equal(world.reserve, world_of(clients=5, seed=1, reserve=300).reserve)
-
-
-def test_nor_do_the_clients_a_data_set_comes_with(overlapping):
-    data, rows, *_ = overlapping
-    world = world_of(**data, reserve=15)
-    for client, mine in world.rows.items():
-        assert mine.tolist() == [r for r in rows[int(client)] if r not in world.reserve]
 
 
 def test_a_reserve_of_everything():
@@ -203,28 +147,6 @@ def test_a_limit_takes_random_samples_of_the_training_data():
     assert torch.equal(world_of(clients=4, limit=200).x, small.x)
     assert not torch.equal(other.x, small.x)
     assert not torch.equal(small.x, whole.x[:200])  # random, not the first
-
-
-@pytest.mark.parametrize("limit", [1437, 99_999])
-def test_a_limit_that_is_none(limit):
-    assert torch.equal(world_of(clients=4, limit=limit).x, world_of(clients=4).x)
-
-
-def test_the_reserve_is_a_part_of_the_limit():
-    world = world_of(clients=4, limit=200, reserve=60)
-    held = np.concatenate(list(world.rows.values()))
-    assert sorted([*held, *world.reserve]) == list(range(200))
-    assert len(world.reserve) == 60
-
-
-def test_clients_that_a_data_set_comes_with_keep_their_rows_within_a_limit(overlapping):
-    data, rows, x, _ = overlapping
-    world = world_of(**data, limit=25)
-    images = {bytes(image): i for i, image in enumerate((x / 255).astype(np.float32)[:, None])}
-    kept = {images[bytes(image.numpy())] for image in world.data.x_train}
-    assert len(kept) == 25
-    for client, mine in world.rows.items():
-        assert {images[bytes(world.x[r].numpy())] for r in mine} == kept & set(rows[int(client)].tolist())
 
 
 def test_what_is_poisoned_leaves_the_reserve_clean():

@@ -3,8 +3,6 @@
 The comparison runs twice: on a GPU where there is one, and everywhere on a tape that stands in for the graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -17,10 +15,8 @@ from torch import nn
 import fedwarden.sim.training.engine as module
 from fedwarden.sim.training.engine import Engine, choose_group, train_stacked
 from fedwarden.sim.training.optimizer import LocalTraining
-from fedwarden.sim.training.stacked import Noise
 from fedwarden_research import training as captured_training
-from fedwarden_research.training import cuda_graph
-from fedwarden_research.training.cuda_graph import KEPT, Captured, Uploaded
+from fedwarden_research.training.cuda_graph import KEPT, Captured
 
 graphs = cache(captured_training.stacked)
 
@@ -92,17 +88,6 @@ def test_captured_is_stacked(device, training, model):
         params = captured.mean(dim=0)
 
 
-def test_every_round_may_have_another_shape(device):
-    """Other clients, one client, and another size of batches."""
-    engine = engine_of(cnn(), TRAININGS["momentum"], device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    ids = list(engine.rows)
-    for t, (clients, batch) in enumerate([(ids, 8), (ids[:2], 8), (ids[4:5], 8), (ids[::-1], 5), (ids, 8)]):
-        trial = replace(engine, training=replace(engine.training, batch_size=batch))
-        captured, stacked = both(trial, params, t, clients)
-        torch.testing.assert_close(captured, stacked, **TOLERANCE)
-
-
 def test_a_step_is_captured_once_for_every_number_of_clients(device, monkeypatch):
     """Rounds of the same number share a graph, also with clients in between that train longer; a few are kept."""
     made = []
@@ -118,51 +103,6 @@ def test_a_step_is_captured_once_for_every_number_of_clients(device, monkeypatch
     assert made == [2, 4, 6, 1]
     assert list(graphs(engine)._kept) == [6, 1, 2]
     assert len(graphs(engine)._kept) == KEPT
-
-
-def test_the_next_timetable_is_made_meanwhile_and_used_if_it_is_still_right(device, monkeypatch):
-    made, make = [], cuda_graph.timetable
-    monkeypatch.setattr(
-        cuda_graph, "timetable", lambda s, t, round, seed: made.append(round) or make(s, t, round, seed)
-    )
-    engine = engine_of(cnn(), TRAININGS["momentum"], device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    ids = list(engine.rows)
-    turns = [(1, ids), (2, ids), (3, ids[1:]), (4, ids[1:]), (7, ids[1:])]
-    for t, clients in turns:
-        captured, stacked = both(engine, params, t, clients)
-        torch.testing.assert_close(captured, stacked, **TOLERANCE)
-    assert made == [1, 2, 3, 3, 4, 5, 7, 8]
-    engine.rows[ids[1]] = engine.rows[ids[1]][:-2]
-    captured, stacked = both(engine, params, 8, ids[1:])
-    torch.testing.assert_close(captured, stacked, **TOLERANCE)
-
-
-def test_a_client_does_not_depend_on_those_that_train_longer(device):
-    """One that has finished takes part in the steps of the others, but its model is kept from its own last step."""
-    engine = engine_of(cnn(), TRAININGS["fedprox"], device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    together, _ = both(engine, params, 1, list(engine.rows))
-    alone, _ = both(engine, params, 1, ["client 1"])
-    torch.testing.assert_close(together[1], alone[0], **TOLERANCE)
-
-
-def test_dropout_is_on(device):
-    engine = engine_of(cnn(), device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    captured, _ = both(engine, params, 1, ["client 2"])
-    for layer in engine.model:
-        if isinstance(layer, nn.Dropout):
-            layer.p = 0.0
-    without, _ = both(replace(engine), params, 1, ["client 2"])
-    assert (captured - without).abs().max() > 1e-3
-
-
-def test_clients_without_data_keep_the_global_model(device):
-    engine = engine_of(mlp(), sizes=(4, 0, 0), device=device)
-    params = engine.layout.flatten(engine.model.state_dict())
-    for out in both(engine, params, 1, ["client 1", "client 2"]):
-        assert torch.equal(out, params.expand(2, -1))
 
 
 def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
@@ -214,24 +154,3 @@ def test_a_gpu_trains_all_clients_at_once():
     assert engine.groups(["client 2", "client 0", "client 4"]) == [[0, 1, 2]]
     assert engine.groups([]) == []
     assert replace(engine, group=0).groups(["client 0", "client 2"]) == [[1], [0]]  # one by one, the largest first
-
-
-def test_masks_are_drawn_into_the_same_memory_as_noise_draws_them(monkeypatch):
-    """Also where those of the next steps are drawn at a time: here of two."""
-
-    def generators():
-        return [torch.Generator().manual_seed(i) for i in range(2)]
-
-    shapes, cpu = [(2, 3, 4, 0.25), (2, 5, 4, 0.5)], torch.device("cpu")
-    monkeypatch.setattr(cuda_graph, "AHEAD", 2 * 2 * (3 + 5) * 4)
-    uploaded, reference = Uploaded(), Noise(generators())
-    recorded = [uploaded.keep(*shape, cpu) for shape in shapes]
-    assert all(torch.equal(mask, torch.ones_like(mask)) for mask in recorded)
-    uploaded.recording = False
-    uploaded.begin(generators())
-    for _ in range(5):
-        uploaded.draw()
-        uploaded.at = 0
-        for mask, shape in zip(recorded, shapes, strict=True):
-            assert uploaded.keep(*shape, cpu) is mask
-            assert torch.equal(mask, reference.keep(*shape, cpu))

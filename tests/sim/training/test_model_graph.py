@@ -1,7 +1,5 @@
 """Training one client after another under captured steps, against the plain loop: on a tape, and on a GPU."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import cache

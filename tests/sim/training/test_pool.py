@@ -1,13 +1,9 @@
 """Worker processes change how long a round takes and nothing else."""
 
-from __future__ import annotations
-
-import json
 import os
 import signal
 import time
 from importlib import import_module
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -105,28 +101,6 @@ def test_two_workers_give_the_same_bits_as_one(alone, shm, tasks_here):
 
 
 @pytest.mark.slow
-def test_workers_too_train_on_changed_data(shm, tasks_here):
-    """In round 2 two clients hold the rows of two others, in round 3 their own again."""
-
-    def play(pool):
-        engine, ids = pool.engine, list(pool.engine.rows)
-        params = engine.layout.flatten(build_model(**RECIPE, seed=0).state_dict())
-        changed = {"c1": engine.rows["c4"], "c6": engine.rows["c0"]}
-        return [pool.train(params, 1, ids, rows).clone() for rows in (None, changed, {})]
-
-    with Pool(engine_of(), RECIPE, 1) as pool:
-        plain, want, back = play(pool)
-    tasks_here.clear()
-    with Pool(engine_of(), RECIPE, 2) as pool:
-        up(pool)
-        assert_equal(play(pool), [plain, want, back])
-        assert len(tasks_here) < 3 * len(pool.engine.groups(list(pool.engine.rows)))
-    assert torch.equal(back, plain)
-    moved = (want != plain).any(dim=1)
-    assert moved.tolist() == [i in (1, 6) for i in range(CLIENTS)]
-
-
-@pytest.mark.slow
 def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, request):
     """Integers stay integers on their way through shared memory."""
     (tmp_path / "a_text_model.py").write_text(
@@ -154,46 +128,6 @@ def test_token_ids_reach_the_workers(shm, tasks_here, monkeypatch, tmp_path, req
 
 
 @pytest.mark.slow
-def test_a_worker_killed_in_the_middle_of_training_only_makes_it_slower(shm, tasks_here):
-    with Pool(engine_of(), RECIPE, 1) as pool:
-        want = rounds(pool)
-    with Pool(engine_of(), RECIPE, 2) as pool:
-        (process,) = up(pool)
-        os.kill(process.pid, signal.SIGSTOP)  # it holds the next task it is given and does not finish it
-        tasks_here.clear()
-        ids = list(pool.engine.rows)
-
-        def kill():
-            while len(tasks_here) < len(ids) - 1:
-                time.sleep(0.01)
-            os.kill(process.pid, signal.SIGKILL)
-
-        Thread(target=kill).start()
-        assert torch.equal(rounds(pool, 1)[0], want[0])
-        assert len(tasks_here) == len(ids)  # the one that came back, too
-        assert process.wait(timeout=60) == -signal.SIGKILL
-        assert_equal(rounds(pool), want)  # and the rounds after that
-    assert list(shm.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["before it is up", "while it trains"])
-def test_a_worker_killed_at_another_moment(moment, shm, tasks_here):
-    with Pool(engine_of(), RECIPE, 1) as pool:
-        want = rounds(pool)
-    with Pool(engine_of(), RECIPE, 2) as pool:
-        process = pool.workers[0].process
-        if moment == "before it is up":
-            os.kill(process.pid, signal.SIGKILL)
-        else:
-            up(pool)
-            Thread(target=lambda: (time.sleep(0.05), os.kill(process.pid, signal.SIGKILL))).start()
-        assert_equal(rounds(pool), want)
-    assert process.returncode == -signal.SIGKILL
-    assert list(shm.iterdir()) == []
-
-
-@pytest.mark.slow
 def test_a_worker_that_dies_as_it_is_given_a_task(shm, monkeypatch):
     """Between the look whether it lives and the writing: the pipe breaks with the task still in its buffer."""
     with Pool(engine_of(), RECIPE, 1) as pool:
@@ -218,36 +152,11 @@ def test_close_leaves_no_process(shm):
     pool.close()  # once more does nothing
 
 
-def fail_with_workers(started):
-    with Pool(engine_of(), RECIPE, 2) as pool:
-        started += [worker.process for worker in pool.workers]
-        raise RuntimeError("mine")
-
-
-def test_an_error_closes_too(shm):
-    started = []
-    with pytest.raises(RuntimeError, match="mine"):
-        fail_with_workers(started)
-    assert [p.returncode for p in started] == [-signal.SIGKILL]
-    assert list(shm.iterdir()) == []
-
-
-@pytest.mark.parametrize("free", [10, 10**9])
-def test_shared_memory_is_used_where_it_is_large_enough(free, shm, monkeypatch):
-    monkeypatch.setattr(memory.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free})())
-    assert memory._folder(1000) == (None if free == 10 else str(shm))
-
-
 def test_a_module_of_the_users_own_and_one_worker_use_no_process():
     for model, workers in ((None, 4), (RECIPE, 1)):
         with Pool(engine_of(), model, workers) as pool:
             assert pool.workers == []
             assert not hasattr(pool, "scratch")
-
-
-def test_nobody_to_train():
-    with Pool(engine_of(), RECIPE, 1) as pool:
-        assert pool.train(torch.zeros(pool.engine.layout.d), 1, []).shape == (0, pool.engine.layout.d)
 
 
 def test_the_number_of_threads_is_put_back():
@@ -259,20 +168,6 @@ def test_the_number_of_threads_is_put_back():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_file_without_a_name_holds_arrays_and_a_job(shm):
-    kinds = {"a": ((2, 3), torch.float32), "b": ((5,), torch.int64)}
-    file, start, mine = memory.create(kinds, {"seed": 7})
-    job = json.loads(os.pread(file.fileno(), 10_000, start))
-    theirs = memory.views(file.fileno(), job["arrays"])
-    mine["a"].copy_(torch.arange(6.0).reshape(2, 3))
-    theirs["b"].fill_(-1)
-    assert torch.equal(theirs["a"], torch.arange(6.0).reshape(2, 3))
-    assert mine["b"].tolist() == [-1] * 5
-    assert job["seed"] == 7
-    assert list(shm.iterdir()) == []
-    file.close()
 
 
 def test_one_process_per_core_this_process_may_use_and_per_task(monkeypatch):

@@ -1,7 +1,5 @@
 """Stacked layers against torch's own, client by client: values and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -11,30 +9,15 @@ from fedwarden.models.layout import Layout
 from fedwarden.sim.training.stacked import (
     Noise,
     Stacked,
-    dropout,
-    flatten,
     keep_mask,
-    loss_gradient,
     max_pool,
     overlap,
     overlap_at_once,
-    pad,
     pool,
     pool_at_once,
-    relu,
-    sigmoid,
-    tanh,
-    unfold,
 )
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small products on many threads are slow where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def randn(*shape, seed=0, dtype=torch.float64):
@@ -90,16 +73,6 @@ def test_convolution(clients, image, kernel):
 
 
 @pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
-def test_windows(image, kernel):
-    assert_layer(unfold(*kernel[1:]), lambda x: F.unfold(x, kernel[1:]), randn(2, *image, 4))
-
-
-def test_windows_of_a_view():
-    """Features arrive with the batch moved to the end, not contiguous."""
-    assert_layer(unfold(3, 2), lambda x: F.unfold(x, (3, 2)), randn(2, 4, 3, 6, 5).movedim(1, -1))
-
-
-@pytest.mark.parametrize(("image", "kernel"), GEOMETRIES)
 def test_windows_are_added_at_once_as_one_by_one(image, kernel):
     """A GPU's way, on whatever there is."""
     (channels, height, width), (_, k, m) = image, kernel
@@ -116,48 +89,12 @@ def test_a_gpus_pooling_is_that_of_a_cpu(size, values):
     assert torch.equal(pull_one(upstream := randn(*one.shape)), pull_other(upstream))
 
 
+@pytest.mark.parametrize("values", [1, 2, 3, 10**6])
 @pytest.mark.parametrize("size", [(2, 2), (4, 6), (5, 4), (4, 7), (5, 7), (3, 2)])
-def test_max_pooling(size):
-    assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), randn(2, 3, *size, 4))
-
-
-@pytest.mark.parametrize("values", [1, 2, 3])
-@pytest.mark.parametrize("size", [(4, 4), (5, 7)])
 def test_max_pooling_of_ties(values, size):
     """Constant images and images of a few values: the gradient goes where torch's goes."""
     x = torch.randint(values, (2, 2, *size, 8), generator=torch.Generator().manual_seed(0)).to(torch.float64)
     assert_layer(max_pool, lambda x: F.max_pool2d(x, 2), x)
-
-
-def test_among_equal_values_the_first_gets_the_gradient():
-    _, pull = max_pool(torch.ones(1, 1, 2, 2, 1), Noise([]))
-    assert pull(torch.ones(1, 1, 1, 1, 1)).flatten().tolist() == [1.0, 0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("layer", "reference"),
-    [
-        (relu, F.relu), (tanh, torch.tanh), (sigmoid, torch.sigmoid), (flatten, lambda x: x.flatten(1)),
-        (pad(2, 1), lambda x: F.pad(x, (1, 1, 2, 2))),
-    ],
-)  # fmt: skip
-def test_layers_without_parameters(layer, reference):
-    assert_layer(layer, reference, randn(2, 3, 4, 5, 6).round())  # some exact zeros
-
-
-def test_dropout_masks_values_and_gradients_alike():
-    x = randn(2, 3, 5, 4, dtype=torch.float32)
-    y, pull = dropout(0.5)(x, Noise([torch.Generator().manual_seed(i) for i in range(2)]))
-    assert 0 < (y == 0).double().mean() < 1
-    assert torch.equal(pull(x), y)
-
-
-def test_the_gradient_of_the_loss():
-    logits = (100 * randn(3, 5, 4)).requires_grad_()
-    labels, weight = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(0)), randn(3, 4, seed=1).relu()
-    assert (weight == 0).any()  # as padding has
-    (want,) = torch.autograd.grad((F.cross_entropy(logits, labels, reduction="none") * weight).sum(), logits)
-    torch.testing.assert_close(loss_gradient(logits.detach(), labels, weight), want, rtol=1e-9, atol=1e-9)
 
 
 MODELS = {
@@ -239,19 +176,3 @@ def test_dropout_keeps_the_mean(p):
     kept = (mask > 0).double().mean().item()
     assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / mask.numel()) ** 0.5)  # five standard errors
     assert mask.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
-
-
-def test_dropout_of_everything_leaves_nothing():
-    """As nn.Dropout(1.0) does."""
-    assert not keep_mask(torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), 1.0).any()
-
-
-def test_a_clients_masks_do_not_depend_on_its_group():
-    def masks(seeds):
-        noise = Noise([torch.Generator().manual_seed(s) for s in seeds])
-        return [noise.keep(len(seeds), 7, 4, 0.5, torch.device("cpu")) for _ in range(3)]
-
-    together, alone = masks([1, 2, 3]), masks([2])
-    for a, b in zip(together, alone, strict=True):
-        assert a.shape == (3, 7, 4)
-        assert torch.equal(a[1], b[0])

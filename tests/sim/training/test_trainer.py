@@ -1,7 +1,5 @@
 """Local training: the sequential reference against plain loops, and the stacked form against the reference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +13,7 @@ from fedwarden.models.layout import Layout
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.stacked import Stacked
-from fedwarden.sim.training.trainer import (
-    Shard,
-    batches,
-    schedule,
-    seeded_dropout,
-    train_sequential,
-    train_stacked,
-)
+from fedwarden.sim.training.trainer import Shard, train_sequential, train_stacked
 
 SEED, ROUND = 11, 3
 SIZES = (23, 7, 40, 16, 3)  # with batches of 8: 3, 1, 5, 2 and 1 steps an epoch, most with a partial last batch
@@ -37,13 +28,7 @@ TRAININGS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small products on many threads are slow where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shards_of(shape, classes, sizes=SIZES):
@@ -178,27 +163,6 @@ def test_a_client_does_not_depend_on_who_was_trained_before_it():
         assert torch.equal(sequential(model, layout, params, [shards[i]], t)[0], together[i])
 
 
-@pytest.mark.parametrize("train", ["sequential", "stacked"])
-def test_rounds_seeds_and_clients_draw_batches_of_their_own(train):
-    model, layout, params = case("mlp", (6,), hidden=[5])
-    shard = shards_of((6,), 4)[2]
-    other = replace(shard, client_id="another")
-
-    def result(shard, round, seed):
-        out = torch.empty(1, layout.d)
-        if train == "sequential":
-            train_sequential(model, layout, params, [shard], SGD, round, seed, out)
-        else:
-            train_stacked(Stacked.of(model), layout, params, [shard], SGD, round, seed, out)
-        return out
-
-    first = result(shard, 1, 0)
-    assert torch.equal(result(shard, 1, 0), first)
-    assert not torch.equal(result(shard, 2, 0), first)
-    assert not torch.equal(result(shard, 1, 1), first)
-    assert not torch.equal(result(other, 1, 0), first)
-
-
 def test_batchnorm_goes_the_sequential_way_and_its_buffers_travel():
     model, layout, params = case("resnet18", (1, 8, 8), width=2)
     assert Stacked.of(model) is None
@@ -237,81 +201,6 @@ def test_what_is_frozen_stays_as_it_was():
         assert not torch.equal(out[:, frozen:], params[frozen:].expand(len(shards), -1))
 
 
-def test_a_client_without_rows_keeps_the_global_model():
-    model, layout, params = case("mlp", (6,), hidden=[5])
-    some = shards_of((6,), 4)[0]
-    empty = replace(some, client_id="empty", rows=some.rows[:0])
-    for out in (
-        sequential(model, layout, params, [some, empty], SGD),
-        stacked(model, layout, params, [empty, some], SGD, 2).flip(0),
-    ):
-        assert torch.equal(out[1], params)
-        assert not torch.equal(out[0], params)
-
-
-def with_dropout():
-    return nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.4), nn.Sequential(nn.Dropout(0.5)), nn.Dropout(0.0)).train()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_seeded_dropout_leaves_the_module_as_it_was(fails):
-    model, x = with_dropout(), torch.ones(4, 3)
-
-    def draw():
-        torch.manual_seed(1)
-        return model(x)
-
-    before, text = draw(), str(model)
-    try:
-        with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
-            assert not torch.equal(draw(), before)
-            if fails:
-                raise RuntimeError
-    except RuntimeError:
-        assert fails
-    assert torch.equal(draw(), before)
-    assert str(model) == text
-    assert model.training
-    assert not any(m._forward_hooks for m in model.modules())
-
-
-def test_seeded_dropout_draws_from_its_generator_alone():
-    model, x = with_dropout(), torch.ones(4, 3)
-
-    def draw(state):
-        torch.manual_seed(state)
-        with seeded_dropout(model, 4, torch.Generator().manual_seed(0)):
-            return model(x)
-
-    assert torch.equal(draw(1), draw(2))
-
-
-def test_a_partial_batch_takes_the_first_masks_of_a_full_one():
-    model = nn.Sequential(nn.Dropout(0.5)).train()
-    found = []
-    for size in (2, 6):
-        with seeded_dropout(model, 6, torch.Generator().manual_seed(0)):
-            found.append((model(torch.ones(size, 9))[:2], model(torch.ones(size, 9))[:2]))
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])  # so the generator was moved on as far
-
-
-def test_batches_take_every_row_once_an_epoch():
-    rows = np.arange(100, 123)
-    steps = batches(rows, 8, 3, np.random.default_rng(0))
-    assert [len(s) for s in steps] == [8, 8, 7] * 3
-    epochs = [np.concatenate(steps[i : i + 3]) for i in (0, 3, 6)]
-    for epoch in epochs:
-        assert sorted(epoch) == rows.tolist()
-    assert len({tuple(e) for e in epochs}) == 3
-
-
-@pytest.mark.parametrize(("n", "sizes"), [(17, [8, 8]), (18, [8, 8, 2]), (16, [8, 8]), (1, [])])
-def test_a_batch_that_is_too_small_is_left_out(n, sizes):
-    steps = batches(np.arange(n), 8, 1, np.random.default_rng(0), smallest=2)
-    assert [len(s) for s in steps] == sizes
-
-
 def test_batchnorm_trains_where_a_single_sample_is_left_out():
     model, layout, params = case("resnet18", (1, 8, 8), width=2)
     shards = shards_of((1, 8, 8), 4, sizes=(17,))
@@ -320,12 +209,3 @@ def test_batchnorm_trains_where_a_single_sample_is_left_out():
     (row,) = sequential(model, layout, params, shards, replace(SGD, smallest_batch=2))
     trained = layout.unflatten(row)
     assert {int(trained[k]) for k in trained if k.endswith("num_batches_tracked")} == {2 * SGD.epochs}
-
-
-def test_the_schedule_weighs_every_sample_by_its_batch():
-    plans = [[np.array([4, 5, 6]), np.array([7])], [np.array([1, 2])]]
-    index, weight = schedule(plans, 3)
-    assert index.tolist() == [[[4, 5, 6], [1, 2, 0]], [[7, 0, 0], [0, 0, 0]]]
-    third, half = pytest.approx(1 / 3), 0.5
-    assert weight.tolist() == [[[third] * 3, [half, half, 0]], [[1, 0, 0], [0, 0, 0]]]
-    assert [t.shape for t in schedule([], 3)] == [(0, 0, 3)] * 2
