@@ -197,7 +197,7 @@ def test_an_interrupted_run_obeys_when_it_goes_on(call, call_json, interrupted, 
 LOOK = """
 import os, sys
 from fedwarden.cli import main
-import fedwarden.cli.observe
+import fedwarden.cli.word
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(main(["observe", "1", "--home", sys.argv[1]]))
 """

@@ -26,11 +26,11 @@ COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for 
     "list": ("listing", "What a scenario may name: aggregators, attacks, data sets, models, presets, rules, ..."),
     "runs": ("runs", "The runs of the workspace."),
     "show": ("show", "One run: its accuracy, its clients, their states and why."),
-    "trust": ("trust", "No watch acts on this client from the next round of a running federation on."),
-    "exclude": ("exclude", "Leave a client out from the next round on, until it is readmitted."),
-    "readmit": ("readmit", "Take back a client's exclusion or suspension, and clear the evidence against it."),
-    "observe": ("observe", "Judge without acting from the next round on: nobody is left out by a watch."),
-    "enforce": ("enforce", "Let the watches act again, after observe."),
+    "trust": ("word", "No watch acts on this client from the next round of a running federation on."),
+    "exclude": ("word", "Leave a client out from the next round on, until it is readmitted."),
+    "readmit": ("word", "Take back a client's exclusion or suspension, and clear the evidence against it."),
+    "observe": ("word", "Judge without acting from the next round on: nobody is left out by a watch."),
+    "enforce": ("word", "Let the watches act again, after observe."),
     "dashboard": ("dashboard", "The workspace in a browser: runs, clients, what-ifs and audits, live."),
     "replay": ("replay", "Decide again from a run's recorded signals with another rule, without training."),
     "report": ("report", "One run as an HTML file to read, print and pass on: words, figures, tables, configuration."),
@@ -71,7 +71,8 @@ class Lazy(TyperGroup):
 def command_of(name: str) -> Any:
     """A command, or the group of that name; one of another package is an entry point of ``fedwarden.commands``."""
     if (module := COMMANDS[name][0]) is not None:
-        return typer.main.get_command(import_module(f"{__name__}.{module}").app)
+        made: Any = typer.main.get_command(import_module(f"{__name__}.{module}").app)
+        return getattr(made, "commands", {}).get(name, made)
     for entry in entry_points(group="fedwarden.commands", name=name):
         return typer.main.get_command(entry.load())
     raise ConfigError(f"fedwarden {name} comes with {RESEARCH}")

@@ -1,4 +1,4 @@
-"""What the five commands of the operator's word share: what they check, what they record, and what they print."""
+"""The operator's word: ``fedwarden trust``, ``exclude``, ``readmit``, ``observe`` and ``enforce``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..sim.recorded import SIMULATORS, recorded_scenario
 from ..store.ledger import Ledger, LedgerError, Run, home
 from ..store.series import client_order
 from ..store.word import Kind, Said, clients_seen, latest, said_in, say
-from .common import emit, hint, out, safe
+from .common import AsJson, Home, RunNumber, emit, hint, out, safe
 
 Client = Annotated[str, typer.Argument(help="The client's name, as `fedwarden show RUN --all` lists it.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.", metavar="TEXT")]
@@ -42,8 +42,93 @@ UNDO: dict[Kind, str] = {
 }
 
 
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
 class Refused(FedwardenError):
     """A word that would change nothing, or that no round could obey."""
+
+
+@app.command()
+def trust(
+    run: RunNumber,
+    client: Client,
+    undo: Annotated[bool, typer.Option("--undo", help="Trust it no longer.")] = False,
+    reason: Reason = "",
+    by: By = "",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Trust a client: no watch skips, suspends or excludes it, from the next round of a running federation on.
+
+    It still may not send NaN, nor an update of gross length. Evidence goes on being gathered, and counts again after
+    `--undo`; `fedwarden readmit` clears it. The word is recorded with its reason; a replay and a resumed run obey it in
+    the same rounds.
+    """
+    speak(run, "untrust" if undo else "trust", client, reason, by, home, as_json)
+
+
+@app.command()
+def exclude(
+    run: RunNumber,
+    client: Client,
+    reason: Reason = "",
+    by: By = "",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Exclude a client until it is readmitted: it is not asked and has weight 0, from the next round on.
+
+    `fedwarden readmit` takes it back.
+    """
+    speak(run, "exclude", client, reason, by, home, as_json)
+
+
+@app.command()
+def readmit(
+    run: RunNumber,
+    client: Client,
+    reason: Reason = "",
+    by: By = "",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a client's exclusion or suspension, by a watch or by word, and clear the evidence against it.
+
+    It is asked again in the next round, and judged as a new client is: a watch may exclude it again. `fedwarden trust`
+    prevents that; `fedwarden exclude` takes the word back.
+    """
+    speak(run, "readmit", client, reason, by, home, as_json)
+
+
+@app.command()
+def observe(
+    run: RunNumber,
+    reason: Reason = "",
+    by: By = "",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge without acting: watches measure and flag, and leave nobody out, from the next round on.
+
+    Clients that a watch has excluded are let in again; those excluded by word stay out. `fedwarden enforce` ends it.
+    """
+    speak(run, "observe", "", reason, by, home, as_json)
+
+
+@app.command()
+def enforce(
+    run: RunNumber,
+    reason: Reason = "",
+    by: By = "",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the watches act again, from the next round on: the opposite of `fedwarden observe`.
+
+    Evidence that was gathered meanwhile counts.
+    """
+    speak(run, "enforce", "", reason, by, home, as_json)
 
 
 def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Path | None, as_json: bool) -> None:
