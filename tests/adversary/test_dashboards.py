@@ -35,7 +35,6 @@ def parts(workspace, number):
     return {
         **{kind: partial(page.version, workspace, Page(kind, number)) for kind, page in PAGES.items()},
         "told": lambda: page_of_run.told(workspace, workspace.view(number, "far")),
-        "worst": lambda: page_of_run.worst(view().series, "far"),
         "client": lambda: client.sheet(view(), view().series.clients[0], "", False),
         "verdict": lambda: whatif.verdict(view(), ("rule=gesd",)),
         "alarms": lambda: [audit.alarms(workspace.observations(number, o)) for o in workspace.observers(number)],

@@ -58,8 +58,10 @@ def trap(error):
     """A node whose arrays raise as they are read."""
 
     class Trap(ArrayRecord):
-        def __contains__(self, key):
+        def __getitem__(self, key):
             raise error("\x1b[2J")
+
+        __contains__ = __getitem__
 
     def answer(message):
         reply = Message(content(trained(message, BAD)), reply_to=message)

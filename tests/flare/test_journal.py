@@ -182,6 +182,6 @@ def test_the_dashboard_shows_a_job_and_its_sites(workspace):
     _, aggregator = job(8)
     aggregator.close()
     view = Workspace(workspace).view(1)
-    assert "client=site-5" in str(listing(1, glances(view.series, view.series), True, "", {}))
+    assert "client=site-5" in str(listing(1, glances(view.story, view.series), True, "", {}))
     shown = str(sheet(view, BAD, "", dark=False))
     assert re.search(r"Round \d+, (on trial|skipped): ", shown)
