@@ -89,7 +89,7 @@ def alerts(
     found += [("flagged", c) for c in record.client_ids if c in now.flagged - told - now.in_doubt.keys() - out.keys()]
     made = [Alert(kind, run, record.round, client, _words(now, kind, client, number)) for kind, client in found]
     if len(record.client_ids) and not (record.weights > 0).any():
-        made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
+        made.append(Alert("stalled", run, record.round, "", "no update is in the model, which stays as it was"))
     if (spent := _spent(record)) and (before is None or not _spent(before)):
         made.append(Alert("promise", run, record.round, "", spent))
     return [alert for alert in made if alert.kind in kinds]
