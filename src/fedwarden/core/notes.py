@@ -209,7 +209,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "let_in": "{clients} is no longer suspended: enough rounds without a flag have passed",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
     "masking_now": (
-        f"{MASKING}; {{apart}} clients stand more than {{mads:.0f}} MADs above the median now; "
+        f"{MASKING}; {{apart}} clients lie more than {{mads:.0f}} MADs above the median now; "
         "the rule 'gesd' has no such limit below half of the clients"
     ),
     "no_finite_output": "the new model gives no finite output; the last one is kept",

@@ -265,7 +265,8 @@ def _spent(record: RoundRecord) -> str:
     """Why false exclusions are not bounded any more, in words; empty where they are."""
     everybody, out = {*record.client_ids, *record.excluded}, len(record.excluded)
     if out and 2 * out >= len(everybody):
-        return f"{out} of {len(everybody)} clients are out: nothing bounds false exclusions without an honest majority"
+        head = f"{out} of {len(everybody)} clients are excluded or suspended"
+        return f"{head}: without an honest majority nothing bounds false exclusions"
     return next((str(note) for note in record.notes if note.kind == UNSURE), "")
 
 
