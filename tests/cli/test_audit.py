@@ -53,7 +53,7 @@ def test_clients_to_whom_it_does_not_show_are_named_beside_those_to_whom_it_does
     found = answer_of(SHIFT, {STILL: SURE, FRESH: SURE})
     found.sources[0].sees["2"] = NEW
     assert "would show to 2 of 3 clients" in words(found)[1]
-    assert words(found)[3].startswith("To 1 of 3 clients the change itself would not show")
+    assert words(found)[3].startswith("The change itself would not show to 1 of 3 clients")
     assert found.change() == {"0": "shows", "1": "shows", "2": "does not show"}
 
 

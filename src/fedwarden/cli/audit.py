@@ -123,11 +123,11 @@ def _limits(found: Answer) -> list[str]:
     if unsure and found.reach.auroc is not None:
         lines.append(
             f"For {unsure} of {len(told)} clients it is open whether the change itself shows: a test finds it, "
-            f"but the interval of its AUROC holds one half. More seeds could tell."
+            f"but the interval of its AUROC includes one half. More seeds could tell."
         )
     if 0 < blind < len(told):
         lines.append(
-            f"To {blind} of {len(told)} clients the change itself would not show: no source tells it, and "
+            f"The change itself would not show to {blind} of {len(told)} clients: no source tells it, and "
             f"{_found_from(found)}."
         )
     return lines
