@@ -114,7 +114,7 @@ def test_one_sender_of_another_type_and_one_flagged_client_crash_nothing(aggrega
         outcome = warden.step(cohort)
         assert outcome.update.dtype == torch.float32
         assert torch.isfinite(outcome.update).all()
-        told = any(str(n) == "client d: sent float64; the model's float32 counts" for n in outcome.record.notes)
+        told = any(str(n) == "client d: sent float64; converted to the model's float32" for n in outcome.record.notes)
         assert told == (dtype == torch.float64)
 
 

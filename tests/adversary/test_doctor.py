@@ -51,7 +51,7 @@ def test_a_sound_workspace(home, capsys):
     code, out, err = doctor(capsys)
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "note running: run 2: says running, after 6 rounds; if no process is at it, fedwarden run --resume 2",
+        "note running: run 2: marked running after 6 rounds; if no process is at it, fedwarden run --resume 2",
         "Sound: 2 runs and 12 rounds.",
     ]
     before = (home / "ledger.sqlite").read_bytes()

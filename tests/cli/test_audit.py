@@ -37,7 +37,7 @@ def test_a_change_that_shows_is_told_with_clients_round_and_classes():
     assert "label_shift (even = 0.8) changes 100.0 % of client 3's samples from round 11 on; 3 others" in found[0]
     assert "The change itself would show to 3 of 3 clients, from round 11 on" in found[1]
     assert "outputs, mean logits: AUROC .98 (.93 to 1.00)" in found[1]
-    assert found[2] == "It names the classes that moved: answers are higher for 0, 2 and lower for 7."
+    assert found[2] == "It shows which classes moved: outputs are higher for 0, 2 and lower for 7."
     assert found[-1] == "Clean accuracy after 13 rounds: 92.0 % without it, 91.0 % with it."
     assert not any("not show" in line for line in found)
 
@@ -53,7 +53,7 @@ def test_clients_to_whom_it_does_not_show_are_named_beside_those_to_whom_it_does
     found = answer_of(SHIFT, {STILL: SURE, FRESH: SURE})
     found.sources[0].sees["2"] = NEW
     assert "would show to 2 of 3 clients" in words(found)[1]
-    assert words(found)[3].startswith("To 1 of 3 clients the change itself would not show")
+    assert words(found)[3].startswith("The change itself would not show to 1 of 3 clients")
     assert found.change() == {"0": "shows", "1": "shows", "2": "does not show"}
 
 
@@ -70,7 +70,7 @@ def test_seeds_that_cannot_tell_give_no_verdict():
 def test_a_test_at_odds_with_its_interval_is_not_an_all_clear():
     found = words(answer_of(Sight("cannot tell", "shows"), {STILL: SURE, FRESH: UNSURE}))
     assert "That your data are new would show to 3 of 3" in found[1]
-    assert "For 3 of 3 clients it cannot be told whether the change itself shows" in found[2]
+    assert "For 3 of 3 clients it is open whether the change itself shows" in found[2]
     assert not any("would not show" in line for line in found)
 
 

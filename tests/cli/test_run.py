@@ -30,10 +30,10 @@ def test_every_distinct_warning_is_printed_once(call, tiny):
     assert call("run", tiny, "--set", "guard.options={k = 2.33}", "--quiet")[2] == ""
 
 
-def test_nobody_is_out_only_where_nobody_was_left_out_of_the_round(call, tiny):
+def test_all_are_in_the_model_only_where_none_was_left_out_of_the_round(call, tiny):
     _, _, err = call("run", tiny, "--set", "guard.policy=exclude", "--set", "rounds=2")
     assert [line.partition("accuracy ")[2].partition(", ")[2] for line in err.splitlines() if "of 2" in line] == [
-        "nobody is out",  # the first round is not judged
+        "all in the model",  # the first round is not judged
         "skipped: 0",
     ]
 

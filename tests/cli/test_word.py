@@ -133,10 +133,10 @@ def test_an_excluded_client_that_is_trusted_stays_excluded_until_it_is_readmitte
         (("exclude", 1, "zzz"), "run 1 has no client 'zzz'; expected one of: -west, north and south"),
         (
             ("trust", 1, "north", "--undo"),
-            "client 'north' is not trusted by the operator's word; clients that are: none "
+            "client 'north' is not trusted by command; clients that are: none "
             "(guard.trusted is changed in the configuration)",
         ),
-        (("enforce", 1), "run 1 does not observe by the operator's word, so there is nothing to end"),
+        (("enforce", 1), "run 1 is not observing by command, so there is nothing to end"),
         (("trust", 1), "Missing argument 'CLIENT'. (see fedwarden trust --help)"),
     ],
 )
@@ -216,6 +216,6 @@ def test_a_ledger_that_cannot_be_written(flower, workspace):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {place}/home/ledger.sqlite is read-only for ")
     assert line.endswith(
-        "; expected write access, since the operator's word is recorded in the ledger: "
-        "say it as the user who owns the workspace"
+        "; expected write access, since the command is recorded in the ledger: "
+        "run it as the user who owns the workspace"
     )

@@ -116,7 +116,7 @@ def test_the_runs_are_listed_filtered_and_compared(site, browser, until, shared)
     until(says="Compare runs 1 and 2")
     browser.find_element(By.LINK_TEXT, "Compare runs 1 and 2").click()
     until(drawn="both")
-    until(says="out here alone")
+    until(says="excluded in this run only")
     assert browser.current_url.endswith("/compare?first=1&second=2")
     assert "guarded" in browser.find_element(By.ID, "first").text
     choose(browser, until, "First run", "2 plain")
@@ -158,7 +158,7 @@ def test_a_run_that_failed_one_that_only_audits_and_one_without_a_guard(site, br
         return [p for p in panels if driver.find_element(By.CSS_SELECTOR, p).is_displayed()]
 
     show("/run/3")
-    until(says="holds what auditors saw and no rounds of a guard.")
+    until(says="holds what auditors observed, and no rounds.")
     assert "No round" not in page(browser)
     assert shown(browser) == []
     browser.find_element(By.LINK_TEXT, "What the audit saw by round, and its alarms").click()
@@ -260,10 +260,10 @@ def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, unt
     show("/run/1")
     until(drawn="heatmap")
     shutil.move(home, tmp_path / "away")
-    until(says="cannot be brought up to date")
+    until(says="could not be updated")
     assert "1 of 8 clients is excluded" in page(browser)  # what was read stays
     shutil.move(tmp_path / "away", home)
-    until(lambda d: "cannot be brought up to date" not in page(d))
+    until(lambda d: "could not be updated" not in page(d))
 
 
 def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until, shared):

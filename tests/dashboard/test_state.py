@@ -150,7 +150,7 @@ def test_trouble_is_told_and_passes(harm, home, tmp_path, asker):
     harm(home)
     told = ask("version.data", **look, version__data=version)["response"]
     assert "version" not in told
-    assert "cannot be brought up to date" in str(told["problem"])
+    assert "could not be updated" in str(told["problem"])
     assert "unread" in str(ask("version.data", **look)["response"]["body"])
     assert "Traceback" not in str(told)
     shutil.rmtree(home, ignore_errors=True)

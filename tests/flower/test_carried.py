@@ -87,7 +87,7 @@ def test_what_can_be_carried_is_and_the_rest_is_named_once(tmp_path, caplog):
     assert str(told[1][0]).startswith(
         "the strategy's attribute 'accountant' changed, and a resumed server starts with a"
     )
-    assert str(told[3][0]).startswith("the strategy goes on with a fresh attribute 'accountant'; a checkpoint carries")
+    assert str(told[3][0]).startswith("the strategy continues with a fresh attribute 'accountant'; a checkpoint")
     assert "'log'" not in str(told)  # it never changed
     assert "'lock'" not in str(told)
 

@@ -82,7 +82,7 @@ def test_the_watch_that_decided_comes_first(played):
 def test_the_gravest_clients_have_a_figure_of_what_they_told(played):
     told = [replace(r, reported={"train/loss": dict.fromkeys(r.client_ids, 1 / r.round), "map/x": {}}) for r in played]
     titles = [figure.layout.title.text for figure in figures(record_of(told))]
-    assert titles.count("Client h: what it told") == 1
+    assert titles.count("Client h: what it reported") == 1
     words = " ".join(Reader(page(record_of(told))).words)
     assert "answered in 2 of 2 rounds" in words
 

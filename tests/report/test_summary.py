@@ -27,9 +27,9 @@ def test_what_happened_to_whom_and_why(record):
     assert told[0] == "Run 3 (ward), begun on 1 January 1970, is complete: 6 of 6 rounds with 8 clients."
     assert told[1] == "The model's clean accuracy is 60.0 % after round 6."
     assert told[2] == "1 of 8 clients is excluded: h since round 2."
-    assert told[3].startswith("Why h: ")
+    assert told[3].startswith("Reason for h: ")
     assert "MAD" not in told[3]  # numbers stand in the table
-    assert told[4].startswith("1 reply of 1 client was rejected before judgement: ")
+    assert told[4].startswith("1 reply of 1 client was rejected: ")
     assert not any("simulation" in sentence for sentence in told)
 
 
@@ -82,14 +82,14 @@ def test_who_is_silent_and_since_when(record):
     late = Note.of("no_answer")
     gone = replace(record.series, rejected=((5, "g", late), (6, "g", late)))
     gone.weights[4:, 6] = np.nan
-    assert "Asked and without an answer: g since round 5." in tell(with_series(record, gone))
+    assert "Asked but silent: g since round 5." in tell(with_series(record, gone))
 
 
 def test_what_the_operator_said_is_told(record):
     entries = (Said(1, "trust", "a", "alice", "rare disease", 1.0, 2), Said(2, "observe", "", "bob", "", 2.0))
     told = tell(replace(record, said=entries))
     assert "From round 2 on: client a is trusted (operator alice: rare disease)." in told
-    assert "From the next round on: watches judge and do not act (operator bob: no reason given)." in told
+    assert "From the next round on: watches flag clients and leave none out (operator bob: no reason given)." in told
 
 
 def test_a_failed_run_says_why(record):
@@ -125,7 +125,7 @@ def test_an_audit_is_told(record):
 def test_an_audit_without_rounds_is_told_as_such():
     seen = [Observation(2, "weights", "cosine", "", 1.0, 1.0, 0.1, 0.9, False)]
     told = tell(RunRecord(RUN, Story.of([]), {"": tuple(seen)}))
-    assert told[0].endswith("holds what auditors saw and no rounds of a guard.")
+    assert told[0].endswith("holds what auditors observed, and no rounds.")
     assert told[1].startswith("An auditor looked at the shared model in 1 round, in 1 way;")
     assert len(told) == 2
 

@@ -81,9 +81,9 @@ def test_the_warning_says_what_cannot_be_seen():
     scores = np.array([1.0] * 16 + [100.0] * 4) + np.linspace(0, 0.1, 20)
     verdict = KSigma(2.33)(scores, 1)
     assert not verdict.flagged.any()
-    for part in ("at most 3 of 20", "4 or more equal outliers", "15.6 %", "4 clients stand more than 6 MADs", "'gesd'"):
+    for part in ("at most 3 of 20", "4 or more equal outliers", "15.6 %", "4 clients lie more than 6 MADs", "'gesd'"):
         assert part in str(verdict.warning)
     quiet = KSigma(2.33)(np.linspace(0, 1, 20), 1)
-    assert "stand more than" not in str(quiet.warning)
+    assert "lie more than" not in str(quiet.warning)
     assert masking_warning(np.linspace(0, 1, 20), 0.5) is None  # sees any minority
     assert masking_warning(np.zeros(0), 2.33) is None

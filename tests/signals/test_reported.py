@@ -25,9 +25,10 @@ def test_that_few_report_it_is_told_with_what_most_report_whatever_one_client_ma
     found = signal(cohort(told))
     assert found.values.tolist() == [0.0] * 6
     assert str(found.warning) == (
-        "0 of 6 clients report 'train/los'; no client is flagged for it unless most do; most report 'train/loss'"
+        "0 of 6 clients report 'train/los'; no client is flagged for it unless most do; "
+        "metrics that most report: 'train/loss'"
     )
-    assert str(signal(cohort({})).warning).endswith("most report nothing")
+    assert str(signal(cohort({})).warning).endswith("metrics that most report: none")
     assert signal(cohort({**told, "train/los": {"a": 3.0}})).warning is not None  # one client does not silence it
 
 

@@ -519,7 +519,7 @@ def test_run_leaves_the_audit_table_aside_and_says_who_uses_it(call, place):
     file = write(place / "planned.toml", '"digits"', data=", clients = 4", rounds=1, audit="{start = 3}")
     code, _, err = call("run", file)
     assert code == 0
-    assert f"the table [audit] is left aside here; fedwarden audit {file} uses it" in err
+    assert f"the table [audit] is ignored here; fedwarden audit {file} uses it" in err
     code, _, err = call("audit", file)
     assert code == 2
     assert "audit.start: Input should be greater than or equal to 6; got 3" in err

@@ -199,7 +199,7 @@ def test_a_client_that_falls_silent_and_a_promise_that_ends():
     assert alerts(replace(lost, round=3), "r", lost, KINDS) == []  # told once
     half = record(3, excluded="ab")
     assert [a.kind for a in alerts(half, "r", record(2, excluded="a"))] == ["excluded", "promise"]
-    assert "2 of 4 clients are out" in alerts(half, "r", record(2, excluded="a"))[1].words
+    assert "2 of 4 clients are excluded or suspended" in alerts(half, "r", record(2, excluded="a"))[1].words
     unsure = replace(record(4), notes=(Note.of("too_few", many=2, quorum=3),))
     assert [a.kind for a in alerts(unsure, "r", record(3))] == ["promise"]
     assert alerts(replace(unsure, round=5), "r", unsure) == []

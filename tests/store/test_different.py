@@ -84,8 +84,8 @@ def test_of_a_run_that_is_done_the_next_one_is_named():
 
 def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():
     told = run(tuple(doubt(c) for c in IDS)).closing(7, done=False)
-    assert [line[:8] for line in told] == ["Client a", "Client b", "Client c", "So is 1 "]
-    assert told[-1] == "So is 1 more: fedwarden show 7"
+    assert [line[:8] for line in told] == ["Client a", "Client b", "Client c", "1 more c"]
+    assert told[-1] == "1 more client is different: fedwarden show 7"
 
 
 def test_clients_that_act_as_one_are_named_though_none_stood_out():

@@ -41,7 +41,7 @@ def test_who_answered_and_since_when_not():
     assert (b.answered, b.silent, b.broken, b.asked, b.last, b.silent_since) == ((1,), (2, 4), (3,), 4, 1, 2)
     assert (a.seconds, b.seconds) == (2.0, 9.0)
     assert str(b) == (
-        "answered in 1 of 4 rounds, in 9 s; no answer in 2 rounds from 2 to 4; an error in round 3, "
+        "answered in 1 of 4 rounds, typically in 9 s; no answer in 2 rounds from 2 to 4; an error in round 3, "
         "and none since round 2"
     )
     assert (c.asked, c.last, dict(c.told)) == (0, None, {"evaluate/accuracy": 0.5})
@@ -119,7 +119,7 @@ def test_without_samples_the_way_of_its_updates_stands_in():
     with_them, against = (story.contribution(client) for client in "ab")
     assert (with_them.kind, with_them.of, with_them.rounds) == ("helps", "cosine", 5)
     assert against.kind == "no help"  # and never harm: a way is no proof of it
-    assert str(against).startswith("pulls against the others: cosine -0.43 +- 0.007")
+    assert str(against).startswith("its updates point away from the others': cosine -0.43 +- 0.007")
     assert story.contribution("nobody") is None
     assert Story.of([record(1, "a")]).contribution("a") is None
     assert agreement(np.array([-1.0, -1.0, -1.0])).kind == "no help"

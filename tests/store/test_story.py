@@ -112,7 +112,7 @@ def test_why(both):
 def test_a_weight_of_zero_without_a_flag_is_no_exclusion():
     told = Story.of([record(1, out="abc")])
     assert str(told) == "No client was excluded, and none was flagged."
-    assert told.short == "nobody"
+    assert told.short == "none"
 
 
 def test_a_run_without_watches_was_not_judged(tmp_path):

@@ -30,7 +30,7 @@ BENCHES: Mapping[str, tuple[Callable[[Asked], Plan], tuple[str, ...], str]] = { 
     ),
     "long-runs": (
         long_runs.plan, ("data", "case", "settings"),
-        "Let nobody attack for many rounds, and count how often `auto` excludes an honest client for good.",
+        "Run without attackers for many rounds, and count how often `auto` excludes an honest client for good.",
     ),
     "judges": (
         judges.plan, ("case", "device"), "Run settings that others have published, and write their results beside ours."
@@ -89,7 +89,7 @@ def bench(what: str) -> Callable[..., None]:
         device: Annotated[str | None, typer.Option(help="Where to train, as cuda; by default cpu.")] = None,
         settings: Settings = None,
         processes: Annotated[
-            int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
+            int | None, typer.Option(min=1, help="Runs at a time; by default, and at most, one per core.")
         ] = None,
         folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the pictures go.")] = None,
         as_json: AsJson = False,

@@ -36,7 +36,7 @@ def command(
         int | None, typer.Option(min=1, help="Repetitions, from seed 0 on; by default as many as the page has.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
+        int | None, typer.Option(min=1, help="Runs at a time; by default, and at most, one per core.")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: cpu, cuda.")] = "cpu",
     data: Annotated[

@@ -29,7 +29,7 @@ COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for 
     "trust": ("word", "No watch acts on this client from the next round of a running federation on."),
     "exclude": ("word", "Leave a client out from the next round on, until it is readmitted."),
     "readmit": ("word", "Take back a client's exclusion or suspension, and clear the evidence against it."),
-    "observe": ("word", "Judge without acting from the next round on: nobody is left out by a watch."),
+    "observe": ("word", "From the next round on, watches flag clients and leave none out."),
     "enforce": ("word", "Let the watches act again, after observe."),
     "dashboard": ("dashboard", "The workspace in a browser: runs, clients, what-ifs and audits, live."),
     "replay": ("replay", "Decide again from a run's recorded signals with another rule, without training."),

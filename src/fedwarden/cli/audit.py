@@ -40,10 +40,10 @@ def audit(
 ) -> None:
     """Simulate a planned change of one client's data and say what the other clients could tell of it.
 
-    Every other client looks at the shared model round after round, as it could in earnest. The change is compared with
-    no change at all and with fresh samples of the same distribution, over several seeds: only what tells it from both
-    shows the change itself. The answer is that it shows, that it does not, or that so few seeds cannot tell. Nothing is
-    recorded and nothing leaves this machine.
+    Every other client observes the shared model round after round, as it could in a real federation. Over several
+    seeds, the change is compared with no change and with fresh samples of the same distribution: the change itself
+    shows only if it can be told from both. The answer is that it shows, that it does not, or that so few seeds cannot
+    tell. Nothing is recorded and nothing leaves this machine.
     """
     plan = load_plan(file, settings or ())
     found = _follow(plan, quiet)
@@ -122,12 +122,12 @@ def _limits(found: Answer) -> list[str]:
     lines = []
     if unsure and found.reach.auroc is not None:
         lines.append(
-            f"For {unsure} of {len(told)} clients it cannot be told whether the change itself shows: a test says so, "
-            f"but the interval of its AUROC holds one half. More seeds could tell."
+            f"For {unsure} of {len(told)} clients it is open whether the change itself shows: a test finds it, "
+            f"but the interval of its AUROC includes one half. More seeds could tell."
         )
     if 0 < blind < len(told):
         lines.append(
-            f"To {blind} of {len(told)} clients the change itself would not show: no source tells it, and "
+            f"The change itself would not show to {blind} of {len(told)} clients: no source tells it, and "
             f"{_found_from(found)}."
         )
     return lines
@@ -158,7 +158,7 @@ def _classes(found: Answer) -> list[str]:
         return []
     up, down = ([c for c, z in named.moved.items() if (z > 0) == way] for way in (True, False))
     parts = [f"{word} for {', '.join(sorted(cs, key=int))}" for word, cs in (("higher", up), ("lower", down)) if cs]
-    return [f"It names the classes that moved: answers are {' and '.join(parts)}."]
+    return [f"It shows which classes moved: outputs are {' and '.join(parts)}."]
 
 
 def table_of(found: Answer) -> Table:

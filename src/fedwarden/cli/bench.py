@@ -47,7 +47,7 @@ app = typer.Typer(cls=Benches, add_completion=False, rich_markup_mode="markdown"
 def bench() -> None:
     """Run every attack against your own configuration; defences, backdoors and others come with fedwarden-research.
 
-    Every result is kept as it comes: a bench that was cut off goes on where it was, and more seeds only add to it.
+    Every result is stored at once: an interrupted bench continues where it was, and more seeds add to it.
     """
 
 
@@ -65,7 +65,7 @@ def attacks(
     ] = None,
     settings: Settings = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; default and most: one per core.")
+        int | None, typer.Option(min=1, help="Runs at a time; by default, and at most, one per core.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Where the page goes.")] = None,
     as_json: AsJson = False,

@@ -39,7 +39,7 @@ class Act:
 ACTS = (
     Act(
         "sign-flip",
-        "Four of 20 clients send the opposite of what they learned, three times over.",
+        "Four of 20 clients reverse the sign of their updates and triple their length.",
         "accuracy",
         "accuracy on clean test data, round by round",
     ),

@@ -31,7 +31,7 @@ def command(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide again from what a run recorded, without training: who would have been excluded, and when.
+    """Decide again from what a run recorded, without training: which clients would have been excluded, and when.
 
     `--set` takes what a `[guard]` table takes; `rule.`, `history.` and `start_round` go to every watch, as in
     `--set rule.alpha=0.01`. This is a what-if on recorded signals: the model, and what the clients sent, stay those
@@ -75,8 +75,8 @@ def _table(changes: list[Change], truth: set[str] | None) -> None:
     """Every client, before and after."""
     shown = table(
         "\nclient",
-        "out or in doubt\nfrom (recorded)",
-        "out or in doubt\nfrom (replayed)",
+        "excluded or in\ndoubt (recorded)",
+        "excluded or in\ndoubt (replayed)",
         "\nattacker",
         "",
         left=(0, 4),

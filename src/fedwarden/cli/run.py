@@ -90,7 +90,7 @@ def run(
         ),
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Train here, or on Flower's simulation engine; to the same end.")
+        EngineName, typer.Option("--engine", help="Train here, or on Flower's simulation engine, with the same result.")
     ] = EngineName.IN_PROCESS,
     imports: Imports = None,
     home: Home = None,
@@ -125,7 +125,7 @@ def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
     """The scenario of a file; a table of it that another command uses is left aside."""
     table = override(read_toml(file), settings)
     if table.pop("audit", None) is not None and not quiet:
-        err.print(f"the table \\[audit] is left aside here; fedwarden audit {safe(file)} uses it", soft_wrap=True)
+        err.print(f"the table \\[audit] is ignored here; fedwarden audit {safe(file)} uses it", soft_wrap=True)
     return load_scenario(table, folder=file.parent)
 
 
@@ -211,7 +211,7 @@ class Monitor:
         states = RoundStory(record).states
         of = {state: [c for c, found in states.items() if found == state] for state in STATES[:-1]}
         gone = [f"{state}: {safe(listed(who))}" for state, who in of.items() if who]
-        status = ", ".join([_quality(record.metrics), *(gone or ["nobody is out"])])
+        status = ", ".join([_quality(record.metrics), *(gone or ["all in the model"])])
         self.bar.update(self.task, completed=record.round, status=status)
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
             err.print(f"{safe(self.name)}: round {record.round} of {self.rounds}, {status}", soft_wrap=True)
@@ -277,7 +277,7 @@ def _already(run: Run, home: Path | None, as_json: bool) -> None:
     out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
     hint(
         f"fedwarden show {run.id}  # its clients, their states and why",
-        f"fedwarden run --resume {run.id} --set rounds={2 * run.rounds}  # go on for more rounds",
+        f"fedwarden run --resume {run.id} --set rounds={2 * run.rounds}  # continue for more rounds",
         folder=home,
     )
     return None

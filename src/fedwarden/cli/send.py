@@ -23,7 +23,7 @@ def send(
     run: RunNumber,
     to: Annotated[str, typer.Option(help="The sink; see fedwarden list sink.", show_default=False)],
     settings: Settings = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until the run ends.")] = False,
     imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,

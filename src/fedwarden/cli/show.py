@@ -43,7 +43,7 @@ def show(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """One run: which clients are out, in doubt or flagged and why, accuracy by round, and the clients near a limit.
+    """One run: the clients excluded, in doubt or flagged and why, accuracy by round, and the clients near a limit.
 
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.
@@ -211,7 +211,7 @@ def _colour(standing: Standing | None) -> str:
 def _contributions(story: Story, every: bool) -> None:
     """Who helps the model, the most helpful first: on the server's samples, or else, where all is shown, by its way."""
     found = story.contributions
-    title = "contribution, on the server's samples" if found else "contribution, by the way of its updates"
+    title = "contribution, on the server's samples" if found else "contribution, by direction of updates"
     if every and not found:
         found = {c: x for c in story.clients if (x := story.contribution(c)) is not None}
     if found:
@@ -283,7 +283,7 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
         out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
     for note in (note for note in record.notes if note.kind not in DOUBTS):
         out.print(f"[yellow]warning[/] {safe(note)}")
-    out.print(f"excluded after this round: {safe(', '.join(record.excluded)) or 'nobody'}")
+    out.print(f"excluded after this round: {safe(', '.join(record.excluded)) or 'none'}")
     return None
 
 

@@ -31,7 +31,7 @@ def command(
     """Search for the PID coefficients and the threshold that find the scenario's attackers best.
 
     Tunes the scenario's own guard where that has a PID history, else the preset `pid_made`.
-    Trains once per seed with everybody in the model (policy `observe`), then replays the recorded distances with
+    Trains once per seed with every client in the model (policy `observe`), then replays the recorded distances with
     other coefficients: Optuna's TPE, as in the PID-MADE paper. The aim is the F1 of the excluded clients; ties go to
     fewer client-rounds of attackers in the model. Prints the best as a TOML table to paste. Needs the extra `tune`.
     """

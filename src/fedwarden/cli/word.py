@@ -22,14 +22,16 @@ from .common import AsJson, Home, RunNumber, emit, hint, out, safe
 
 Client = Annotated[str, typer.Argument(help="The client's name, as `fedwarden show RUN --all` lists it.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.", metavar="TEXT")]
-By = Annotated[str, typer.Option("--by", help="Who says so; the user of this system by default.", metavar="NAME")]
+By = Annotated[
+    str, typer.Option("--by", help="The operator's name to record; by default your user name.", metavar="NAME")
+]
 FEW = 20  # clients that a message names
 EFFECTS: dict[Kind, str] = {
     "trust": "client {client} is trusted",
     "untrust": "client {client} is no longer trusted",
     "exclude": "client {client} is excluded",
     "readmit": "client {client} is readmitted, without the evidence against it,",
-    "observe": "watches judge and do not act",
+    "observe": "watches flag clients and leave none out",
     "enforce": "watches act again",
 }
 UNDO: dict[Kind, str] = {
@@ -61,7 +63,7 @@ def trust(
 ) -> None:
     """Trust a client: no watch skips, suspends or excludes it, from the next round of a running federation on.
 
-    It still may not send NaN, nor an update of gross length. Evidence goes on being gathered, and counts again after
+    Its reply is still rejected if it holds NaN or is far too long. Evidence is still gathered, and counts again after
     `--undo`; `fedwarden readmit` clears it. The word is recorded with its reason; a replay and a resumed run obey it in
     the same rounds.
     """
@@ -160,7 +162,7 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
     hint(
         f"fedwarden {UNDO[kind].format(run=run.id, client=spelt(client))}  # take it back",
         *([resume] if run.state != "running" and run.engine in SIMULATORS else []),
-        f"fedwarden show {run.id}  # everything that was said, and from which round on it holds",
+        f"fedwarden show {run.id}  # all such commands, and the round from which each applies",
         folder=folder,
     )
     return None
@@ -188,11 +190,11 @@ def already(run: Run, said: Sequence[Said], word: Word, kind: Kind, client: str)
         return None
     if kind == "untrust":
         raise Refused(
-            f"client {client!r} is not trusted by the operator's word; clients that are: "
+            f"client {client!r} is not trusted by command; clients that are: "
             f"{listed(client_order(word.trusted), FEW) or 'none'} (guard.trusted is changed in the configuration)"
         )
     if kind == "enforce":
-        raise Refused(f"run {run.id} does not observe by the operator's word, so there is nothing to end")
+        raise Refused(f"run {run.id} is not observing by command, so there is nothing to end")
     return next(s for s in reversed(said) if s.kind == kind and s.client == client)
 
 
@@ -220,8 +222,8 @@ def writer(folder: Path | None) -> Ledger:
     for part in (path, path.parent):
         if path.is_file() and not os.access(part, os.W_OK):
             raise LedgerError(
-                f"{part} is read-only for {user()}; expected write access, since the operator's word is recorded "
-                "in the ledger: say it as the user who owns the workspace"
+                f"{part} is read-only for {user()}; expected write access, since the command is recorded "
+                "in the ledger: run it as the user who owns the workspace"
             )
     return Ledger(folder, create=False)
 

@@ -47,7 +47,7 @@ def equal_scores(rule: Rule) -> None:
     for value in (0.0, 1e-9, 0.1, 1.0, 7.3, 1e9):
         for n in range(41):
             got = int(np.sum(rule(np.full(n, value), 1 + n % 5).flagged))
-            require(not got, f"{n} scores of {value:g}: expected nobody flagged; got {got}")
+            require(not got, f"{n} scores of {value:g}: expected no client flagged; got {got}")
 
 
 def translation(rule: Rule) -> None:
@@ -104,7 +104,7 @@ def too_few(rule: Rule) -> None:
     require(got == math.inf, f"no scores: expected an infinite threshold; got {got}")
     for n in (1, 2):
         flagged = rule(np.arange(float(n)), 1).flagged
-        require(not flagged.any(), f"scores {list(range(n))}: expected nobody flagged; got {flagged.tolist()}")
+        require(not flagged.any(), f"scores {list(range(n))}: expected no client flagged; got {flagged.tolist()}")
 
 
 def repeatable(rule: Rule) -> None:

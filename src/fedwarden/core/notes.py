@@ -184,11 +184,11 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "copies_as_one": "{clients} sent identical updates: they are judged as one",
     "copies_share": "{clients} sent identical updates: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",
-    "dtype_rounded": "{clients}: sent {sent}; the model's {dtype} counts",
+    "dtype_rounded": "{clients}: sent {sent}; converted to the model's {dtype}",
     "for_good": "{clients} was suspended and is now excluded for good",
     "few_report": lambda metric, told, clients_asked, names: (
         f"{told} of {clients_asked} clients report '{metric}'; no client is flagged for it unless most do; "
-        f"most report {_quoted(names, len(names)) or 'nothing'}"
+        f"metrics that most report: {_quoted(names, len(names)) or 'none'}"
     ),
     "probe_lacks": lambda names: (
         f"the labelled samples have none of the classes {listed(names)}: harm to these classes is not measured; "
@@ -206,33 +206,33 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         "one kind: honest clients may be left out of the model; remove alike unless you are sure of it"
     ),
     "on_trial": "{clients} is on trial, in the model in this round: {words}",
-    "let_in": "{clients} is no longer suspended: it has been clean for long enough",
+    "let_in": "{clients} is no longer suspended: enough rounds without a flag have passed",
     "masking": f"{MASKING}; the rule 'gesd' has no such limit below half of the clients",
     "masking_now": (
-        f"{MASKING}; {{apart}} clients stand more than {{mads:.0f}} MADs above the median now; "
+        f"{MASKING}; {{apart}} clients lie more than {{mads:.0f}} MADs above the median now; "
         "the rule 'gesd' has no such limit below half of the clients"
     ),
     "no_finite_output": "the new model gives no finite output; the last one is kept",
     "no_usable_reply": f"no usable reply ({{rejected}} rejected); {KEPT}",
     "suspended": "{clients} is suspended: still asked and measured, and let in again after a bounded number of rounds",
     "too_few": (
-        "{many} different update{s} of clients in good standing: too few to judge any client; expected {quorum}"
+        "{many} different update{s} of clients that are not excluded: too few to judge any client; expected {quorum}"
     ),
     "variance_floored": "a variance of the new model was below 0; it is set to 0",
     "watch": "{watch}: {cause}",
     # what the operator said, in the round in which it takes effect
     "word_trusted": "{clients} is trusted (operator {by}: {reason})",
-    "word_untrusted": "{clients} is no longer trusted by the operator's word (operator {by}: {reason})",
+    "word_untrusted": "{clients} is no longer trusted by command (operator {by}: {reason})",
     "word_excluded": "{clients} is excluded until it is readmitted (operator {by}: {reason})",
     "word_readmitted": "{clients} is readmitted, and the evidence against it is cleared (operator {by}: {reason})",
-    "word_observing": "watches judge and do not act (operator {by}: {reason})",
+    "word_observing": "watches flag clients and leave none out (operator {by}: {reason})",
     "word_enforcing": "watches act again (operator {by}: {reason})",
     # what an engine notices
     "attack_failed": "attack {attack!r} was not carried out: {error}",
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
     "converted": "{clients}: sent {sent} for {many} array{s}; the model has {model}: converted",
     "base_unknown": (
-        "the model that the sites trained is not known to the guard: the median of theirs counts, and no site is judged"
+        "the guard does not know which model the sites started from: their median is used, and no site is judged"
     ),
     "evaluation": "evaluation of {cause}",
     "evaluation_left_out": "evaluation of {clients} left out: {cause}",
@@ -251,7 +251,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "state_changed": lambda names: (
         f"the strategy's {_attributes(names)} changed, and a resumed server starts with a fresh one; {CARRIED}"
     ),
-    "state_fresh": lambda names: f"the strategy goes on with a fresh {_attributes(names)}; {CARRIED}",
+    "state_fresh": lambda names: f"the strategy continues with a fresh {_attributes(names)}; {CARRIED}",
     "strategy_failed": f"the strategy could not combine {{replies}} replies ({{error}}); {KEPT}",
     "variance_negative": "array {array!r} of the new model had a negative variance ({lowest:g}); 0 is used",
     # what becomes of the sinks of a run

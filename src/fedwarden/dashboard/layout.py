@@ -148,6 +148,6 @@ def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
 def problem(text: str) -> html.Div:
     """What is wrong, while the page goes on trying."""
     return html.Div(
-        [html.Strong("This page cannot be brought up to date. "), text, " It goes on by itself when it can."],
+        [html.Strong("This page could not be updated. "), text, " It tries again by itself."],
         className="problem",
     )

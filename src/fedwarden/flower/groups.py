@@ -91,7 +91,7 @@ class GuardedGroups(Guarded):
         asked = sorted(set(nodes) - hidden.excluded)
         hidden.form(self.groups.form([str(node) for node in asked], server_round + self.done), server_round + self.done)
         if len(hidden.groups) < floor:
-            warn(f"{len(asked)} nodes are too few for {floor} groups of {self.groups.size}; nobody is asked")
+            warn(f"{len(asked)} nodes are too few for {floor} groups of {self.groups.size}; no node is asked")
             self._meet(arrays)
             self.arrays, self.sent = arrays, []
             return []

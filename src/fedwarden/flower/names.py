@@ -63,9 +63,9 @@ class Names:
         """Refuse names that carry a right, such as a larger share, where nodes name themselves."""
         if self.key and named:
             raise ConfigError(
-                f"client_name={self.key!r} lets nodes name themselves, and {', '.join(sorted(named))} would be whoever "
-                "says so first; give client_name a function of a node's number, or leave out 'shares', 'known' and "
-                "'trusted'"
+                f"client_name={self.key!r} lets nodes name themselves, so any node could claim to be "
+                f"{', '.join(sorted(named))}; give client_name a function of a node's number, or leave out 'shares', "
+                "'known' and 'trusted'"
             )
 
     def state_dict(self) -> dict[str, str]:

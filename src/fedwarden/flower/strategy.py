@@ -82,7 +82,7 @@ class Guarded(Strategy):
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
             kind = strategy if isinstance(strategy, type) else type(strategy)
             got = f"{'the class' if kind is strategy else 'a'} {kind.__module__}.{kind.__name__}"
-            raise TypeError(f"Guarded goes around a strategy of flwr.serverapp.strategy, as FedAvg(); got {got}")
+            raise TypeError(f"Guarded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); got {got}")
         if not isinstance(warden, str | Warden):
             raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")
         self.strategy = strategy

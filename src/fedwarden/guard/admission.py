@@ -276,7 +276,7 @@ def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], 
     """A note of every client that sent wider numbers than the model's, which were rounded.
 
     >>> print(*type_notes(["a", "b"], [{torch.float32}, {torch.float64}], torch.float32))
-    client b: sent float64; the model's float32 counts
+    client b: sent float64; converted to the model's float32
     """
     name = str(used).removeprefix("torch.")
     return [

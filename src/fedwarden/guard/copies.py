@@ -13,7 +13,7 @@ from ..core.stats import Counts, Weights
 from ..core.types import Reading
 
 Leaders = NDArray[np.int_]
-"""Of whom each client sends a copy: the position of another client, or its own."""
+"""Position of the client that each one copies; its own if none."""
 SHARE, AS_ONE = "copies_share", "copies_as_one"  # notes of them: fewer than half of a round, and more
 
 
@@ -67,7 +67,7 @@ def one_vote(weights: Weights, counts: Counts, leaders: Leaders) -> tuple[Weight
 
 
 def told_leaders(notes: Sequence[Note], client_ids: Sequence[str], excluded: Container[str]) -> Leaders:
-    """Of whom each client sent a copy, as the round's notes tell it; who is in good standing leads.
+    """Which client each one copies, by the round's notes; one in good standing leads.
 
     >>> notes = [Note.of("copies_share", "b", "c", "d", leading=1)]
     >>> told_leaders(notes, "abcd", excluded=()).tolist(), told_leaders(notes, "abcd", excluded="c").tolist()

@@ -315,7 +315,7 @@ class Warden:
             "policy": describe(self.policy)["name"],
             "aggregator": describe(self.aggregator)["name"],
             "last round": self.recent[-1].round if self.recent else "none yet",
-            "excluded": ", ".join(self.excluded) or "nobody",
+            "excluded": ", ".join(self.excluded) or "none",
         }
         return facts(told, "Warden")
 

@@ -101,7 +101,7 @@ def figures(record: RunRecord) -> Iterator[Any]:
         yield guard.scores(story, watch)
     for client in list(story.standings)[:SHEETS]:
         if (drawn := clients.told(series, client)) is not None:
-            yield drawn.update_layout(title_text=f"Client {plain(client)}: what it told", margin_t=64)
+            yield drawn.update_layout(title_text=f"Client {plain(client)}: what it reported", margin_t=64)
     alarmed_most = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
     for who, seen in alarmed_most[:AUDITORS]:
         named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
@@ -149,7 +149,7 @@ def takes_part(story: Story) -> dict[str, list[str]]:
     found = {}
     for client in sorted(story.series.clients, key=lambda c: order.get(c, math.inf)):
         words = [str(given.get(client, "")), story.at_odds(client)]
-        found[client] = [str(story.health[client]), "; at odds: ".join(filter(None, words))]
+        found[client] = [str(story.health[client]), "; contradiction: ".join(filter(None, words))]
     return found
 
 

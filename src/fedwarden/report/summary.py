@@ -23,7 +23,7 @@ KNOWN: dict[str, tuple[Verdict, ...]] = {
 
 
 def tell(record: RunRecord) -> list[str]:
-    """What happened, what became of the model, who was kept out and why, and what else one should know."""
+    """What happened, what became of the model, which clients were left out and why, and what else one should know."""
     parts = (_state, _model, _clients, _said, _truth, _contributions, _silent, _rejections, _warnings, _audit)
     return [sentence for part in parts for sentence in part(record)]
 
@@ -41,9 +41,7 @@ def day(moment: float) -> str:
 def _state(record: RunRecord) -> list[str]:
     run, done = record.run, len(record.series)
     if not done and record.observations:
-        return [
-            f"Run {run.id} ({run.name}), begun on {day(run.created)}, holds what auditors saw and no rounds of a guard."
-        ]
+        return [f"Run {run.id} ({run.name}), begun on {day(run.created)}, holds what auditors observed, and no rounds."]
     planned = run.config.get("rounds")
     of = f"{done} of {count(planned, 'round')}" if isinstance(planned, int) else count(done, "round")
     how = {
@@ -86,9 +84,9 @@ def _clients(record: RunRecord) -> list[str]:
     for client in list(story.standings)[:EXPLAINED]:
         if words := story.reason(client).short:
             why.setdefault(words, []).append(client)
-    told = [f"Why {'each of ' * (len(who) > 1)}{listed(who)}: {words}." for words, who in why.items()]
+    told = [f"Reason for {listed(who)}: {words}." for words, who in why.items()]
     rest = len(story.standings) - sum(len(who) for who in list(why.values())[:NAMED])
-    told[NAMED:] = [f"The reasons of {count(rest, 'more client')} stand in the table of clients."] if rest else []
+    told[NAMED:] = [f"The reasons of {count(rest, 'more client')} are in the table of clients."] if rest else []
     return [str(story), *told, *story.closing(record.run.id, record.run.state == "done")]
 
 
@@ -122,7 +120,7 @@ def _silent(record: RunRecord) -> list[str]:
         if health.silent_since is not None:
             since.setdefault(health.silent_since, []).append(client)
     told = [f"{listed(who)} since round {t}" for t, who in sorted(since.items())]
-    return [f"Asked and without an answer: {listed(told)}."] if told else []
+    return [f"Asked but silent: {listed(told)}."] if told else []
 
 
 def _rejections(record: RunRecord) -> list[str]:
@@ -133,15 +131,13 @@ def _rejections(record: RunRecord) -> list[str]:
     reason, times = Counter(reason for _, _, reason in refused).most_common(1)[0]
     usual = "" if times == len(refused) == 1 else f", {'each' if times == len(refused) else 'most often'}"
     verb = "was" if len(refused) == 1 else "were"
-    head = f"{count(len(refused), 'reply')} of {count(len(clients), 'client')} {verb} rejected before judgement"
+    head = f"{count(len(refused), 'reply')} of {count(len(clients), 'client')} {verb} rejected"
     return [f"{head}{usual}: {reason}."]
 
 
 def _warnings(record: RunRecord) -> list[str]:
     told = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in record.story.warnings(every=False).items()]
-    told[NAMED:] = (
-        [f"{count(len(told) - NAMED, 'more warning')} stand in the table of warnings."] if told[NAMED:] else []
-    )
+    told[NAMED:] = [f"{count(len(told) - NAMED, 'more warning')} are in the table of warnings."] if told[NAMED:] else []
     return told
 
 

@@ -63,7 +63,7 @@ def closeness(squares: NDArray[np.float64], trusted: Mask) -> Scores:
 class Direction:
     """How much less an update agrees in direction with the others than the median client's does."""
 
-    words: ClassVar[str] = "it pulls against the others"
+    words: ClassVar[str] = "its update points away from the others'"
     weights_only: ClassVar[bool] = True
     pairs: ClassVar[bool] = True
 

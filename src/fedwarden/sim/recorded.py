@@ -16,7 +16,7 @@ SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configurati
 
 
 def truth_of(run: Run) -> set[str] | None:
-    """Who attacks in some round, where the run was a simulation; nobody knows otherwise."""
+    """The clients that attack in some round of a simulation; None for other runs."""
     if run.engine not in SIMULATORS:
         return None
     scenario = recorded_scenario(run)

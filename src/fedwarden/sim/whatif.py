@@ -50,7 +50,7 @@ def decide_again(
     if not recorded.watches:
         raise ConfigError(
             f"run {run.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
-            "watches, and with guard.policy=observe to exclude nobody"
+            "watches, and with guard.policy=observe to exclude no client"
         )
     of_preset = [s for s in settings if s.partition("=")[0].split(".")[0].strip() == "options"]
     if of_preset and not preset:

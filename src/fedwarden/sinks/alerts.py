@@ -89,7 +89,7 @@ def alerts(
     found += [("flagged", c) for c in record.client_ids if c in now.flagged - told - now.in_doubt.keys() - out.keys()]
     made = [Alert(kind, run, record.round, client, _words(now, kind, client, number)) for kind, client in found]
     if len(record.client_ids) and not (record.weights > 0).any():
-        made.append(Alert("stalled", run, record.round, "", "nobody's update is in the model, which stays as it was"))
+        made.append(Alert("stalled", run, record.round, "", "no update is in the model, which stays as it was"))
     if (spent := _spent(record)) and (before is None or not _spent(before)):
         made.append(Alert("promise", run, record.round, "", spent))
     return [alert for alert in made if alert.kind in kinds]
@@ -265,7 +265,8 @@ def _spent(record: RoundRecord) -> str:
     """Why false exclusions are not bounded any more, in words; empty where they are."""
     everybody, out = {*record.client_ids, *record.excluded}, len(record.excluded)
     if out and 2 * out >= len(everybody):
-        return f"{out} of {len(everybody)} clients are out: nothing bounds false exclusions without an honest majority"
+        head = f"{out} of {len(everybody)} clients are excluded or suspended"
+        return f"{head}: without an honest majority nothing bounds false exclusions"
     return next((str(note) for note in record.notes if note.kind == UNSURE), "")
 
 

@@ -45,13 +45,13 @@ class Contribution:
         >>> print(Contribution("unclear", 0.001, math.nan, 1))
         no measurable contribution
         >>> print(Contribution("no help", -0.2, 0.05, 20, "cosine"))
-        pulls against the others: cosine -0.2 +- 0.05 to the rest of a step
+        its updates point away from the others': cosine -0.2 +- 0.05 to the rest of a step
         """
         if self.kind == "unclear":
             return "no measurable contribution"
         if self.of == "cosine":
-            way = "with" if self.mean > 0 else "against"
-            return f"pulls {way} the others: cosine {self.mean:.2g} +- {self.error:.1g} to the rest of a step"
+            way = "agree with" if self.mean > 0 else "point away from"
+            return f"its updates {way} the others': cosine {self.mean:.2g} +- {self.error:.1g} to the rest of a step"
         what = {"helps": "helps the model", "no help": "does not help the model", "harms": "harms the model"}[self.kind]
         way = "lower" if self.mean > 0 else "raise"
         return f"{what}: its updates {way} the loss by {abs(self.mean):.2g} +- {self.error:.1g} per round"

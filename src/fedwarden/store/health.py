@@ -53,10 +53,10 @@ class Health:
         """In a few words.
 
         >>> print(Health((1, 2, 3), (4, 5), (), (), 2.5, np.nan))
-        answered in 3 of 5 rounds, in 2.5 s; no answer in 2 rounds from 4 to 5, and none since round 4
+        answered in 3 of 5 rounds, typically in 2.5 s; no answer in 2 rounds from 4 to 5, and none since round 4
         """
         words = f"answered in {len(self.answered)} of {self.asked} rounds"
-        words += f", in {number(self.seconds)} s" if np.isfinite(self.seconds) else ""
+        words += f", typically in {number(self.seconds)} s" if np.isfinite(self.seconds) else ""
         for rounds, what in ((self.silent, "no answer"), (self.broken, "an error"), (self.refused, "rejected")):
             words += f"; {what} in {rounds_of(rounds)}" if rounds else ""
         return words + (f", and none since round {self.silent_since}" if self.silent_since else "")

@@ -105,7 +105,7 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
         findings.insert(0, Finding("file", fault))
     runs = {s.id: s.head for s in saved}
     for run in (head for head in runs.values() if head is not None and head.state == "running"):
-        words = f"says running, after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
+        words = f"marked running after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
         findings.append(Finding("running", words, run.id, fault=False))
     return findings + list(_checkpoints(folder, set(runs))), saved
 

@@ -343,7 +343,8 @@ class Story:
         found = [client for client in self.standings if client in self.different]
         told = [self.harm_not_shown(client, None if done else run) for client in found[:NAMED]]
         more = len(found) - NAMED
-        return told + ([f"So {'is' if more == 1 else 'are'} {more} more: fedwarden show {run}"] if more > 0 else [])
+        rest = f"{count(more, 'more client')} {'is' if more == 1 else 'are'} different: fedwarden show {run}"
+        return told + ([rest] if more > 0 else [])
 
 
 def graver_first(found: Iterable[Standing]) -> list[Standing]:
@@ -360,7 +361,7 @@ def in_short(found: Iterable[Standing], judged: bool) -> str:
     for s in graver_first(found):
         of.setdefault(s.verdict, []).append(s.client)
     told = "; ".join(f"{listed(clients, most=4)} {verdict}" for verdict, clients in of.items())
-    return told or ("nobody" if judged else "not judged")
+    return told or ("none" if judged else "not judged")
 
 
 def distinct_notes(notes: Iterable[tuple[int, Note]]) -> dict[Note, list[int]]:
@@ -402,4 +403,4 @@ def _grouped(words: Mapping[str, str]) -> str:
         of.setdefault(told, []).append(client)
     rest = sum(len(clients) for clients in list(of.values())[MOST:])
     named = [f"{listed(clients)} {told}" for told, clients in list(of.items())[:MOST]]
-    return "; ".join([*named, *([f"{count(rest, 'client')} besides"] if rest else [])])
+    return "; ".join([*named, *([f"{count(rest, 'more client')}"] if rest else [])])

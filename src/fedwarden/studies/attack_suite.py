@@ -233,7 +233,7 @@ def page(found: Sequence[Outcome], scenario: Scenario, seeds: int) -> str:
         f"{count(scenario.data.clients, 'client')}, {count(scenario.rounds, 'round')}, {count(seeds, 'seed')}; "
         f"guard: `{json.dumps({'preset': scenario.guard.preset, **guard})}`.",
         "Accuracy is the mean of the last five rounds; differences are in points, with 95 % intervals over seeds. "
-        f"A case held if it cost at most {TOLERANCE:g} points beside the run without attack, nobody honest was "
+        f"A case held if accuracy was at most {TOLERANCE:g} points below the run without attack, no honest client was "
         f"excluded, and no backdoor worked more than {GOAL:g} points better than on a model that never saw it. *The "
         "honest alone* is the same run without the attackers' data from the start.",
     ]

@@ -52,8 +52,8 @@ def kept_by_all(samples: Sequence[NDArray[np.float64]], f: int, c: float) -> NDA
         kept = np.intersect1d(kept, np.argsort(outlier_scores(rows), kind="stable")[: n - out])
     if not len(kept):
         raise ValueError(
-            f"dnc keeps nobody: in {len(samples)} draws each of n={n} clients was once among the {out} that are left "
-            f"out; give a smaller f or c, or fewer steps"
+            f"dnc keeps no client: in {len(samples)} draws each of n={n} clients was once among the {out} "
+            f"left out; give a smaller f or c, or fewer steps"
         )
     return kept
 

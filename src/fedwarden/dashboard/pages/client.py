@@ -20,7 +20,7 @@ from ..routes import link, query, read
 from ..state import RunView, Workspace
 
 REASONS = 5  # flagged rounds that are explained, the latest
-WAYS = {"loss": "On the server's samples", "cosine": "By the way of its updates"}
+WAYS = {"loss": "On the server's samples", "cosine": "Direction"}
 PARTS = 12  # layers that are listed, the most unusual
 
 
@@ -69,7 +69,7 @@ def reported(view: RunView, name: str, dark: bool) -> Any:
         return None
     drawn.update_layout(uirevision=name)
     figure = dcc.Graph(id="told-figure", figure=drawn, config=GRAPH)
-    head = "What it tells of itself, and how its replies come"
+    head = "What it reports, and how its replies arrive"
     return html.Div([html.H3(head), html.Div(figure, className="graph", role="group", **aria(label=head))])
 
 
@@ -98,7 +98,7 @@ def takes_part(view: RunView, name: str) -> Any:
     if found is not None:
         words.append(f"{WAYS[found.of]}: {found}.")
     if odd := view.story.at_odds(name):
-        words.append(f"At odds: {odd}.")
+        words.append(f"Contradiction: {odd}.")
     return html.Div([html.H3("How it takes part"), *(html.P(printable(w)) for w in words)])
 
 

@@ -91,8 +91,8 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
         ["rounds", *(str(r["rounds"]) for r in rows)],
         ["clients", *(str(len(v.series.clients)) for v in (first, second))],
         ["clean accuracy", *(percent(r["accuracy"]) for r in rows)],
-        ["out in both", *[_names(mine & theirs)] * 2],
-        ["out here alone", *map(_names, (mine - theirs, theirs - mine))],
+        ["excluded in both", *[_names(mine & theirs)] * 2],
+        ["excluded in this run only", *map(_names, (mine - theirs, theirs - mine))],
     ]
     heads: list[Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
     return table("Both runs", heads, body)

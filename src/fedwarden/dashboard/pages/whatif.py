@@ -111,7 +111,7 @@ def settings(kept: Mapping[str, str]) -> Settings:
 def verdict(view: RunView, chosen: Settings) -> Any:
     """What the other guard would have decided, in words and by client."""
     if not view.records:
-        return empty("No round has been recorded yet.", "What another guard makes of them shows when there are some.")
+        return empty("No round has been recorded yet.", "Once there is one, another guard can be tried on it here.")
     try:
         with JUDGING:
             guard, changes, notes = judge_again(view, chosen)
@@ -186,13 +186,13 @@ def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
     ]
     heads = [
         "client",
-        "out or in doubt, recorded",
-        "out or in doubt, what if",
+        "excluded or in doubt, recorded",
+        "excluded or in doubt, what if",
         "change",
         *([] if truth is None else ["truth"]),
     ]
     more = html.P(f"{len(changes) - MOST} more clients.") if len(changes) > MOST else None
-    return html.Div([table("Clients that are out or in doubt, before and after", heads, rows), more])
+    return html.Div([table("Clients that are excluded or in doubt, before and after", heads, rows), more])
 
 
 def _words(change: Change) -> str:
@@ -201,9 +201,9 @@ def _words(change: Change) -> str:
         return "as recorded"
     if after is None:
         seen = f", as far as it was seen (to round {change.unseen_from - 1})" if change.unseen_from else ""
-        return "no longer out" + seen
+        return "not any more" + seen
     if before is None:
-        return "newly out"
+        return "only in the what-if"
     return f"{abs(after - before)} rounds {'later' if after > before else 'earlier'}"
 
 
