@@ -91,9 +91,6 @@ class NormClipping:
     limit: float | None = None
     weighted: bool = True
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
@@ -121,9 +118,6 @@ class CenteredClipping:
     @property
     def pairs(self) -> bool:
         return self.steps > 1
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))

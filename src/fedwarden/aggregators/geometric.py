@@ -41,9 +41,6 @@ class GeometricMedian:
 
     weighted: bool = False
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]

@@ -78,9 +78,6 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
 class FoolsGold:
     """Clients whose summed updates point the same way count less: made against Sybils, not against lone attackers."""
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, ids = cohort.updates.select(keep), [cohort.client_ids[i] for i in keep]
@@ -111,9 +108,6 @@ class Clustered:
 
     limit: float = 1.0
     weighted: bool = True
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)

@@ -138,9 +138,6 @@ class AlignIns:
     signs: float = 1.0
     weighted: bool = False
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         if cohort.params is None:
             raise ValueError("alignins needs the cohort's params, the model that the updates start from")

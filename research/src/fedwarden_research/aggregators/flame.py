@@ -89,9 +89,6 @@ class Flame:
     weighted: bool = False
     seed: int = 0
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]

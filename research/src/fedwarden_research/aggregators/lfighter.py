@@ -179,9 +179,6 @@ class LFighter:
             )
         return replace(self, classes=shapes[0][0], features=int(np.prod(shapes[0][1:])))
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, counts = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]

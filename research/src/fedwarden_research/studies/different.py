@@ -10,21 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.config import override
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.sim.data.sources import DataError, locate
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import presence
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Results, confidence, markdown, mean_interval, share, write_csv
 
 from .defences import DEFENCES as ALL_DEFENCES
@@ -229,9 +225,7 @@ def feared(n: int) -> int:
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(load_scenario(table["scenario"]), Path(folder)).records, table["different"])
+    return tally(played(table["scenario"]).records, table["different"])
 
 
 def tally(records: Sequence[RoundRecord], different: Sequence[str]) -> dict[str, Any]:

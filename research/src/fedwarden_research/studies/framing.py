@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
-import torch
 
 from fedwarden.attacks.frame import How
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.guard.copies import told_leaders
-from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import mostly_out, presence
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, select, share
 
 from .defences import SETTINGS, check_data
@@ -75,10 +71,7 @@ def cells(seeds: Sequence[int], data: str, rounds: int, hows: Sequence[str]) -> 
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    scenario = load_scenario(table)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(scenario, Path(folder)).records, scenario.truth())
+    return tally(played(table).records, load_scenario(table).truth())
 
 
 def part(record: RoundRecord, client: str) -> float:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.guard.grouped import Grouped
 from fedwarden.guard.groups import Evidence, Groups
 from fedwarden.guard.warden import Warden
-from fedwarden.sim.federation import Federation, simulate
+from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, confidence, markdown, median_of, select, write_csv
 
 from .defences import CLIENTS, SETTINGS, check_data
@@ -77,7 +74,6 @@ def cells(seeds: Sequence[int], data: str, rounds: int, attacks: Sequence[str]) 
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario with its guard behind groups and return what is kept of it."""
-    torch.set_num_threads(1)
     scenario = load_scenario(table["scenario"])
     held: list[Grouped] = []
 
@@ -85,8 +81,7 @@ def measure(table: Table) -> dict[str, Any]:
         held.append(Grouped(federation.warden, Groups(table["size"], scenario.seed)))
         federation.warden = cast(Warden, held[0])
 
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        records = simulate(scenario, Path(folder), on_start=hide).records
+    records = played(table["scenario"], hide).records
     truth = scenario.truth()
     caught = detection(records, truth)
     late = float(np.mean([r.metrics["accuracy"] for r in records[-LATE:]]))

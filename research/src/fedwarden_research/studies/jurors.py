@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import presence
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Results, confidence, markdown, share, write_csv
 
 from .defences import ATTACKS, SETTINGS, attacks_of, check_data
@@ -86,9 +82,7 @@ def cells(seeds: Sequence[int], attacks: Sequence[str], data: str, rounds: int) 
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(load_scenario(table["scenario"]), Path(folder)).records, table["attackers"])
+    return tally(played(table["scenario"]).records, table["attackers"])
 
 
 def tally(records: Sequence[RoundRecord], attackers: Sequence[str]) -> dict[str, Any]:

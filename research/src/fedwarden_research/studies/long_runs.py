@@ -9,20 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.config import override
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, mean_interval, select, share
 
 from .defences import SETTINGS, check_data
@@ -176,9 +171,7 @@ def study_name(data: str, rounds: int, settings: Sequence[str] = ()) -> str:
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(load_scenario(table), Path(folder)).records)
+    return tally(played(table).records)
 
 
 def tally(records: Sequence[RoundRecord]) -> dict[str, Any]:
