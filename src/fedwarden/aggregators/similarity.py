@@ -14,7 +14,7 @@ from ..core.registry import register
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
-from .common import widen
+from .common import counted, widen
 
 
 def foolsgold_weights(similarity: NDArray[np.float64]) -> Weights:
@@ -110,10 +110,9 @@ class Clustered:
     weighted: bool = True
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        keep = np.flatnonzero(weights > 0)
+        keep, kept, shares = counted(cohort, weights, self.weighted)
         if len(keep) < 3:
             raise ValueError(f"clustered needs n >= 3 clients; got n={len(keep)}")
-        kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         similarity = kept.cosines()
         group = bipartition(similarity)
         if not group.all() and float(similarity[np.ix_(group, ~group)].max()) <= self.limit:

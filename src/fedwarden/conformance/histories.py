@@ -17,11 +17,7 @@ from .law import laws, require
 IDS = ("a", "b", "c", "d", "e", "f")
 Round = tuple[tuple[str, ...], Scores]
 
-
-def subject(component: Component) -> CompleteHistory:
-    """The history."""
-    history: CompleteHistory = component.make()
-    return history
+subject = Component.make
 
 
 def rounds(last: int = 7) -> Iterator[Round]:

@@ -14,11 +14,7 @@ from ..core.stats import Scores
 from .component import Component
 from .law import laws, require
 
-
-def subject(component: Component) -> CompletePolicy:
-    """The policy."""
-    policy: CompletePolicy = component.make()
-    return policy
+subject = Component.make
 
 
 def runs() -> Iterator[list[Findings]]:
