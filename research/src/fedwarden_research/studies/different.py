@@ -26,7 +26,7 @@ from fedwarden.studies.tables import Results, confidence, markdown, mean_interva
 from .defences import DEFENCES as ALL_DEFENCES
 from .defences import SETTINGS, check_data
 from .long_runs import refuse, study_name
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, scenario
 
 PLAIN, GUARD = "FedAvg", "auto"
 DEFENCES = (PLAIN, GUARD, "median", "trimmed mean", "Multi-Krum", "RFA", "norm clipping", "PID-MADE")
@@ -200,16 +200,8 @@ def cells(
 
 def scenario_of(kind: Kind, n: int, defence: str, data: str, rounds: int, seed: int) -> dict[str, Any]:
     """The scenario of one run."""
-    setting = SETTINGS[data]
-    table: dict[str, Any] = {
-        "seed": seed,
-        "rounds": rounds,
-        "checkpoint_every": rounds,
-        "data": {**setting["data"], "clients": n, "partition": "iid"},
-        "model": setting["model"],
-        "train": {**setting["train"], "group": 10, "workers": 1},
-        "guard": ALL_DEFENCES[defence](feared(n)),
-    }
+    own = {"clients": n, "partition": "iid"}
+    table = scenario(SETTINGS[data], seed, rounds, ALL_DEFENCES[defence](feared(n)), own)
     kind.change(table, seed % 10)
     return table
 

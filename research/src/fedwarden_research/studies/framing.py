@@ -18,7 +18,7 @@ from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, select, share
 
 from .defences import SETTINGS, check_data
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, division, scenario
 
 NONE = "none"
 HOWS: tuple[str, ...] = get_args(How)
@@ -52,19 +52,10 @@ def plan(asked: Asked) -> Plan:
 def cells(seeds: Sequence[int], data: str, rounds: int, hows: Sequence[str]) -> list[tuple[Cell, Table]]:
     """All runs, seed by seed."""
     found: list[tuple[Cell, Table]] = []
-    setting = SETTINGS[data]
     for seed, (n, f), alpha, how in product(seeds, SIZES, ALPHAS, hows):
-        split = "iid" if alpha is None else {"name": "dirichlet", "alpha": alpha}
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "data": {**setting["data"], "clients": n, "partition": split},
-            "model": setting["model"],
-            "train": {**setting["train"], "group": 10, "workers": 1},
-            "attacks": [] if how == NONE else [{"name": "frame", "how": how, "count": f}],
-            "guard": {"preset": "auto"},
-        }
+        attacks = [] if how == NONE else [{"name": "frame", "how": how, "count": f}]
+        own = {"clients": n, "partition": division(alpha)}
+        table = scenario(SETTINGS[data], seed, rounds, {"preset": "auto"}, own, attacks)
         found.append(({"clients": n, "attackers": f, "alpha": alpha, "how": how, "seed": seed}, table))
     return found
 

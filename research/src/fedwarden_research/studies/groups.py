@@ -20,7 +20,7 @@ from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, confidence, markdown, median_of, select, write_csv
 
 from .defences import CLIENTS, SETTINGS, check_data
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, division, scenario
 
 NONE = "none"
 ATTACKS = ("sign_flip", "label_flip", "alie")
@@ -53,22 +53,13 @@ def plan(asked: Asked) -> Plan:
 def cells(seeds: Sequence[int], data: str, rounds: int, attacks: Sequence[str]) -> list[tuple[Cell, Table]]:
     """All runs, seed by seed."""
     found: list[tuple[Cell, Table]] = []
-    setting = SETTINGS[data]
     for seed, alpha, attack, size in product(seeds, ALPHAS, attacks, SIZES):
         for f in (0,) if attack == NONE else FS:
-            split = "iid" if alpha is None else {"name": "dirichlet", "alpha": alpha}
-            scenario = {
-                "seed": seed,
-                "rounds": rounds,
-                "checkpoint_every": rounds,
-                "data": {**setting["data"], "clients": CLIENTS, "partition": split},
-                "model": setting["model"],
-                "train": {**setting["train"], "group": 10, "workers": 1},
-                "attacks": [{"name": attack, "count": f}] if f else [],
-                "guard": {"preset": "groups"},
-            }
+            own = {"clients": CLIENTS, "partition": division(alpha)}
+            attackers = [{"name": attack, "count": f}] if f else []
+            table = scenario(SETTINGS[data], seed, rounds, {"preset": "groups"}, own, attackers)
             cell = {"alpha": alpha, "attack": attack, "attackers": f, "size": size, "seed": seed}
-            found.append((cell, {"scenario": scenario, "size": size}))
+            found.append((cell, {"scenario": table, "size": size}))
     return found
 
 

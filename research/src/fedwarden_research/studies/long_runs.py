@@ -21,7 +21,7 @@ from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, mean_interval, select, share
 
 from .defences import SETTINGS, check_data
-from .plan import Asked, Plan
+from .plan import Asked, Plan, division, scenario
 
 GUARD, PLAIN = "auto", "none"
 CLIENTS = (5, 10, 20, 40)
@@ -129,21 +129,9 @@ def cells(
     refuse(settings)
     shared = [s for s in settings if _path(s).partition(".")[0] != "guard"]
     found: list[tuple[Cell, Table]] = []
-    setting = SETTINGS[data]
     for seed, case, preset in product(seeds, known, (GUARD, PLAIN)):
-        dirichlet = {"name": "dirichlet", "alpha": case.alpha}
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "data": {
-                **setting["data"], "clients": case.clients, "partition": "iid" if case.alpha is None else dirichlet
-            },
-            "model": setting["model"],
-            "train": {**setting["train"], "participation": case.participation, "group": 10, "workers": 1},
-            "attacks": [],
-            "guard": {"preset": preset},
-        }  # fmt: skip
+        own = {"clients": case.clients, "partition": division(case.alpha)}
+        table = scenario(SETTINGS[data], seed, rounds, {"preset": preset}, own, participation=case.participation)
         cell = {**case.cell, "preset": preset, "seed": seed}
         found.append((cell, override(table, settings if preset == GUARD else shared)))
     return found
