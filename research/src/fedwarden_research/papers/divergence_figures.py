@@ -14,19 +14,11 @@ from fedwarden.studies.tables import Grid, Result, Results, Sheet, select
 
 from .divergence import ALPHAS, CORRUPTIONS, Array, late, rank_one, scenario, scores_and_flags, seen_by_watch
 from .enough import LEVEL, found_from, too_few
+from .item import number, summary
 
 FIRST = 3  # rounds that count as the first ones
 ALWAYS = 0.95  # share of late rounds in which "consistently" is taken at its word
 MANY, SHIFTED, ROUNDS = 100, 10, 60
-
-
-def number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def summary(values: Sequence[float]) -> list[str]:
-    """Mean and standard deviation over seeds; of one seed the deviation is 0."""
-    return [number(float(np.mean(values))), number(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)]
 
 
 def apart(signal: Array) -> float:
