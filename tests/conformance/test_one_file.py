@@ -44,9 +44,6 @@ class Mine:
 class HalfTheMedian:
     """Half of the median, per coordinate."""
 
-    def init(self) -> Mapping[str, Any]:
-        return {}
-
     def step(self, state, cohort, weights):
         state, result = Median().step(state, cohort, weights)
         return state, fw.Aggregate(result.update / 2)

@@ -21,7 +21,7 @@ from fedwarden.flower.secure import SumFailed, flatten, secure_sum
 from fedwarden.guard.groups import Groups
 from fedwarden.store.ledger import Ledger
 
-from .nodes import LocalGrid, Node, content, evaluated, first_message, model, state, trained
+from .nodes import LocalGrid, Node, content, evaluated, first_message, model, play, state, trained
 
 Forge = Callable[[Message], Message]
 
@@ -110,12 +110,6 @@ def test_a_vector_that_cannot_be_summed_counts_as_no_answer(change):
 def test_a_node_that_is_silent_costs_its_group_the_round():
     with pytest.raises(SumFailed, match="any of them can bring that about"):
         summed({**{n: node(n) for n in (100, 101)}, 102: lambda message: []})
-
-
-def play(guarded: GuardedGroups, nodes: dict[int, Node], rounds: int) -> tuple[LocalGrid, Any]:
-    random.seed(0)
-    grid = LocalGrid(nodes)
-    return grid, guarded.start(grid, model(), num_rounds=rounds)
 
 
 def test_a_strategy_runs_on_sums_and_an_attacker_is_excluded_for_what_its_groups_did(tmp_path):

@@ -112,6 +112,21 @@ def test_what_jurors_report_in_training_reaches_the_guard(tmp_path):
     assert [w.name for w in records[-1].watches][-1] == "jury"
 
 
+class Cut(Exception):
+    pass
+
+
+def cut_in(last):
+    """An evaluation that ends the run in a round."""
+
+    def cut(t, arrays):
+        if t == last:
+            raise Cut
+        return MetricRecord({})
+
+    return cut
+
+
 def test_a_resumed_server_goes_on_with_what_the_jurors_said(tmp_path):
     nodes = {node: reporting(node, lambda m: int(m.content["config"]["server-round"]) / 10) for node in NODES}
 
@@ -119,16 +134,8 @@ def test_a_resumed_server_goes_on_with_what_the_jurors_said(tmp_path):
         warden = fw.Warden.preset("auto", jurors=[str(NODES[0])], secret=3)
         return Guarded(flower.FedAvg(), warden, home=tmp_path, name="app", resume=True)
 
-    class Cut(Exception):
-        pass
-
-    def cut(t, arrays):
-        if t == 2:
-            raise Cut
-        return MetricRecord({})
-
     with pytest.raises(Cut):
-        guarded().start(LocalGrid(nodes), model(), num_rounds=4, evaluate_fn=cut)
+        guarded().start(LocalGrid(nodes), model(), num_rounds=4, evaluate_fn=cut_in(2))
     again = guarded()
     again.start(LocalGrid(nodes), model(), num_rounds=4)
     assert [number for number, _ in again.warden.memory.hearings.past] == pytest.approx([0.1, 0.2, 0.3, 0.4])
@@ -184,14 +191,6 @@ def test_paired_jurors_are_sent_two_models_and_their_replies_count_as_from_one(t
 
 
 def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
-    class Cut(Exception):
-        pass
-
-    def cut(t, arrays):
-        if t == 9:
-            raise Cut
-        return MetricRecord({})
-
     def run(home, evaluate_fn, seen):
         warden = fw.Warden.preset("auto", jurors=[str(node) for node in NODES[4:]], paired=True, secret=2)
         guarded = Guarded(flower.FedAvg(), warden, home=home, name="app", resume=True)
@@ -201,7 +200,7 @@ def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
     whole, parts = {}, {}
     run(tmp_path / "a", lambda t, arrays: MetricRecord({}), whole)
     with pytest.raises(Cut):
-        run(tmp_path / "b", cut, parts)
+        run(tmp_path / "b", cut_in(9), parts)
     run(tmp_path / "b", lambda t, arrays: MetricRecord({}), parts)
     assert whole.keys() == parts.keys()
     for key, arrays in whole.items():

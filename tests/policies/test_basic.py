@@ -51,16 +51,11 @@ def test_quarantine_holds_while_a_client_is_away():
     assert policy.step(state, decide("", ids="cba"))[1].tolist() == [1, 1, 0]
 
 
-def test_parole_after_clean_rounds_in_a_row():
-    weights, state = play(Quarantine(parole=2), ["a", "", "", ""])
-    assert [w[0] for w in weights] == [0, 0, 1, 1]
-    assert state == {}
-
-
-def test_a_flag_on_parole_starts_the_count_anew():
-    weights, state = play(Quarantine(parole=3), ["a", "", "", "a", "", "", "", ""])
-    assert [w[0] for w in weights] == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert state == {}
+def test_parole_after_clean_rounds_in_a_row_and_a_flag_starts_the_count_anew():
+    for rounds, flags, want in ((2, "a...", "0011"), (3, "a..a....", "00000011")):
+        weights, state = play(Quarantine(parole=rounds), [flag.strip(".") for flag in flags])
+        assert [w[0] for w in weights] == [*map(int, want)]
+        assert state == {}
 
 
 def test_rounds_away_are_not_clean_rounds():

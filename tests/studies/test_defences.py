@@ -31,12 +31,7 @@ from fedwarden_research.studies.defences import (
     verdict,
     write,
 )
-
-
-def rows(text):
-    """The cells of the Markdown table in a text, without its header."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+from markdown_rows import rows
 
 
 def result(attack, share, alpha, defence, accuracy, seed=0, attackers=0, caught=0, wronged=0):

@@ -10,11 +10,7 @@ from fedwarden.sim.models import build_model
 from fedwarden.sim.scenario import load_scenario
 from fedwarden_research.studies.judge_settings import BACKFED, FLPOISON, JUDGES, LFIGHTER
 from fedwarden_research.studies.judges import cells, choose, page, table, tally, worst_cases
-
-
-def rows(text):
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+from markdown_rows import rows
 
 
 def result(judge, attack, defence, accuracy, success, seed=0):

@@ -33,11 +33,7 @@ from fedwarden_research.studies.long_runs import (
     study_name,
     tally,
 )
-
-
-def rows(table):
-    """The cells of a Markdown table, without its header."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+from markdown_rows import rows
 
 
 def test_the_cases():

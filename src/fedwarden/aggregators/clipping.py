@@ -13,6 +13,7 @@ from ..core.registry import register
 from ..core.stats import Weights, shrink
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
+from .common import counted
 
 
 def norm_clipping(updates: Updates, shares: Weights, limit: float) -> Aggregate:
@@ -91,12 +92,8 @@ class NormClipping:
     limit: float | None = None
     weighted: bool = True
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        keep = np.flatnonzero(weights > 0)
-        kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
+        _, kept, shares = counted(cohort, weights, self.weighted)
         limit = float(np.median(kept.lengths())) if self.limit is None else self.limit
         return state, norm_clipping(kept, shares / shares.sum(), limit)
 
@@ -121,9 +118,6 @@ class CenteredClipping:
     @property
     def pairs(self) -> bool:
         return self.steps > 1
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))

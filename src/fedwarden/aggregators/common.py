@@ -27,6 +27,12 @@ def among(updates: Updates, weights: Weights, rule: Callable[[Updates], Aggregat
     return widen(rule(updates.select(keep)), keep, len(updates))
 
 
+def counted(cohort: Cohort, weights: Weights, weighted: bool) -> tuple[NDArray[np.int64], Updates, Weights]:
+    """The clients of weight above 0, their updates, and their weights, times their example counts where asked."""
+    keep = np.flatnonzero(weights > 0)
+    return keep, cohort.updates.select(keep), (weights * (cohort.num_examples if weighted else 1.0))[keep]
+
+
 def widen(result: Aggregate, keep: Any, n: int) -> Aggregate:
     """The result over some of n clients with weights over all of them: 0 for those left out."""
     if result.weights is None:

@@ -70,9 +70,6 @@ def sign_majority(updates: Updates, weights: Weights, step: float) -> Aggregate:
 class Median:
     """The middle value of each coordinate."""
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         return state, among(cohort.updates, weights, median)
 
@@ -83,9 +80,6 @@ class TrimmedMean:
     """The mean of each coordinate without its b largest and b smallest values; by default a fifth of the clients."""
 
     b: int | None = None
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
@@ -109,9 +103,6 @@ class Sign:
     """The sign that most clients give each coordinate, times a step; by default the median size of an entry."""
 
     step_size: float | None = None
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         kept = cohort.updates.select(np.flatnonzero(weights > 0))

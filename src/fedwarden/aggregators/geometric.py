@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ..core.registry import register
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates import gram
 from ..updates.updates import Updates
-from .common import widen
+from .common import counted, widen
 
 
 def geometric_median(updates: Updates, shares: Weights) -> Aggregate:
@@ -41,10 +39,6 @@ class GeometricMedian:
 
     weighted: bool = False
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        keep = np.flatnonzero(weights > 0)
-        shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
-        return state, widen(geometric_median(cohort.updates.select(keep), shares), keep, len(cohort))
+        keep, kept, shares = counted(cohort, weights, self.weighted)
+        return state, widen(geometric_median(kept, shares), keep, len(cohort))

@@ -121,9 +121,6 @@ class Krum:
 
     f: int | None = None
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         return state, among(cohort.updates, weights, lambda kept: multi_krum(kept, _tolerated(kept, self.f, 2), 1))
 
@@ -137,9 +134,6 @@ class MultiKrum:
 
     f: int | None = None
     m: int | None = None
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
@@ -160,9 +154,6 @@ class Bulyan:
     pairs: ClassVar[bool] = True
 
     f: int | None = None
-
-    def init(self) -> State:
-        return {}
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4, 1)))

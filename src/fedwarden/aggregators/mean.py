@@ -42,9 +42,6 @@ class Mean:
 
     weighted: bool = True
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         counts = cohort.num_examples if self.weighted else np.ones(len(cohort))
         return state, mean(cohort.updates, weights * counts)

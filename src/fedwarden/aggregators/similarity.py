@@ -14,7 +14,7 @@ from ..core.registry import register
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates.updates import Updates
-from .common import widen
+from .common import counted, widen
 
 
 def foolsgold_weights(similarity: NDArray[np.float64]) -> Weights:
@@ -78,9 +78,6 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
 class FoolsGold:
     """Clients whose summed updates point the same way count less: made against Sybils, not against lone attackers."""
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, ids = cohort.updates.select(keep), [cohort.client_ids[i] for i in keep]
@@ -112,14 +109,10 @@ class Clustered:
     limit: float = 1.0
     weighted: bool = True
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        keep = np.flatnonzero(weights > 0)
+        keep, kept, shares = counted(cohort, weights, self.weighted)
         if len(keep) < 3:
             raise ValueError(f"clustered needs n >= 3 clients; got n={len(keep)}")
-        kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
         similarity = kept.cosines()
         group = bipartition(similarity)
         if not group.all() and float(similarity[np.ix_(group, ~group)].max()) <= self.limit:

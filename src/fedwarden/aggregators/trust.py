@@ -66,9 +66,6 @@ class FLTrust:
             raise ConfigError("fltrust needs a server with data of its own: in a scenario, set data.reserve")
         return self if self.root is not None else replace(self, root=server.root)
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         if self.root is None:
             raise ValueError("fltrust needs the server's own update: give root, or a server that trains on its data")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.errors import one_of
 from ..core.registry import register
 from . import Examples
 from .pixels import images
@@ -65,8 +66,7 @@ class EdgeCase:
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"fraction lies in [0, 1]; got {self.fraction}")
-        if self.rare not in get_args(Rare):
-            raise ValueError(f"rare is 'negative' or 'tail'; got {self.rare!r}")
+        one_of("rare", self.rare, Rare)
         if self.source == self.target:
             raise ValueError(f"source and target are two classes; got {self.source} twice")
 

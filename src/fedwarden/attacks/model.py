@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import one_of
 from ..core.registry import register
 from . import Knowledge, View, generator
 
@@ -79,8 +80,7 @@ class FreeRider:
     knowledge: ClassVar[Knowledge] = "own"
 
     def __post_init__(self) -> None:
-        if self.mode not in ("previous", "zero"):
-            raise ValueError(f"mode is 'previous' or 'zero'; got {self.mode!r}")
+        one_of("mode", self.mode, Literal["previous", "zero"])
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         if self.mode == "zero" or view.previous is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from ..core.errors import one_of
 from ..core.registry import register
 from . import Knowledge, View
 
@@ -110,11 +111,6 @@ def min_sum(honest: Tensor, push: Tensor) -> Tensor:
     return (x.mean(dim=0) + gamma * p).to(honest.dtype)
 
 
-def _known(knowledge: str) -> None:
-    if knowledge not in get_args(Knowledge):
-        raise ValueError(f"knowledge is 'own' or 'all'; got {knowledge!r}")
-
-
 @register("attack", "alie", exempt={"nobody-honest": "it needs honest clients to hide among"})
 @dataclass(frozen=True)
 class ALIE:
@@ -124,7 +120,7 @@ class ALIE:
     knowledge: Knowledge = "own"
 
     def __post_init__(self) -> None:
-        _known(self.knowledge)
+        one_of("knowledge", self.knowledge, Knowledge)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         z = alie_z(view.n, len(view.own)) if self.z is None else self.z
@@ -140,7 +136,7 @@ class IPM:
     knowledge: Knowledge = "all"
 
     def __post_init__(self) -> None:
-        _known(self.knowledge)
+        one_of("knowledge", self.knowledge, Knowledge)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         return ipm(view.honest, self.epsilon).expand_as(view.own)
@@ -155,8 +151,8 @@ class MinMax:
     knowledge: Knowledge = "all"
 
     def __post_init__(self) -> None:
-        _known(self.knowledge)
-        _known_direction(self.direction)
+        one_of("knowledge", self.knowledge, Knowledge)
+        one_of("direction", self.direction, Direction)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         return min_max(view.honest, perturbation(view.honest, self.direction)).expand_as(view.own)
@@ -171,13 +167,8 @@ class MinSum:
     knowledge: Knowledge = "all"
 
     def __post_init__(self) -> None:
-        _known(self.knowledge)
-        _known_direction(self.direction)
+        one_of("knowledge", self.knowledge, Knowledge)
+        one_of("direction", self.direction, Direction)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         return min_sum(view.honest, perturbation(view.honest, self.direction)).expand_as(view.own)
-
-
-def _known_direction(direction: str) -> None:
-    if direction not in get_args(Direction):
-        raise ValueError(f"direction is 'unit', 'std' or 'sign'; got {direction!r}")

@@ -8,7 +8,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from ..core.protocols import History
+from ..core.protocols import CompleteHistory
 from ..core.stats import Scores
 from ..core.types import State
 from .component import Component
@@ -17,11 +17,7 @@ from .law import laws, require
 IDS = ("a", "b", "c", "d", "e", "f")
 Round = tuple[tuple[str, ...], Scores]
 
-
-def subject(component: Component) -> History:
-    """The history."""
-    history: History = component.make()
-    return history
+subject = Component.make
 
 
 def rounds(last: int = 7) -> Iterator[Round]:
@@ -32,7 +28,9 @@ def rounds(last: int = 7) -> Iterator[Round]:
         yield here, rng.gamma(2.0, size=len(here))
 
 
-def play(history: History, played: Iterable[Round], state: State | None = None) -> tuple[State, list[dict[str, float]]]:
+def play(
+    history: CompleteHistory, played: Iterable[Round], state: State | None = None
+) -> tuple[State, list[dict[str, float]]]:
     """The last state, and the scores of each round by client."""
     state, out = history.init() if state is None else state, []
     for ids, values in played:
@@ -41,7 +39,7 @@ def play(history: History, played: Iterable[Round], state: State | None = None) 
     return state, out
 
 
-def one_score_each(history: History) -> None:
+def one_score_each(history: CompleteHistory) -> None:
     """Every client of a round has one finite score, and the state knows clients alone."""
     state, out = play(history, rounds())
     for (ids, _), scores in zip(rounds(), out, strict=True):
@@ -50,7 +48,7 @@ def one_score_each(history: History) -> None:
     require(set(state) <= set(IDS), f"expected a state by client id; got the keys {sorted(state)!s:.60}")
 
 
-def permutation(history: History) -> None:
+def permutation(history: CompleteHistory) -> None:
     """Clients are known by id, and their order does not matter."""
     _, straight = play(history, rounds())
     _, reverse = play(history, [(ids[::-1], values[::-1]) for ids, values in rounds()])
@@ -60,7 +58,7 @@ def permutation(history: History) -> None:
             require(near, f"round {t} in reverse order: expected {want:.6g} for {client}; got {b[client]:.6g}")
 
 
-def absent_unchanged(history: History) -> None:
+def absent_unchanged(history: CompleteHistory) -> None:
     """What is remembered of a client that is away does not change."""
     state = history.init()
     for t, (ids, values) in enumerate(rounds(), 1):
@@ -71,7 +69,7 @@ def absent_unchanged(history: History) -> None:
         state = after
 
 
-def state_untouched(history: History) -> None:
+def state_untouched(history: CompleteHistory) -> None:
     """A step does not change the state that it was given."""
     state, _ = play(history, rounds(3))
     copy = deepcopy(state)
@@ -79,7 +77,7 @@ def state_untouched(history: History) -> None:
     require(state == copy, f"expected the state {copy!s:.60}; got {state!s:.60}")
 
 
-def survives_json(history: History) -> None:
+def survives_json(history: CompleteHistory) -> None:
     """A state that went through JSON continues bit for bit."""
     want_state, want = play(history, rounds(8))
     half, _ = play(history, [*rounds(8)][:4])
@@ -89,14 +87,14 @@ def survives_json(history: History) -> None:
     require(same, "expected the same state at the end; got another")
 
 
-def input_untouched(history: History) -> None:
+def input_untouched(history: CompleteHistory) -> None:
     """The values are only read."""
     values = np.arange(6.0)
     play(history, [(IDS, values), (IDS, values)])
     require(values.tolist() == list(range(6)), f"expected the values 0 to 5; got {values.tolist()}")
 
 
-def always_worse(history: History) -> None:
+def always_worse(history: CompleteHistory) -> None:
     """Who is worse than the rest in every round ends with the highest score."""
     rng = np.random.default_rng(0)
     _, out = play(history, [(IDS, np.array([*rng.uniform(-0.2, 0.2, 5), 9.0])) for _ in range(6)])
@@ -104,7 +102,7 @@ def always_worse(history: History) -> None:
     require(highest == "f", f"f at 9, the others about 0: expected f highest after 6 rounds; got {highest}")
 
 
-def empty_round(history: History) -> None:
+def empty_round(history: CompleteHistory) -> None:
     """A round without clients has no scores and leaves an empty state empty."""
     state, scores = history.step(history.init(), (), np.zeros(0))
     require(np.shape(scores) == (0,), f"expected no scores; got the shape {np.shape(scores)}")

@@ -12,11 +12,7 @@ from .law import laws, require
 
 ROWS, CLASSES, CLIENTS = 1200, 4, (2, 5, 10)
 
-
-def subject(component: Component) -> Partition:
-    """The partition."""
-    partition: Partition = component.make()
-    return partition
+subject = Component.make
 
 
 def data() -> Dataset:

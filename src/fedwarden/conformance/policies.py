@@ -9,16 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.protocols import Findings, Policy
+from ..core.protocols import CompletePolicy, Findings
 from ..core.stats import Scores
 from .component import Component
 from .law import laws, require
 
-
-def subject(component: Component) -> Policy:
-    """The policy."""
-    policy: Policy = component.make()
-    return policy
+subject = Component.make
 
 
 def runs() -> Iterator[list[Findings]]:
@@ -34,7 +30,7 @@ def runs() -> Iterator[list[Findings]]:
         yield run
 
 
-def play(policy: Policy, run: Iterable[Findings]) -> tuple[Mapping[str, int], list[Scores]]:
+def play(policy: CompletePolicy, run: Iterable[Findings]) -> tuple[Mapping[str, int], list[Scores]]:
     """The last state, and the weights of each round."""
     state, out = policy.init(), []
     for decision in run:
@@ -43,7 +39,7 @@ def play(policy: Policy, run: Iterable[Findings]) -> tuple[Mapping[str, int], li
     return state, out
 
 
-def weights_in_range(policy: Policy) -> None:
+def weights_in_range(policy: CompletePolicy) -> None:
     """Every client has one weight between 0 and 1."""
     for run in runs():
         for decision, weights in zip(run, play(policy, run)[1], strict=True):
@@ -53,7 +49,7 @@ def weights_in_range(policy: Policy) -> None:
             require(inside, f"expected weights in [0, 1]; got {weights.tolist()!s:.60}")
 
 
-def permutation(policy: Policy) -> None:
+def permutation(policy: CompletePolicy) -> None:
     """Clients are known by id, and their order does not matter."""
     for run in runs():
         turned = [
@@ -69,7 +65,7 @@ def permutation(policy: Policy) -> None:
         require(dict(state_a) == dict(state_b), f"expected the state {state_a!s:.60}; got {state_b!s:.60}")
 
 
-def state_untouched(policy: Policy) -> None:
+def state_untouched(policy: CompletePolicy) -> None:
     """A step does not change the state that it was given."""
     for run in runs():
         state = policy.init()
@@ -80,7 +76,7 @@ def state_untouched(policy: Policy) -> None:
             state = after
 
 
-def survives_json(policy: Policy) -> None:
+def survives_json(policy: CompletePolicy) -> None:
     """A state that went through JSON continues the same."""
     for run in runs():
         state = policy.init()
@@ -92,7 +88,7 @@ def survives_json(policy: Policy) -> None:
             state = after
 
 
-def never_suspicious(policy: Policy) -> None:
+def never_suspicious(policy: CompletePolicy) -> None:
     """A client that was never flagged nor in doubt keeps full weight and is asked."""
     for run in runs():
         clean = [
@@ -113,7 +109,7 @@ def never_suspicious(policy: Policy) -> None:
             require(got is True, f"expected that the client {client!r} is asked; got {got!r}")
 
 
-def asks_yes_or_no(policy: Policy) -> None:
+def asks_yes_or_no(policy: CompletePolicy) -> None:
     """Whether a client is asked is True or False."""
     for run in runs():
         state, _ = play(policy, run)
@@ -121,7 +117,7 @@ def asks_yes_or_no(policy: Policy) -> None:
             require(got in (True, False), f"expected True or False; got {got!r}")
 
 
-def doubt_excludes_nobody(policy: Policy) -> None:
+def doubt_excludes_nobody(policy: CompletePolicy) -> None:
     """A client that is only ever in doubt is in no state of excluded clients, and is asked."""
     for run in runs():
         only = [replace(d, flagged=np.zeros(len(d.flagged), bool), doubted=d.doubted | d.flagged) for d in run]

@@ -14,11 +14,7 @@ from .law import laws, require, same
 
 TESTS = (1, 2, 7, 50)
 
-
-def subject(component: Component) -> Rule:
-    """The rule."""
-    rule: Rule = component.make()
-    return rule
+subject = Component.make
 
 
 def cases(whole: bool = False) -> Iterator[tuple[Scores, int]]:

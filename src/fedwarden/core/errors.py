@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
+from typing import Any, get_args
 
 
 class FedwardenError(Exception):
@@ -31,6 +32,13 @@ def require(module: str, extra: str, user: str) -> ModuleType:
     except ImportError as error:
         install = f"install it with: pip install 'fedwarden[{extra}]'"
         raise MissingExtra(f"{user} needs {module}, which cannot be imported ({error}); {install}") from error
+
+
+def one_of(name: str, value: object, kind: Any) -> None:
+    """Refuse an option that is none of the values of a Literal type."""
+    *first, last = map(repr, get_args(kind))
+    if value not in get_args(kind):
+        raise ValueError(f"{name} is {', '.join(first)} or {last}; got {value!r}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

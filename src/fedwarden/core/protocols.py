@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from .stats import Mask, Scores, Weights
-from .types import Aggregate, Cohort, Reading, Server, State, Verdict
+from .types import Aggregate, Cohort, Ids, Reading, Server, State, Verdict
 
 Signal = Callable[[Cohort], Scores | Reading]
 """Scores (n,) of a cohort, alone or with the parts that make them up; higher = more suspicious."""
@@ -28,11 +28,7 @@ Rule = Callable[[Scores, int], Verdict]
 class History(Protocol):
     """Turns this round's values into scores with what is remembered of each client, by id."""
 
-    def init(self) -> State: ...
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         """New state and scores; ``trusted`` marks the clients in good standing, where a cohort's spread matters."""
         ...
 
@@ -72,19 +68,11 @@ class Policy(Protocol):
     Its state maps each excluded client to its clean rounds since, or to -1 where it is excluded for good.
     """
 
-    def init(self) -> Mapping[str, int]: ...
-
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]: ...
-
-    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
-        """Whether the client should still be asked for updates."""
-        ...
 
 
 class Aggregator(Protocol):
     """Combines the rows of a cohort; ``weights`` in [0, 1] come from the policy, 0 = leave out."""
-
-    def init(self) -> State: ...
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]: ...
 
@@ -117,6 +105,13 @@ class CompletePolicy(Policy, Protocol):
 
     tries: ClassVar[bool] = False
 
+    def init(self) -> Mapping[str, int]:
+        return {}
+
+    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
+        """Whether the client should still be asked for updates."""
+        return True
+
     def chances(self, excluded: Mapping[str, int], findings: Findings) -> Scores:
         """The probability of each client of being in the model; 0 or 1 unless a coin of the policy decides.
 
@@ -129,6 +124,9 @@ class CompleteAggregator(Aggregator, Protocol):
     """An aggregator and what it declares: with ``pairs`` it asks for the inner products of all pairs of updates."""
 
     pairs: ClassVar[bool] = False
+
+    def init(self) -> State:
+        return {}
 
     def equip(self, server: Server) -> Self:
         """The same with what it needs of the server."""
@@ -143,6 +141,9 @@ class CompleteHistory(History, Protocol):
     """
 
     parts: ClassVar[bool] = False
+
+    def init(self) -> State:
+        return {}
 
 
 COMPLETE = {

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # whoever reads the records of a run needs no torch
 
     from ..updates.updates import Updates
 
+Ids = tuple[str, ...]
 State = Mapping[str, Any]
 """What a history or an aggregator carries from round to round."""
 Reported = Mapping[str, Mapping[str, float]]

@@ -14,7 +14,7 @@ import torch
 from ..core.errors import ConfigError
 from ..core.html import facts
 from ..core.notes import Note
-from ..core.protocols import Aggregator, CompleteAggregator, Policy
+from ..core.protocols import Aggregator, CompleteAggregator, CompletePolicy, Policy
 from ..core.registry import Spec, component, describe, lookup, make, parameters
 from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State, Word
 from ..core.words import listed
@@ -129,7 +129,7 @@ class Warden:
         return self.guard.watches
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> CompletePolicy:
         return self.guard.policy
 
     @property

@@ -23,7 +23,7 @@ import numpy as np
 from ..core.registry import register
 from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
-from ..core.types import State
+from ..core.types import Ids, State
 
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -111,12 +111,7 @@ class Capital:
         if not (0 <= self.effect < self.clip and 0 < self.stake < 1):
             raise ValueError(f"needs 0 <= effect < clip and 0 < stake < 1; got {self}")
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
         values = values.T.reshape(-1, len(client_ids))  # a row for the signal and for each of its parts

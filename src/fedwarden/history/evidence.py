@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from ..core.registry import register
 from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
-from ..core.types import State
+from ..core.types import Ids, State
 
 
 class Clues(NamedTuple):
@@ -103,12 +103,7 @@ class Evidence:
         if not (0 < self.alpha < 1 and self.effect > 0 and self.forget >= 0):
             raise ValueError(f"needs 0 < alpha < 1, effect > 0 and forget >= 0; got {self}")
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
         known = Remembered.of(state, len(BLANK))
@@ -131,12 +126,7 @@ class Gathered:
         if not self.forget >= 0:
             raise ValueError(f"forget is at least 0; got {self.forget}")
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
         known = Remembered.of(state, 1)

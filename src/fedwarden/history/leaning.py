@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..core.registry import register
 from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
-from ..core.types import State
+from ..core.types import Ids, State
 from .evidence import RECENT
 
 
@@ -45,12 +45,7 @@ class Leaning:
 
     parts: ClassVar[bool] = True
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         counts = (values if values.ndim == 1 else values[:, 0]) > 0
         if values.ndim == 1 or not counts.any():
             return state, counts.astype(np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.registry import register
 from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
-from ..core.types import State
+from ..core.types import Ids, State
 
 
 class PidMemory(NamedTuple):
@@ -64,12 +64,7 @@ class PID:
         if self.integral not in ("sum", "mean", "standardised"):
             raise ValueError(f"integral is 'sum', 'mean' or 'standardised'; got {self.integral!r}")
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
         known = Remembered.of(state, len(BLANK))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores, robust_z
-from ..core.types import State
+from ..core.types import Ids, State
 
 
 def ewma(values: Scores, averages: Scores, decay: float) -> Scores:
@@ -42,12 +42,7 @@ def cusum(excesses: Scores, sums: Scores, slack: float) -> Scores:
 class Raw:
     """No memory: the score is this round's value."""
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         return state, values
 
 
@@ -62,12 +57,7 @@ class EWMA:
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay lies in [0, 1); got {self.decay}")
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         scores = ewma(values, np.array([state.get(c, np.nan) for c in client_ids]), self.decay)
         return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
 
@@ -79,12 +69,7 @@ class CUSUM:
 
     slack: float = 1.0
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         sums = np.array([state.get(c, 0.0) for c in client_ids])
         scores = cusum(robust_z(values), sums, self.slack)
         return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.registry import register
 from ..core.stats import Mask, Scores, robust_z
-from ..core.types import State
+from ..core.types import Ids, State
 
 
 @register("history", "standard")
@@ -18,12 +18,7 @@ class Standard:
 
     eps: float = 1e-12
 
-    def init(self) -> State:
-        return {}
-
-    def step(
-        self, state: State, client_ids: tuple[str, ...], values: Scores, trusted: Mask | None = None
-    ) -> tuple[State, Scores]:
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         reference = values if trusted is None or not trusted.any() else values[trusted]
         reference = reference[np.isfinite(reference)]
         if not len(reference):

@@ -40,14 +40,8 @@ def kept(findings: Findings) -> Weights:
 class Observe:
     """Change nothing; only report."""
 
-    def init(self) -> Mapping[str, int]:
-        return {}
-
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
         return excluded, np.ones(len(findings.client_ids))
-
-    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
-        return True
 
 
 @register("policy", "exclude")
@@ -55,14 +49,8 @@ class Observe:
 class Exclude:
     """Leave flagged clients out of this round only."""
 
-    def init(self) -> Mapping[str, int]:
-        return {}
-
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
         return excluded, np.where(findings.flagged, 0.0, kept(findings))
-
-    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
-        return True
 
 
 @register("policy", "quarantine")
@@ -78,9 +66,6 @@ class Quarantine:
     def __post_init__(self) -> None:
         if self.parole is not None and self.parole < 1:
             raise ValueError(f"parole is a number of clean rounds, at least 1; got {self.parole}")
-
-    def init(self) -> Mapping[str, int]:
-        return {}
 
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
         clean, weights = dict(excluded), kept(findings)
@@ -112,11 +97,5 @@ class DownWeight:
         if not self.limit > 0:
             raise ValueError(f"limit must be positive; got {self.limit}")
 
-    def init(self) -> Mapping[str, int]:
-        return {}
-
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
         return excluded, huber_weight(findings.severity, self.limit)
-
-    def asks(self, client_id: str, excluded: Mapping[str, int]) -> bool:
-        return True

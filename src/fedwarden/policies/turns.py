@@ -70,9 +70,6 @@ class Turns:
         if not (0 <= self.most <= 1 and 0 <= self.share <= 1 and self.least >= 0 and self.few >= 1):
             raise ValueError(f"needs most and share in [0, 1], least >= 0 and few >= 1; got {self}")
 
-    def init(self) -> Mapping[str, int]:
-        return {}
-
     def step(self, excluded: Mapping[str, int], findings: Findings) -> tuple[Mapping[str, int], Scores]:
         ids = findings.client_ids
         proven = [ids[i] for i in np.flatnonzero(findings.flagged).tolist()]

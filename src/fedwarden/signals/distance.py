@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from ..core.errors import one_of
 from ..core.registry import register
 from ..core.stats import Mask, Scores, Weights
 from ..core.types import Cohort
@@ -65,8 +66,7 @@ class CentroidDistance:
     weights_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.centre not in ("mean", "median", "geometric_median"):
-            raise ValueError(f"centre is 'mean', 'median' or 'geometric_median'; got {self.centre!r}")
+        one_of("centre", self.centre, Literal["mean", "median", "geometric_median"])
 
     @property
     def spread(self) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, one_of
 from ..core.registry import register
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Reading, Server
@@ -201,7 +201,6 @@ class Divergence:
 def _check(gamma: float, kind: str, size: int) -> None:
     if not gamma >= 0:
         raise ValueError(f"gamma discounts later layers and is at least 0; got {gamma}")
-    if kind not in get_args(Kind):
-        raise ValueError(f"affinity is 'absolute', 'relative' or 'cosine'; got {kind!r}")
+    one_of("affinity", kind, Kind)
     if size < 2:
         raise ValueError(f"a probe needs at least 2 samples to compare; got {size}")

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from ..sim.federation import Federation, simulate
+from ..sim.result import Result as RunResult
 from ..sim.scenario import load_scenario
 from .tables import Found, Result
 
@@ -44,11 +45,16 @@ class Job(NamedTuple):
 LATE = 5  # rounds at the end of a run over which its late accuracy is averaged
 
 
-def one(table: Table, on_start: Callable[[int, Federation], None] | None = None) -> Result:
-    """Run one scenario in a workspace of its own and return its summary; ``on_start`` may change the federation."""
+def played(table: Table, on_start: Callable[[int, Federation], None] | None = None) -> RunResult:
+    """One scenario, run in a workspace of its own; ``on_start`` may change the federation."""
     torch.set_num_threads(1)
     with TemporaryDirectory(prefix="fedwarden-") as folder:
-        result = simulate(load_scenario(table), Path(folder), on_start=on_start)
+        return simulate(load_scenario(table), Path(folder), on_start=on_start)
+
+
+def one(table: Table, on_start: Callable[[int, Federation], None] | None = None) -> Result:
+    """The summary of one scenario; ``on_start`` may change the federation."""
+    result = played(table, on_start)
     last = result.records[-1].metrics
     late = [r.metrics["accuracy"] for r in result.records[-LATE:]]
     return {

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwarden.aggregators.common import counted
 from fedwarden.core.registry import register
 from fedwarden.core.stats import Mask, Scores, Weights, shrink
 from fedwarden.core.types import Aggregate, Cohort, State
@@ -138,12 +139,8 @@ class AlignIns:
     signs: float = 1.0
     weighted: bool = False
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         if cohort.params is None:
             raise ValueError("alignins needs the cohort's params, the model that the updates start from")
-        keep = np.flatnonzero(weights > 0)
-        kept, shares = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
+        _, kept, shares = counted(cohort, weights, self.weighted)
         return state, alignins(kept, shares, aligned(kept, cohort.params, self.share, self.angle, self.signs))

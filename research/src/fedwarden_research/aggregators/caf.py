@@ -68,9 +68,6 @@ class CAF:
 
     f: int | None = None
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             return caf(kept, (len(kept) - 1) // 2 if self.f is None else self.f)

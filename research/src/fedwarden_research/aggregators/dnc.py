@@ -77,9 +77,6 @@ class DnC:
         if self.sample < 1 or self.steps < 1:
             raise ValueError(f"dnc needs a coordinate and a step or more; got sample={self.sample}, steps={self.steps}")
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         rng = numpy_rng(self.seed, "dnc", cohort.round)
 

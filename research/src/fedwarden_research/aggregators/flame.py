@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from fedwarden.aggregators.common import counted
 from fedwarden.core.registry import register
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.core.stats import Mask, Weights, shrink
@@ -89,11 +90,7 @@ class Flame:
     weighted: bool = False
     seed: int = 0
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        keep = np.flatnonzero(weights > 0)
-        shares = (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
+        _, kept, shares = counted(cohort, weights, self.weighted)
         rng = numpy_rng(self.seed, "flame", cohort.round)
-        return state, flame(cohort.updates.select(keep), shares, self.noise, rng)
+        return state, flame(kept, shares, self.noise, rng)

@@ -80,9 +80,6 @@ class FoundationFL:
         if self.then not in ("trimmed_mean", "median"):
             raise ValueError(f"then is 'trimmed_mean' or 'median'; got {self.then!r}")
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             m = len(kept) // 2 if self.m is None else self.m

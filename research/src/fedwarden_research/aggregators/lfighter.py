@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwarden.aggregators.common import widen
+from fedwarden.aggregators.common import counted, widen
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import register
 from fedwarden.core.stats import Mask, Weights
@@ -179,12 +179,8 @@ class LFighter:
             )
         return replace(self, classes=shapes[0][0], features=int(np.prod(shapes[0][1:])))
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        keep = np.flatnonzero(weights > 0)
-        kept, counts = cohort.updates.select(keep), (weights * (cohort.num_examples if self.weighted else 1.0))[keep]
+        keep, kept, counts = counted(cohort, weights, self.weighted)
         shares = np.where(lfighter(*output_layer(kept, self.classes, self.features)), counts, 0.0)
         shares = shares / shares.sum()
         return state, widen(Aggregate(kept.weighted_sum(shares), shares), keep, len(cohort))

@@ -111,9 +111,6 @@ class RandEigen:
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"randeigen needs a step or more; got steps={self.steps}")
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())

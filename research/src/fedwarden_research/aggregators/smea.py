@@ -76,9 +76,6 @@ class SMEA:
     f: int | None = None
     limit: int = 200_000
 
-    def init(self) -> State:
-        return {}
-
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
             return smea(kept, (len(kept) - 1) // 2 if self.f is None else self.f, self.limit)

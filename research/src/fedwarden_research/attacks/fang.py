@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedwarden.attacks import Knowledge, View, generator
+from fedwarden.core.errors import one_of
 from fedwarden.core.registry import register
 
 Values = Literal["model", "update"]
@@ -72,8 +73,7 @@ class Fang:
     def __post_init__(self) -> None:
         if not self.b > 1:
             raise ValueError(f"b is above 1; got {self.b}")
-        if self.values not in get_args(Values):
-            raise ValueError(f"values is 'model' or 'update'; got {self.values!r}")
+        one_of("values", self.values, Values)
         _known(self.knowledge)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from fedwarden.attacks import Knowledge, View
 from fedwarden.attacks.optimised import alie_z
+from fedwarden.core.errors import one_of
 from fedwarden.core.registry import register
 
 
@@ -63,8 +63,7 @@ class Sparse:
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:
             raise ValueError(f"density lies above 0 and up to 1; got {self.density}")
-        if self.knowledge not in get_args(Knowledge):
-            raise ValueError(f"knowledge is 'own' or 'all'; got {self.knowledge!r}")
+        one_of("knowledge", self.knowledge, Knowledge)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         z = alie_z(view.n, len(view.own)) if self.z is None else self.z

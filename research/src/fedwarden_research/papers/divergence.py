@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedwarden.core.separation import auroc as separation
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import Cell, Table
+from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.studies.runner import Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, Results, interval, select
 
 from ..studies.pictures import curves
@@ -75,21 +72,27 @@ def cells(seeds: Sequence[int], device: str = "cpu", data: str = "fashion_mnist"
 
 def run(table: Table) -> Result:
     """Every watch's signals, scores and flags by round, the accuracy, and the weight of the first two clients."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        records = simulate(load_scenario(table), Path(folder)).records
+    records = played(table).records
     found: dict[str, object] = {
         "accuracy": [r.metrics["accuracy"] for r in records],
         "weights": [round(float(r.weights[:2].sum()), 6) for r in records],
     }
-    for name in (w.name for w in records[0].watches):
-        seen = [next(w for w in r.watches if w.name == name) for r in records]
-        found[name] = {
-            "signal": [[round(v, 6) for v in w.signal.tolist()] for w in seen],
-            "score": [[round(v, 6) for v in w.scores.tolist()] for w in seen],
-            "flagged": [w.flagged.astype(int).tolist() for w in seen],
-        }
+    for name, seen in seen_by_watch(records).items():
+        found[name] = {"signal": [[round(v, 6) for v in w.signal.tolist()] for w in seen], **scores_and_flags(seen)}
     return found
+
+
+def seen_by_watch(records: Sequence[RoundRecord]) -> dict[str, list[WatchRecord]]:
+    """What each watch recorded, round by round."""
+    return {w.name: [next(x for x in r.watches if x.name == w.name) for r in records] for w in records[0].watches}
+
+
+def scores_and_flags(seen: Sequence[WatchRecord]) -> dict[str, list[list[float]]]:
+    """The scores and flags of a watch as plain numbers, round by round."""
+    return {
+        "score": [[round(v, 6) for v in w.scores.tolist()] for w in seen],
+        "flagged": [w.flagged.astype(int).tolist() for w in seen],
+    }
 
 
 def late(result: Result, watch: str, what: str = "score") -> Array:

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
-import torch
 
 from fedwarden.audit.power import rank_p
 from fedwarden.core.separation import auroc
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import Cell, Table
+from fedwarden.studies.runner import Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, Results, Sheet, select
 
-from .divergence import ALPHAS, CORRUPTIONS, Array, late, rank_one, scenario
+from .divergence import ALPHAS, CORRUPTIONS, Array, late, rank_one, scenario, scores_and_flags, seen_by_watch
 from .enough import LEVEL, found_from, too_few
+from .item import number, summary
 
 FIRST = 3  # rounds that count as the first ones
 ALWAYS = 0.95  # share of late rounds in which "consistently" is taken at its word
 MANY, SHIFTED, ROUNDS = 100, 10, 60
-
-
-def number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def summary(values: Sequence[float]) -> list[str]:
-    """Mean and standard deviation over seeds; of one seed the deviation is 0."""
-    return [number(float(np.mean(values))), number(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)]
 
 
 def apart(signal: Array) -> float:
@@ -170,20 +157,12 @@ def crowd(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
 
 def run_crowd(table: Table) -> Result:
     """Who took part in each round, and the scores and flags of every watch."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        records = simulate(load_scenario(table), Path(folder)).records
+    records = played(table).records
     found: dict[str, object] = {
         "accuracy": [r.metrics["accuracy"] for r in records],
         "clients": [[int(c) for c in r.client_ids] for r in records],
     }
-    for name in (w.name for w in records[0].watches):
-        seen = [next(w for w in r.watches if w.name == name) for r in records]
-        found[name] = {
-            "score": [[round(v, 6) for v in w.scores.tolist()] for w in seen],
-            "flagged": [w.flagged.astype(int).tolist() for w in seen],
-        }
-    return found
+    return found | {name: scores_and_flags(seen) for name, seen in seen_by_watch(records).items()}
 
 
 def crowd_table(results: Results, watches: Sequence[str]) -> Grid:

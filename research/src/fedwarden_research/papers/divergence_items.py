@@ -20,7 +20,7 @@ from .divergence_figures import (
     standing_out,
     standing_out_holds,
 )
-from .item import Item, Paper, Sheets
+from .item import Item, Paper, Sheets, by_data
 
 OURS = (
     "10 clients", "20 rounds (CIFAR-10: 24)", "two hidden layers of 128 units (the paper gives the width only)",
@@ -43,12 +43,6 @@ def calm(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
     """Nobody corrupted, the MLP on Fashion-MNIST."""
     found = watched(seeds, device)
     return [(cell, t) for cell, t in found if (cell["data"], cell["corruption"]) == ("fashion_mnist", "none")]
-
-
-def by_data(results: Results) -> dict[str, Results]:
-    """The results on each data set that has any."""
-    names = dict.fromkeys(r["cell"]["data"] for r in results)
-    return {name: [r for r in results if r["cell"]["data"] == name] for name in names}
 
 
 def corrupted(results: Results) -> list[Sheet]:

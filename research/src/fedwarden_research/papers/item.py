@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedwarden.core.errors import ConfigError, nearest
+from fedwarden.core.stats import Scores
 from fedwarden.studies.runner import Cell, Job, Table
 from fedwarden.studies.tables import Result, Results, Sheet
 
@@ -15,6 +18,26 @@ Cells = Callable[[Sequence[int], str], list[tuple[Cell, Table]]]
 
 Sheets = Mapping[str, Sheet]
 """The tables of an item by name, as made of results or as read back from CSV."""
+
+
+def by_data(results: Results) -> dict[str, Results]:
+    """The results on each data set that has any."""
+    names = dict.fromkeys(str(r["cell"]["data"]) for r in results)
+    return {name: [r for r in results if r["cell"]["data"] == name] for name in names}
+
+
+def number(value: float) -> str:
+    """A number as it stands in a CSV file.
+
+    >>> number(0.123456), number(1287.23979)
+    ('0.1235', '1287')
+    """
+    return f"{value:.4g}"
+
+
+def summary(values: Sequence[float] | Scores) -> list[str]:
+    """Mean and standard deviation over seeds; of one seed the deviation is 0."""
+    return [number(float(np.mean(values))), number(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)]
 
 
 def no_pictures(found: Results, folder: Path, stem: str) -> list[Path]:

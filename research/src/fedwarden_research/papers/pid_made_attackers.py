@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fedwarden.rules.sigma import masking_limit
-from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval, select
 
 from ..studies.pictures import curves
@@ -41,10 +41,6 @@ def last(found: Sequence[Result], key: str) -> str:
     """A share in the last round in percent, mean and standard deviation over seeds."""
     x = 100 * np.array([r[key][-1] for r in found])
     return f"{x.mean():.1f}" if len(x) == 1 else f"{x.mean():.1f} ± {x.std(ddof=1):.1f}"
-
-
-def flipped_cells(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
-    return cells(FLIPPED, GUARDS, seeds, device)
 
 
 def flipped_sheets(results: Results) -> list[Sheet]:
@@ -98,10 +94,6 @@ def _complete(sheet: Sheet, column: str, rules: Sequence[str]) -> list[tuple[str
 def _gain(mine: dict[str, str], plain: dict[str, str], way: str) -> float:
     first, second = (float(r[way].split(" ")[0]) for r in (mine, plain))
     return first - second
-
-
-def blood_cells(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
-    return cells(BLOOD, GUARDS, seeds, device)
 
 
 def count_table(results: Results, cases: Sequence[Case]) -> Grid:
@@ -166,10 +158,6 @@ def draw_blood(results: Results, folder: Path, stem: str) -> list[Path]:
     return paths
 
 
-def hundred_cells(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
-    return cells(HUNDRED, GUARDS, seeds, device)
-
-
 def hundred_sheets(results: Results) -> list[Sheet]:
     return [
         Sheet("last", "FEMNIST, 10 of 100 flip: the last round, accuracies in percent", count_table(results, HUNDRED))
@@ -199,10 +187,6 @@ def draw_hundred(results: Results, folder: Path, stem: str) -> list[Path]:
     return [path]
 
 
-def many_cells(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
-    return cells(MANY, GUARDS, seeds, device)
-
-
 def many_sheets(results: Results) -> list[Sheet]:
     return [Sheet("last", "The last round, accuracies in percent", count_table(results, MANY))]
 
@@ -226,7 +210,7 @@ TABLE = Item(
     "table-4",
     "False positives and negatives by the share of flipped labels",
     "few or no errors at any share, and accuracies above FedAvg's.",
-    flipped_cells,
+    partial(cells, FLIPPED, GUARDS),
     flipped_sheets,
     flipped_hold,
     "27 runs: half an hour on 2 cores",
@@ -243,7 +227,7 @@ FIGURE_4 = Item(
     "BloodMNIST: more and more attackers",
     "with up to 15 malicious clients of 40, as long as most are honest, PID-MADE converges where FedAvg does not; "
     "at 20 it is less effective.",
-    blood_cells,
+    partial(cells, BLOOD, GUARDS),
     blood_sheets,
     blood_hold,
     "45 runs: two hours on 2 cores",
@@ -260,7 +244,7 @@ FIGURE_8 = Item(
     "figure-8",
     "FEMNIST: 100 clients, 10 flip",
     "the method scales to 100 clients that all take part.",
-    hundred_cells,
+    partial(cells, HUNDRED, GUARDS),
     hundred_sheets,
     hundred_hold,
     "9 runs: an hour on 2 cores",
@@ -274,7 +258,7 @@ SETTINGS_ITEM = Item(
     "settings",
     "Few and many label flippers in the paper's settings",
     "anomalous clients are found without knowing their number as long as most are honest.",
-    many_cells,
+    partial(cells, MANY, GUARDS),
     many_sheets,
     many_hold,
     "90 runs: two hours on 2 cores",

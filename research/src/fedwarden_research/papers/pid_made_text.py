@@ -6,17 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedwarden.core.registry import make
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import Cell, Table
+from fedwarden.studies.runner import Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval, select
 
 from ..studies.pictures import curves
@@ -116,9 +112,7 @@ def cells(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
 
 def run(table: Table) -> Result:
     """Metrics, weights and what every watch saw, by round."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        result = simulate(load_scenario(table), Path(folder))
+    result = played(table)
     records = result.records
     found: dict[str, Any] = {
         name: [r.metrics.get(name) for r in records] for name in ("accuracy", "loss", "clients_accuracy")

@@ -14,7 +14,8 @@ from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Result, Results, Sheet
 
 from .enough import LEVEL, found_from, too_few
-from .shift_figures import PAPERS, departures, number, summary, tells
+from .item import number, summary
+from .shift_figures import PAPERS, departures, tells
 from .shift_pictures import INTERNAL
 from .shift_tables import scores, sources, verdicts
 from .shifts import FRESH, STILL, Change, Setting, federated, run

@@ -15,6 +15,7 @@ from fedwarden.core.stats import Scores
 from fedwarden.studies.tables import Grid, Results, Sheet
 
 from .enough import LEVEL, found_from, order_of, too_few
+from .item import by_data, number, summary
 from .shift_pictures import INTERNAL, changes, values
 from .shift_tables import by_size, scores, severities, sources, verdicts
 from .shifts import FRESH, STILL, VALIDATION, Change, ratio
@@ -31,20 +32,6 @@ WITH_NULLS = [
     "no change", "no change sd", "fresh swap", "fresh swap sd", "shift", "shift sd", "AUROC, no change",
     "p, no change", "AUROC, fresh swap", "p, fresh swap", "seeds",
 ]  # fmt: skip
-
-
-def number(value: float) -> str:
-    """A number as it stands in a CSV file.
-
-    >>> number(0.123456), number(1287.23979)
-    ('0.1235', '1287')
-    """
-    return f"{value:.4g}"
-
-
-def summary(values: Scores) -> list[str]:
-    """Mean and standard deviation over seeds; of one seed the deviation is 0."""
-    return [number(float(np.mean(values))), number(float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)]
 
 
 def with_nulls(results: Results, key: str, shift: Change) -> list[str]:
@@ -194,12 +181,6 @@ def line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float, s
         high = np.tanh(np.arctanh(fit.rvalue) + 1.96 / np.sqrt(len(x) - 3)) if len(x) > 3 else 1.0
         verdict = "not linear" if high < NEARLY_LINEAR else "cannot tell"
     return float(fit.slope), float(fit.rvalue), float(fit.pvalue), verdict
-
-
-def by_data(results: Results) -> dict[str, Results]:
-    """The results on each data set."""
-    names = dict.fromkeys(str(r["cell"]["data"]) for r in results)
-    return {name: [r for r in results if r["cell"]["data"] == name] for name in names}
 
 
 def sensitivity_sheets(results: Results) -> list[Sheet]:

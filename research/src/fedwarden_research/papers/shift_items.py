@@ -8,13 +8,12 @@ from pathlib import Path
 from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Results, Sheet
 
-from .item import Item, Paper, Sheets
+from .item import Item, Paper, Sheets, by_data
 from .shift_audits import AUDITS, Audit
 from .shift_beyond import active, active_holds, active_sheets, larger, larger_holds, larger_sheets, run_active
 from .shift_figures import (
     OF_FIGURE,
     TREND,
-    by_data,
     centralised_holds,
     centralised_sheets,
     layers_hold,

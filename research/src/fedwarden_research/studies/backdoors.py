@@ -18,7 +18,7 @@ from fedwarden.studies.runner import LATE, Cell, Table
 from fedwarden.studies.tables import Results, confidence, markdown, select
 
 from .defences import POINT, PROBED, RESERVE, SETTINGS
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, scenario
 
 ROUNDS, SEEDS = 30, 5
 SHARES = (0.1, 0.25)
@@ -98,7 +98,6 @@ def cells(
     check("defence", defences, list(DEFENCES))
     check("attack", attacks, list(ATTACKS))
     found: list[tuple[Cell, Table]] = []
-    setting = SOURCES[data]
     cases = [(a, s) for a in ATTACKS if a != NONE and (not attacks or a in attacks) for s in shares(a)]
     for seed, split, (attack, share), defence in product(
         seeds, splits(data), [(NONE, 0.0), *cases], [d for d in DEFENCES if not defences or d in defences]
@@ -106,16 +105,9 @@ def cells(
         who = attackers(seed, split.clients, share)
         cell = {"split": split.name, "attack": attack, "share": share, "defence": defence, "seed": seed}
         probed = {"reserve": RESERVE, "probe": RESERVE} if defence == PROBED else {}
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "data": {**setting["data"], "clients": split.clients, "partition": split.partition, **probed},
-            "model": setting["model"],
-            "train": {**setting["train"], "group": 10, "workers": 1},
-            "attacks": [{**part, "clients": who} for part in ATTACKS[attack]],
-            "guard": DEFENCES[defence],
-        }
+        own = {"clients": split.clients, "partition": split.partition, **probed}
+        forged = [{**part, "clients": who} for part in ATTACKS[attack]]
+        table = scenario(SOURCES[data], seed, rounds, DEFENCES[defence], own, forged)
         found.append((cell, table))
     return found
 

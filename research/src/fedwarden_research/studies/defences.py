@@ -20,7 +20,7 @@ from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Grid, confidence, markdown, select, write_csv
 
 from .pictures import curves
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, division, scenario
 
 CLIENTS = 20
 SHARES = (0.1, 0.25, 0.4)
@@ -144,22 +144,10 @@ def cells(
     for (attack, share), alpha, defence, seed in product(cases, ALPHAS, DEFENCES, seeds):
         f = round(share * CLIENTS)
         cell = {"attack": attack, "share": share, "alpha": alpha, "defence": defence, "seed": seed}
-        setting = SETTINGS[data]
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "data": {
-                **setting["data"], "clients": CLIENTS, "reserve": RESERVE, "probe": RESERVE * (defence == PROBED),
-                "partition": {"name": "dirichlet", "alpha": alpha},
-            },
-            "model": setting["model"],
-            "train": {
-                **setting["train"], "device": device, "group": 10 if device == "cpu" else CLIENTS, "workers": 1
-            },
-            "attacks": attacks_of(attack, f) if f else [],
-            "guard": DEFENCES[defence](f),
-        }  # fmt: skip
+        own = {"clients": CLIENTS, "partition": division(alpha), "reserve": RESERVE}
+        own["probe"] = RESERVE * (defence == PROBED)
+        forged, group = attacks_of(attack, f) if f else [], 10 if device == "cpu" else CLIENTS
+        table = scenario(SETTINGS[data], seed, rounds, DEFENCES[defence](f), own, forged, device=device, group=group)
         found.append((cell, table))
     return found
 

@@ -10,27 +10,23 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.config import override
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.sim.data.sources import DataError, locate
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import presence
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Results, confidence, markdown, mean_interval, share, write_csv
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .defences import SETTINGS, check_data
 from .long_runs import refuse, study_name
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, scenario
 
 PLAIN, GUARD = "FedAvg", "auto"
 DEFENCES = (PLAIN, GUARD, "median", "trimmed mean", "Multi-Krum", "RFA", "norm clipping", "PID-MADE")
@@ -204,16 +200,8 @@ def cells(
 
 def scenario_of(kind: Kind, n: int, defence: str, data: str, rounds: int, seed: int) -> dict[str, Any]:
     """The scenario of one run."""
-    setting = SETTINGS[data]
-    table: dict[str, Any] = {
-        "seed": seed,
-        "rounds": rounds,
-        "checkpoint_every": rounds,
-        "data": {**setting["data"], "clients": n, "partition": "iid"},
-        "model": setting["model"],
-        "train": {**setting["train"], "group": 10, "workers": 1},
-        "guard": ALL_DEFENCES[defence](feared(n)),
-    }
+    own = {"clients": n, "partition": "iid"}
+    table = scenario(SETTINGS[data], seed, rounds, ALL_DEFENCES[defence](feared(n)), own)
     kind.change(table, seed % 10)
     return table
 
@@ -229,9 +217,7 @@ def feared(n: int) -> int:
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(load_scenario(table["scenario"]), Path(folder)).records, table["different"])
+    return tally(played(table["scenario"]).records, table["different"])
 
 
 def tally(records: Sequence[RoundRecord], different: Sequence[str]) -> dict[str, Any]:

@@ -75,23 +75,12 @@ class Case:
 
 
 _DIGITS = SETTINGS["digits"]
+_TWENTY = {**_DIGITS["data"], "clients": 20, "partition": {"name": "dirichlet", "alpha": 0.5}}
 GROUPS = {
     group.name: group
     for group in (
-        Group(
-            "on-off and drift",
-            {**_DIGITS["data"], "clients": 20, "partition": {"name": "dirichlet", "alpha": 0.5}},
-            _DIGITS["model"],
-            _DIGITS["train"],
-            0.03,
-        ),
-        Group(
-            "new names",
-            {**_DIGITS["data"], "clients": 20, "partition": {"name": "dirichlet", "alpha": 0.5}},
-            _DIGITS["model"],
-            _DIGITS["train"],
-            0.03,
-        ),
+        Group("on-off and drift", _TWENTY, _DIGITS["model"], _DIGITS["train"], 0.03),
+        Group("new names", _TWENTY, _DIGITS["model"], _DIGITS["train"], 0.03),
         Group(
             "buffers",
             {**_DIGITS["data"], "clients": 10, "partition": {"name": "dirichlet", "alpha": 0.1}},

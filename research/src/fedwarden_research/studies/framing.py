@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
-import torch
 
 from fedwarden.attacks.frame import How
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.guard.copies import told_leaders
-from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import mostly_out, presence
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, select, share
 
 from .defences import SETTINGS, check_data
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, division, scenario
 
 NONE = "none"
 HOWS: tuple[str, ...] = get_args(How)
@@ -56,29 +52,17 @@ def plan(asked: Asked) -> Plan:
 def cells(seeds: Sequence[int], data: str, rounds: int, hows: Sequence[str]) -> list[tuple[Cell, Table]]:
     """All runs, seed by seed."""
     found: list[tuple[Cell, Table]] = []
-    setting = SETTINGS[data]
     for seed, (n, f), alpha, how in product(seeds, SIZES, ALPHAS, hows):
-        split = "iid" if alpha is None else {"name": "dirichlet", "alpha": alpha}
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "data": {**setting["data"], "clients": n, "partition": split},
-            "model": setting["model"],
-            "train": {**setting["train"], "group": 10, "workers": 1},
-            "attacks": [] if how == NONE else [{"name": "frame", "how": how, "count": f}],
-            "guard": {"preset": "auto"},
-        }
+        attacks = [] if how == NONE else [{"name": "frame", "how": how, "count": f}]
+        own = {"clients": n, "partition": division(alpha)}
+        table = scenario(SETTINGS[data], seed, rounds, {"preset": "auto"}, own, attacks)
         found.append(({"clients": n, "attackers": f, "alpha": alpha, "how": how, "seed": seed}, table))
     return found
 
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    scenario = load_scenario(table)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(scenario, Path(folder)).records, scenario.truth())
+    return tally(played(table).records, load_scenario(table).truth())
 
 
 def part(record: RoundRecord, client: str) -> float:

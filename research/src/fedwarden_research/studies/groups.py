@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.guard.grouped import Grouped
 from fedwarden.guard.groups import Evidence, Groups
 from fedwarden.guard.warden import Warden
-from fedwarden.sim.federation import Federation, simulate
+from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, confidence, markdown, median_of, select, write_csv
 
 from .defences import CLIENTS, SETTINGS, check_data
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, division, scenario
 
 NONE = "none"
 ATTACKS = ("sign_flip", "label_flip", "alie")
@@ -56,28 +53,18 @@ def plan(asked: Asked) -> Plan:
 def cells(seeds: Sequence[int], data: str, rounds: int, attacks: Sequence[str]) -> list[tuple[Cell, Table]]:
     """All runs, seed by seed."""
     found: list[tuple[Cell, Table]] = []
-    setting = SETTINGS[data]
     for seed, alpha, attack, size in product(seeds, ALPHAS, attacks, SIZES):
         for f in (0,) if attack == NONE else FS:
-            split = "iid" if alpha is None else {"name": "dirichlet", "alpha": alpha}
-            scenario = {
-                "seed": seed,
-                "rounds": rounds,
-                "checkpoint_every": rounds,
-                "data": {**setting["data"], "clients": CLIENTS, "partition": split},
-                "model": setting["model"],
-                "train": {**setting["train"], "group": 10, "workers": 1},
-                "attacks": [{"name": attack, "count": f}] if f else [],
-                "guard": {"preset": "groups"},
-            }
+            own = {"clients": CLIENTS, "partition": division(alpha)}
+            attackers = [{"name": attack, "count": f}] if f else []
+            table = scenario(SETTINGS[data], seed, rounds, {"preset": "groups"}, own, attackers)
             cell = {"alpha": alpha, "attack": attack, "attackers": f, "size": size, "seed": seed}
-            found.append((cell, {"scenario": scenario, "size": size}))
+            found.append((cell, {"scenario": table, "size": size}))
     return found
 
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario with its guard behind groups and return what is kept of it."""
-    torch.set_num_threads(1)
     scenario = load_scenario(table["scenario"])
     held: list[Grouped] = []
 
@@ -85,8 +72,7 @@ def measure(table: Table) -> dict[str, Any]:
         held.append(Grouped(federation.warden, Groups(table["size"], scenario.seed)))
         federation.warden = cast(Warden, held[0])
 
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        records = simulate(scenario, Path(folder), on_start=hide).records
+    records = played(table["scenario"], hide).records
     truth = scenario.truth()
     caught = detection(records, truth)
     late = float(np.mean([r.metrics["accuracy"] for r in records[-LATE:]]))

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import Cell, Table
+from fedwarden.studies.runner import Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, select
 
 from .judge_settings import JUDGES, NO_ATTACK, Judge
@@ -99,9 +94,7 @@ def study_name(rounds: int | None) -> str:
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        result = simulate(load_scenario(table), Path(folder))
+    result = played(table)
     return {**tally(result.records), "caught": result.summary["caught"], "wronged": result.summary["wronged"]}
 
 

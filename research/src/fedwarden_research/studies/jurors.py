@@ -8,22 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import presence
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Results, confidence, markdown, share, write_csv
 
 from .defences import ATTACKS, SETTINGS, attacks_of, check_data
-from .plan import Asked, Plan, check
+from .plan import Asked, Plan, check, scenario
 
 CLIENTS, OWNER, JURORS = 10, "0", ("7", "8", "9")
 PLAIN, GUARD, JURY, PAIRED = "FedAvg", "auto", "auto with jurors", "auto with paired jurors"
@@ -64,21 +60,14 @@ def cells(seeds: Sequence[int], attacks: Sequence[str], data: str, rounds: int) 
     found: list[tuple[Cell, Table]] = []
     cases = [(attack, f) for attack in attacks for f in ((0,) if attack == NOBODY else MANY)]
     for seed, (attack, f), defence in product(seeds, cases, DEFENCES):
-        setting, attackers = SETTINGS[data], [str(i) for i in range(1, 1 + f)]
+        attackers = [str(i) for i in range(1, 1 + f)]
         partition = {"name": "owner", "label": seed % 10, "owners": [int(OWNER)], "only": True}
         members = {"clients": [int(c) for c in attackers]}
-        attack_tables = attacks_of(attack, f) if f else []
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "recalls": [seed % 10],
-            "data": {**setting["data"], "clients": CLIENTS, "partition": partition},
-            "model": setting["model"],
-            "train": {**setting["train"], "group": CLIENTS, "workers": 1},
-            "attacks": [{**{k: v for k, v in a.items() if k != "share"}, **members} for a in attack_tables],
-            "guard": DEFENCES[defence],
-        }
+        forged = attacks_of(attack, f) if f else []
+        forged = [{**{k: v for k, v in a.items() if k != "share"}, **members} for a in forged]
+        own = {"clients": CLIENTS, "partition": partition}
+        table = scenario(SETTINGS[data], seed, rounds, DEFENCES[defence], own, forged, group=CLIENTS)
+        table["recalls"] = [seed % 10]
         cell = {"attack": attack, "attackers": f, "defence": defence, "seed": seed}
         found.append((cell, {"scenario": table, "attackers": attackers}))
     return found
@@ -86,9 +75,7 @@ def cells(seeds: Sequence[int], attacks: Sequence[str], data: str, rounds: int) 
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(load_scenario(table["scenario"]), Path(folder)).records, table["attackers"])
+    return tally(played(table["scenario"]).records, table["attackers"])
 
 
 def tally(records: Sequence[RoundRecord], attackers: Sequence[str]) -> dict[str, Any]:

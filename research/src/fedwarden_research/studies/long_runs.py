@@ -9,24 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwarden.core.config import override
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
-from fedwarden.sim.federation import simulate
-from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import LATE, Cell, Table
+from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import confidence, markdown, mean_interval, select, share
 
 from .defences import SETTINGS, check_data
-from .plan import Asked, Plan
+from .plan import Asked, Plan, division, scenario
 
 GUARD, PLAIN = "auto", "none"
 CLIENTS = (5, 10, 20, 40)
@@ -134,21 +129,9 @@ def cells(
     refuse(settings)
     shared = [s for s in settings if _path(s).partition(".")[0] != "guard"]
     found: list[tuple[Cell, Table]] = []
-    setting = SETTINGS[data]
     for seed, case, preset in product(seeds, known, (GUARD, PLAIN)):
-        dirichlet = {"name": "dirichlet", "alpha": case.alpha}
-        table = {
-            "seed": seed,
-            "rounds": rounds,
-            "checkpoint_every": rounds,
-            "data": {
-                **setting["data"], "clients": case.clients, "partition": "iid" if case.alpha is None else dirichlet
-            },
-            "model": setting["model"],
-            "train": {**setting["train"], "participation": case.participation, "group": 10, "workers": 1},
-            "attacks": [],
-            "guard": {"preset": preset},
-        }  # fmt: skip
+        own = {"clients": case.clients, "partition": division(case.alpha)}
+        table = scenario(SETTINGS[data], seed, rounds, {"preset": preset}, own, participation=case.participation)
         cell = {**case.cell, "preset": preset, "seed": seed}
         found.append((cell, override(table, settings if preset == GUARD else shared)))
     return found
@@ -176,9 +159,7 @@ def study_name(data: str, rounds: int, settings: Sequence[str] = ()) -> str:
 
 def measure(table: Table) -> dict[str, Any]:
     """Run one scenario in a workspace of its own and return what is kept of it."""
-    torch.set_num_threads(1)
-    with TemporaryDirectory(prefix="fedwarden-") as folder:
-        return tally(simulate(load_scenario(table), Path(folder)).records)
+    return tally(played(table).records)
 
 
 def tally(records: Sequence[RoundRecord]) -> dict[str, Any]:

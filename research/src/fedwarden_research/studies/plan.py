@@ -71,6 +71,27 @@ class Plan:
     tried: Sequence[Table] = ()
 
 
+def scenario(
+    setting: Table, seed: int, rounds: int, guard: Table, data: Table, attacks: Sequence[Table] = (), **train: object
+) -> dict[str, Any]:
+    """The scenario of a run: a setting's data, model and training, with these on top of its data and training."""
+    return {
+        "seed": seed,
+        "rounds": rounds,
+        "checkpoint_every": rounds,
+        "data": {**setting["data"], **data},
+        "model": setting["model"],
+        "train": {**setting["train"], "group": 10, "workers": 1, **train},
+        "attacks": list(attacks),
+        "guard": guard,
+    }
+
+
+def division(alpha: float | None) -> str | dict[str, Any]:
+    """A partition by Dirichlet's distribution, or IID."""
+    return "iid" if alpha is None else {"name": "dirichlet", "alpha": alpha}
+
+
 def check(kind: str, asked: Sequence[str], known: Sequence[str]) -> None:
     """Refuse names that there are not."""
     for name in asked:
