@@ -162,7 +162,8 @@ class Guarded(Strategy):
         )
         for message in self.sent:
             if self.names(message.metadata.dst_node_id) in self.warden.apart:  # strategies share a content among nodes
-                place, record = arrays_of(message)
+                records = message.content.array_records.items()
+                place, record = next((x for x in records if x[1] is arrays), None) or arrays_of(message)
                 moved = self.template.moved(record, self.warden.shift)
                 message.content = RecordDict({**message.content, place: moved})
         return self.sent
@@ -176,7 +177,7 @@ class Guarded(Strategy):
             return self.strategy.aggregate_train(t, replies)
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
-        letters = rebased(letters, self.template, self.warden.apart, self.warden.shift)
+        letters = rebased(letters, self.template, self.arrays, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
