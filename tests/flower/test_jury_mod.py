@@ -249,6 +249,14 @@ def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
             np.testing.assert_allclose(value, parts[key][name], atol=1e-5)  # nodes answer in any order
 
 
+@pytest.mark.parametrize("base", [name for name in BASES if name.startswith("DP")])
+def test_a_second_model_is_refused_where_noise_hides_single_updates(base):
+    jurors = [str(node) for node in NODES[4:]]
+    with pytest.raises(ConfigError, match="shows one update without the noise of DifferentialPrivacy"):
+        Guarded(BASES[base](), fw.Warden.preset("auto", jurors=jurors, paired=True))
+    Guarded(BASES[base](), fw.Warden.preset("auto", jurors=jurors))
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_jurors_are_refused_where_groups_hide_their_reports(paired):
     with pytest.raises(ConfigError, match=r"a group hides its members' reports: got 104 and 105; leave guard.jurors"):

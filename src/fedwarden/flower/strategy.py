@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.superlink.grid import HttpGrid
 
+from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.reported import joined
@@ -44,7 +45,7 @@ from .inbox import (
 from .journal import Journal, warn
 from .names import Name, Names
 from .records import Template, arrays_of, scalars
-from .wrapped import Declared, chain, innermost, metrics_apart
+from .wrapped import NOISY, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -100,6 +101,12 @@ class Guarded(Strategy):
         self.names.check(
             {*admission.shares, *(admission.known or ()), *self.warden.guard.trusted, *self.warden.guard.jurors}
         )
+        noisy = [type(s).__name__ for s in chain(strategy) if isinstance(s, NOISY)]
+        if self.warden.guard.paired and noisy:
+            raise ConfigError(
+                f"paired sends jurors a second model that shows one update without the noise of {noisy[0]}: leave one "
+                "of them out"
+            )
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.grid: Any = None
