@@ -135,6 +135,18 @@ def test_many_replies_of_one_client_do_not_outvote_the_others():
     assert set(guarded.record.client_ids) == {str(node) for node in NODES} - {str(BAD)}
 
 
+def test_a_second_reply_does_not_count_where_the_first_one_was_rejected():
+    """Otherwise its update would be in the model of a round in which it is shown as rejected."""
+
+    def answer(message):
+        return [Message(content(arrays), reply_to=message) for arrays in ({"x": np.ones(1)}, trained(message, BAD))]
+
+    guarded = Guarded(flower.FedAvg())
+    one_round(guarded, crowd_with(answer))
+    assert str(BAD) not in guarded.record.client_ids
+    assert [r.reason.kind for r in guarded.record.rejected] == ["arrays_missing", "answered_twice"]
+
+
 def test_a_node_that_client_name_does_not_know_ends_nothing():
     names = {node: f"site-{node}" for node in NODES if node != BAD}
     guarded = Guarded(flower.FedAvg(), client_name=names.__getitem__)

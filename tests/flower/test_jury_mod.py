@@ -190,6 +190,46 @@ def test_paired_jurors_are_sent_two_models_and_their_replies_count_as_from_one(t
     assert tested > 4
 
 
+class TwoRecords(flower.FedAvg):
+    """Sends its nodes more arrays than the model's."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        for message in super().configure_train(server_round, arrays, config, grid):
+            more = ArrayRecord({"c": Array(np.ones(2))})
+            message.content = RecordDict({"more": more, **message.content})
+            yield message
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_juror_that_returns_the_other_model_unchanged_is_idle(tmp_path, dtype):
+    """Also where the strategy sends other arrays too."""
+    idle, apart = NODES[-1], []
+
+    def narrow(node):
+        def reply(message):
+            messages = differing(node, {})(message)
+            for record in [m.content.array_records.get("arrays", {}) for m in messages]:
+                sent = message.content["arrays"] if node == idle else record
+                record.update({k: Array(np.asarray(a.numpy().astype(dtype))) for k, a in sent.items()})
+            return messages
+
+        return reply
+
+    class Watched(fw.Warden):
+        def decide(self, cohort, rejected, *more):
+            apart.append(str(idle) in self.apart)
+            assert [(r.client_id, r.reason.kind) for r in rejected] == []
+            assert str(idle) in cohort.client_ids
+            assert not cohort.updates.select([cohort.client_ids.index(str(idle))]).weighted_sum(np.ones(1)).any()
+            return super().decide(cohort, rejected, *more)
+
+    warden = fw.Warden.preset("auto", jurors=[str(node) for node in NODES[4:]], paired=True, secret=2)
+    warden.__class__ = Watched
+    arrays = ArrayRecord({k: Array(np.asarray(a.numpy().astype(dtype))) for k, a in model().items()})
+    Guarded(TwoRecords(), warden, home=tmp_path).start(LocalGrid({n: narrow(n) for n in NODES}), arrays, num_rounds=8)
+    assert {*apart} == {True, False}
+
+
 def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
     def run(home, evaluate_fn, seen):
         warden = fw.Warden.preset("auto", jurors=[str(node) for node in NODES[4:]], paired=True, secret=2)
@@ -206,6 +246,14 @@ def test_a_resumed_server_sends_its_jurors_the_same_models(tmp_path):
     for key, arrays in whole.items():
         for name, value in arrays.items():
             np.testing.assert_allclose(value, parts[key][name], atol=1e-5)  # nodes answer in any order
+
+
+@pytest.mark.parametrize("base", [name for name in BASES if name.startswith("DP")])
+def test_a_second_model_is_refused_where_noise_hides_single_updates(base):
+    jurors = [str(node) for node in NODES[4:]]
+    with pytest.raises(ConfigError, match="shows one update without the noise of DifferentialPrivacy"):
+        Guarded(BASES[base](), fw.Warden.preset("auto", jurors=jurors, paired=True))
+    Guarded(BASES[base](), fw.Warden.preset("auto", jurors=jurors))
 
 
 @pytest.mark.parametrize("paired", [False, True])

@@ -5,6 +5,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
+import fedwarden as fw
 from fedwarden.flower import Guarded
 from fedwarden.store.health import healths
 from fedwarden.store.ledger import Ledger
@@ -76,3 +77,11 @@ def test_a_node_that_floods_metrics_loses_nobody_elses():
     told = [name for name in guarded.record.reported if name.startswith("train/")]
     assert len(told) <= 32
     assert len(guarded.record.reported["train/train_loss"]) >= len(NODES) - 1
+
+
+def test_what_jurors_report_is_kept_among_many_metrics():
+    metrics = {f"class {i}": 0.5 for i in range(40)} | {"worse": 0.25}
+    guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", jurors=[str(NODES[0])]))
+    grid = LocalGrid({node: honest(node, metrics) for node in NODES})
+    guarded.aggregate_train(1, grid.send_and_receive(guarded.configure_train(1, model(), ConfigRecord(), grid)))
+    assert len(guarded.record.reported["train/worse"]) == len(NODES)

@@ -113,6 +113,12 @@ def test_the_first_of_two_replies_counts():
     assert outcome.update.abs().max() < 10
 
 
+def test_a_second_reply_does_not_count_where_the_first_one_was_rejected():
+    outcome = receive(Reply("x", [], 10), Reply("x", layers(1e6), 10))
+    assert "x" not in outcome.record.client_ids
+    assert [r.reason.kind for r in outcome.record.rejected] == ["layer_count", "answered_twice"]
+
+
 def test_only_known_clients_may_answer():
     warden = fw.Warden(admission=Admission(known=frozenset("abc")))
     outcome = receive(Reply("x", layers(), 10), warden=warden)

@@ -10,10 +10,11 @@ import pytest
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden.core.reported import WORSE
 from fedwarden.core.types import Word
 from fedwarden.guard.config import GuardConfig, alter, guard_table
 from fedwarden.guard.journal import experiment
-from fedwarden.guard.jury import RECENT, WORSE, Hearings, jurors_number, surprises, turns_of, worse
+from fedwarden.guard.jury import RECENT, Hearings, jurors_number, surprises, turns_of, worse
 from fedwarden.guard.replay import replay
 
 N, D = 10, 40

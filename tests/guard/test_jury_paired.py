@@ -14,12 +14,15 @@ import torch
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
+from fedwarden.core.reported import WORSE
 from fedwarden.core.types import Word
 from fedwarden.guard.config import GuardConfig, alter, guard_table
+from fedwarden.guard.decide import Decision
 from fedwarden.guard.grouped import Grouped
 from fedwarden.guard.groups import Groups
 from fedwarden.guard.journal import experiment
-from fedwarden.guard.jury import WORSE, Hearings, Pair, drawn_pair, gap
+from fedwarden.guard.judge import Judgement
+from fedwarden.guard.jury import Hearings, Pair, drawn_pair, gap
 from fedwarden.guard.replay import replay
 
 from .test_jury import IDS, JURORS, D, N, guard, harming, play, rows
@@ -119,6 +122,16 @@ def test_buffers_are_the_same_in_both_models():
         warden.decide(fw.Cohort(t, IDS, updates, np.full(N, 10.0)))
     assert warden.shift[:-5].abs().min() > 0
     assert not warden.shift[-5:].any()
+
+
+def test_a_client_in_doubt_that_is_the_only_one_has_its_whole_update_in_the_other_model():
+    """All other clients are out, and so is the tested one by its coin."""
+    updates = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    cohort = fw.Cohort(1, ("a", "b"), fw.Updates.of(updates), np.full(2, 10.0))
+    nothing = {"excluded": (), "suspended": (), "rejected": (), "notes": (), "weights": np.zeros(2)}
+    judged, pair = Judgement(alone=np.zeros(2, bool)), Pair("a", False, ("i",), ("h",))
+    decision = Decision(came=cohort, cohort=cohort, factors=np.ones(2), judgement=judged, pair=pair, **nothing)
+    assert decision.shift.tolist() == [1.0, 2.0]
 
 
 def test_a_round_without_a_reply_leaves_the_two_models_as_they_are():

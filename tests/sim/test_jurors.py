@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.guard.jury import WORSE
+from fedwarden.core.reported import WORSE
 from fedwarden.guard.replay import replay
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.scenario import load_scenario

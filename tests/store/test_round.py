@@ -112,6 +112,9 @@ def test_a_member_of_groups_is_excluded_for_the_groups_and_not_for_what_its_last
 def test_a_second_reply_that_is_refused_does_not_make_the_first_one_rejected():
     twice = replace(record(watch("distance", CALM)), rejected=(Rejection("bob", Note.of("answered_twice")),))
     assert RoundStory(twice).states["bob"] == "in the model"
+    weights = np.array([1.0, 1.0, 1.0, 1.0, 0.0])  # a cohort that has both replies
+    both = replace(twice, client_ids=("ann", "bob", "cy", "dee", "bob"), weights=weights)
+    assert RoundStory(both).states["bob"] == "in the model"
 
 
 def test_a_reason_is_data_and_its_short_form_has_no_numbers():

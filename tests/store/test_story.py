@@ -1,12 +1,13 @@
 """What is told of a run's clients: by hand, from arrays and from the ledger, and the same from both."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedwarden.core.notes import Note
-from fedwarden.core.types import RoundRecord, WatchRecord
+from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.overview import brief
 from fedwarden.store.round import RoundStory
@@ -113,6 +114,11 @@ def test_a_weight_of_zero_without_a_flag_is_no_exclusion():
     told = Story.of([record(1, out="abc")])
     assert str(told) == "No client was excluded, and none was flagged."
     assert told.short == "none"
+
+
+def test_a_client_that_answers_twice_is_skipped_as_any_other():
+    told = Story.of([replace(r, rejected=(Rejection("a", Note.of("answered_twice")),)) for r in RUN[:1]])
+    assert (str(told.standings["a"]), told.clients["a"].rounds) == ("skipped in 1 round", 1)
 
 
 def test_a_run_without_watches_was_not_judged(tmp_path):

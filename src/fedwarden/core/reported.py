@@ -16,6 +16,7 @@ from .words import short
 MOST = 32  # names that one round keeps
 SECONDS, BYTES, COSINE = "reply/seconds", "reply/bytes", "update/cosine"
 ACROSS, UP = "map/x", "map/y"
+WORSE = "train/worse"  # what jurors report, see fedwarden.guard.jury: kept however many names there are
 MEASURED = ("reply/", "update/", "map/")  # not the word of a client
 
 
@@ -30,7 +31,7 @@ def told(prefix: str, values: Iterable[tuple[str, Mapping[str, float]]]) -> Repo
         for name, value in metrics.items():
             if math.isfinite(value):
                 found.setdefault(prefix + short(name), {}).setdefault(client, float(value))
-    names = set(sorted(found, key=lambda name: -len(found[name]))[:MOST])
+    names = set(sorted(found, key=lambda name: (name != WORSE, -len(found[name])))[:MOST])
     return {name: values for name, values in found.items() if name in names}
 
 

@@ -24,6 +24,7 @@ from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import bounded
 from ..models.trial import below_zero
+from .arrays import view
 from .names import Names
 from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
 
@@ -123,14 +124,22 @@ def read_letter(template: Template | None, key: str, client: str, message: Messa
     return replace(letter, arrays=settled, layers=template.layers(settled), converted=converted, size=size)
 
 
-def rebased(letters: Sequence[Letter], template: Template, apart: Collection[str], shift: Tensor) -> list[Letter]:
-    """The replies as if all nodes had been sent the global model; those ``apart`` were sent it with a shift on top."""
-    made = []
+def rebased(
+    letters: Sequence[Letter], template: Template, arrays: ArrayRecord, apart: Collection[str], shift: Tensor
+) -> list[Letter]:
+    """The replies as if all nodes had been sent these arrays; those ``apart`` were sent them with a shift on top.
+
+    A reply less what was sent comes first, so that a node that returns its model unchanged has an update of zeros.
+    """
+    made, sent = [], template.moved(arrays, shift) if apart else arrays
     for letter in letters:
         if letter.client_id in apart:
-            place, record = arrays_of(letter.message)
-            letter.message.content[place] = settled = template.moved(record, -shift)
-            letter = replace(letter, arrays=settled, layers=template.layers(settled))
+            for slot in template.slots:
+                if slot.dtype.kind == "f":
+                    reply, start, base = (view(record[slot.name]) for record in (letter.arrays, sent, arrays))
+                    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is rejected later
+                        letter.arrays[slot.name] = Array(np.asarray(reply - start + base))
+            letter = replace(letter, layers=template.layers(letter.arrays))
         made.append(letter)
     return made
 

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.superlink.grid import HttpGrid
 
+from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.reported import joined
@@ -44,7 +45,7 @@ from .inbox import (
 from .journal import Journal, warn
 from .names import Name, Names
 from .records import Template, arrays_of, scalars
-from .wrapped import Declared, chain, innermost, metrics_apart
+from .wrapped import NOISY, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -100,6 +101,12 @@ class Guarded(Strategy):
         self.names.check(
             {*admission.shares, *(admission.known or ()), *self.warden.guard.trusted, *self.warden.guard.jurors}
         )
+        noisy = [type(s).__name__ for s in chain(strategy) if isinstance(s, NOISY)]
+        if self.warden.guard.paired and noisy:
+            raise ConfigError(
+                f"paired sends jurors a second model that shows one update without the noise of {noisy[0]}: leave one "
+                "of them out"
+            )
         self.template: Template | None = None
         self.arrays = ArrayRecord()
         self.grid: Any = None
@@ -162,7 +169,8 @@ class Guarded(Strategy):
         )
         for message in self.sent:
             if self.names(message.metadata.dst_node_id) in self.warden.apart:  # strategies share a content among nodes
-                place, record = arrays_of(message)
+                records = message.content.array_records.items()
+                place, record = next((x for x in records if x[1] is arrays), None) or arrays_of(message)
                 moved = self.template.moved(record, self.warden.shift)
                 message.content = RecordDict({**message.content, place: moved})
         return self.sent
@@ -176,7 +184,7 @@ class Guarded(Strategy):
             return self.strategy.aggregate_train(t, replies)
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, self.template, self._weight_key)
-        letters = rebased(letters, self.template, self.warden.apart, self.warden.shift)
+        letters = rebased(letters, self.template, self.arrays, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
         known, params = set(self.warden.excluded), self.template.flatten(self.arrays)

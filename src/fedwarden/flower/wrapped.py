@@ -7,12 +7,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 from flwr.app import MetricRecord, RecordDict
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    Strategy,
+)
 
 from ..core.notes import Note
 from ..core.words import reason
 
 METRICS = "train_metrics_aggr_fn"
+NOISY = (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+)
+"""Strategies of Flower that add noise to the model, so that it does not show single updates."""
 
 
 def chain(strategy: Strategy) -> list[Strategy]:

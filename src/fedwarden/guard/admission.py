@@ -102,20 +102,21 @@ class Form(Protocol):
 
 def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tuple[list[L], list[Rejection]]:
     """What reading each client's reply gives, and those that cannot be used; of two replies the first counts."""
-    letters: dict[str, L] = {}
+    letters, seen = list[L](), set[str]()
     refused = []
     for client, reply in found:
-        if client in letters:
+        if client in seen:
             refused.append(Rejection(client, Note.of("answered_twice")))
             continue
+        seen.add(client)
         letter = attempt(client, partial(read, client, reply))
         if isinstance(letter, Rejection):
             refused.append(letter)
         elif fault := count_fault(letter.count):
             refused.append(Rejection(client, fault))
         else:
-            letters[client] = letter
-    return list(letters.values()), refused
+            letters.append(letter)
+    return letters, refused
 
 
 def cohort_of(
@@ -148,10 +149,13 @@ def admit(
     kept, rejected = [], []
     wide = {p.dtype for p in params if p.dtype.is_floating_point} == {torch.float64}
     flat = torch.cat([p.detach().reshape(-1).to(torch.float64 if wide else torch.float32) for p in params])
+    misfits = set[str]()
     for reply in replies:
-        read = read_layers(reply.layers, params)
+        client = str(reply.client_id)
+        read = Note.of("answered_twice") if client in misfits else read_layers(reply.layers, params)
         if isinstance(read, Note):
-            rejected.append(Rejection(str(reply.client_id), read))
+            misfits.add(client)
+            rejected.append(Rejection(client, read))
         else:
             kept.append((reply, read))
     updates = Updates.of([layers for _, layers in kept], flat, measured) if kept else Updates.empty(flat.numel())

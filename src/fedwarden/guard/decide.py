@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..core.reported import ACROSS, COSINE, UP, joined
+from ..core.reported import ACROSS, COSINE, UP, WORSE, joined
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
 from ..updates.contained import Contained
@@ -25,7 +26,7 @@ from .containment import bounded
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
-from .jury import WORSE, Pair
+from .jury import Pair
 from .telling import judgement_notes
 from .word import obey, overrule, with_trusted
 
@@ -101,7 +102,7 @@ class Decision:
         if self.pair is None:
             return torch.zeros(0)
         counts, i = self.cohort.num_examples * self.weights, self.cohort.client_ids.index(self.pair.client)
-        own = min(self.cohort.num_examples[i], counts.max())
+        own = min(self.cohort.num_examples[i], counts.max() or math.inf)
         counts[i] = 0.0
         others = counts.sum()
         shares = -counts / others if others else counts

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from ..core.seeds import numpy_rng
 from ..core.stats import Scores, Weights
 
-WORSE = "train/worse"  # the number that jurors report, by its name in a cohort
 EXAMPLES = 512  # of its own that a juror measures: a share of 1/2 of them has a standard error of .02
 RECENT = 50  # rounds that a number is compared with; 20 to 100 find as many attackers
 FEWEST = 2  # jurors that can be sent two models; from three on, none can exclude by itself

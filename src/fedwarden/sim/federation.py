@@ -18,12 +18,12 @@ from ..core.config import parse
 from ..core.errors import ConfigError
 from ..core.generators import torch_rng
 from ..core.notes import Note
-from ..core.reported import joined
+from ..core.reported import WORSE, joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..guard.decide import decide
-from ..guard.jury import WORSE, worse
+from ..guard.jury import worse
 from ..sinks.feed import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run

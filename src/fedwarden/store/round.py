@@ -179,7 +179,7 @@ class RoundStory:
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        return dict(zip(self.record.client_ids, self.record.weights.tolist(), strict=True))
+        return {c: float(self.record.weights[i]) for c, i in self.place.items()}
 
     @cached_property
     def inside(self) -> set[str]:

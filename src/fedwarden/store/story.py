@@ -19,7 +19,7 @@ from ..core.types import RoundRecord
 from ..core.words import count, listed
 from .contribution import Contribution, agreement, contributions
 from .health import Health, at_odds, healths
-from .round import COPIES, OUT, Reason, RoundStory, State, harm_not_shown
+from .round import COPIES, FURTHER, OUT, Reason, RoundStory, State, harm_not_shown
 from .series import Series, client_order
 from .word import NOTES
 
@@ -148,7 +148,7 @@ class Story:
     def standings(self) -> dict[str, Standing]:
         """The clients that are excluded or suspended, were in doubt, or were flagged, the gravest first."""
         series = self.series
-        refused = {(t, c) for t, c, _ in series.rejected}
+        refused = {(t, c) for t, c, reason in series.rejected if reason.kind not in FURTHER}
         doubts: dict[str, dict[int, str]] = {}
         for t, note in series.notes:
             for client in note.clients if note.kind in DOUBTS else ():
@@ -177,7 +177,7 @@ class Story:
         asked = {c: int(np.flatnonzero(took[:, j])[-1]) for c, j in place.items() if took[:, j].any()}
         for t, c, reason in series.rejected:
             rejected[c][t] = reason
-            took[row[t], place[c]] &= series.weights[row[t], place[c]] > 0
+            took[row[t], place[c]] &= series.weights[row[t], place[c]] > 0 or reason.kind in FURTHER
             asked[c] = max(asked.get(c, 0), row[t])
         last = {i: RoundStory(self.rounds(int(series.rounds[i]))) for i in {*asked.values()}}
         found = {}
