@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwarden.core.types import State
 from fedwarden.history.pid import PID
 from fedwarden.sim.data.world import Rows
 from fedwarden.sim.federation import Federation
@@ -120,7 +121,8 @@ def run(table: Table) -> Result:
     good = torch.tensor([c not in federation.truth for c in federation.clients])
     n, f = len(good), int((~good).sum())
     history = PID()
-    state, worst, largest = history.init(), 0.0, 0.0
+    state: State = {}
+    worst = largest = 0.0
     sides: dict[str, list[tuple[float, float]]] = {"lemma 2": [], "eq. 18": [], "theorem 3": [], "theorem 4": []}
     for record in federation.play(recorder):
         rows = recorder.models

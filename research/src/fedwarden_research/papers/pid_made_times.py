@@ -60,7 +60,7 @@ def pid_score(rows: torch.Tensor) -> None:
     ids = tuple(map(str, range(n)))
     values = CentroidDistance()(Cohort(2, ids, Updates.of(rows), np.ones(n)))
     history = PID()
-    state, _ = history.step(history.init(), ids, values)
+    state, _ = history.step({}, ids, values)
     judge_sigma(history.step(state, ids, values)[1], K)
 
 
