@@ -220,7 +220,7 @@ def test_a_study_that_is_ended_leaves_nobody_and_goes_on_later(number, tmp_path,
     marker = f"FEDWARDEN_CACHE={tmp_path / 'cache'}"
     env = {**os.environ, "FEDWARDEN_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     options = ["--seeds", "1", "--rounds", "5", "--defence", "FedAvg", "--attack", "sign flip"]
-    command = [sys.executable, "-m", "fedwarden", "bench", "--home", str(tmp_path), *options]
+    command = [sys.executable, "-m", "fedwarden", "bench", "defences", "--home", str(tmp_path), *options]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     kept = tmp_path / "studies" / "defences-digits-5.jsonl"
     try:

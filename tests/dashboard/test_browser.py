@@ -191,7 +191,7 @@ def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, brow
     until(lambda d: sorted(d.execute_script(labels)) == ["<b>eve</b> + 1", "b", "c", "d", "e"])
     browser.get(browser.current_url.partition("?")[0] + "?client=%3Cb%3Eeve%3C%2Fb%3E")
     until(says="answered in 3 of 3 rounds")
-    until(says="What it tells of itself")
+    until(says="What it reports")
     until(lambda d: d.execute_script(DRAWN, "client-card"))
 
 

@@ -262,7 +262,11 @@ def test_a_cohort_names_the_layers_by_their_columns():
 @pytest.mark.parametrize(
     ("strategy", "warden", "said"),
     [
-        (flower.FedAvg, "auto", "around a strategy of flwr.serverapp.strategy, as FedAvg.*; got the class .*FedAvg"),
+        (
+            flower.FedAvg,
+            "auto",
+            "wraps a strategy of flwr.serverapp.strategy, such as FedAvg.*; got the class .*FedAvg",
+        ),
         (object(), "auto", "got a builtins.object"),
         (flower.FedAvg(), {"preset": "auto"}, "warden is the name of a preset or a Warden; got dict"),
     ],

@@ -20,6 +20,7 @@ def geometric_median(updates: Updates, shares: Weights) -> Aggregate:
 
     Pillutla et al., Robust Aggregation for Federated Learning, arXiv 1912.13445. See :func:`gram.geometric_median`.
 
+    >>> import numpy as np
     >>> geometric_median(Updates.of(np.array([[0.0], [4.0], [90.0]])), np.ones(3)).update.round(decimals=3).tolist()
     [4.0]
     """

@@ -1,8 +1,8 @@
 """Names to factories. An extension is one new file with one decorator.
 
 A file dropped into the folder of its kind is found by itself; a third-party package declares an entry point in
-the group ``fedwarden`` that names the module to import. In a name ``-`` and ``_`` are the same. A name ``module:thing``
-is what a module has under that name, if the user has asked for that module (:func:`adopt`).
+the group ``fedwarden``, or ``fedwarden.KIND``, that names the module to import. In a name ``-`` and ``_`` are the same.
+A name ``module:thing`` is what a module has under that name, if the user has asked for that module (:func:`adopt`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def lookup(kind: str, name: str) -> Factory:
         return _thing(kind, name)
     known = names(kind)
     if canonical(name) not in known:
-        failed = "".join(f"; {plugin} and may be what has it" for plugin in broken_plugins())
+        failed = "".join(f"; {plugin} and may be what has it" for plugin in broken_plugins(kind))
         raise UnknownName(f"there is no {kind} {name!r}; {nearest(name, known)}{failed}")
     return _entries[kind][canonical(name)]
 
@@ -259,7 +259,7 @@ def _table(kind: str) -> dict[str, Factory]:
 @cache
 def _discover(kind: str) -> None:
     _folder(kind)
-    broken_plugins()
+    broken_plugins(kind)
 
 
 @cache
@@ -270,15 +270,16 @@ def _folder(kind: str) -> None:
         import_module(f"{package.__name__}.{module.name}")
 
 
-def broken_plugins() -> tuple[BrokenPlugin, ...]:
-    """The plug-ins that cannot be imported; the first call imports all of them."""
-    return () if _loading else _plugins()
+def broken_plugins(kind: str | None = None) -> tuple[BrokenPlugin, ...]:
+    """The plug-ins that cannot be imported, of those that may have this kind; the first call imports them."""
+    groups = ["fedwarden", *(f"fedwarden.{k}" for k in ([kind] if kind else FOLDERS))]
+    return () if _loading else tuple(broken for group in groups for broken in _plugins(group))
 
 
 @cache
-def _plugins() -> tuple[BrokenPlugin, ...]:
+def _plugins(group: str) -> tuple[BrokenPlugin, ...]:
     broken = []
-    for entry in entry_points(group="fedwarden"):
+    for entry in entry_points(group=group):
         _loading.append(entry.name)
         try:
             entry.load()

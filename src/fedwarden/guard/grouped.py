@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
@@ -40,6 +41,15 @@ class Grouped:
     @property
     def memory(self) -> Memory:
         return self.warden.memory
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The clients that are sent another model: none where sums alone are seen, which have no jurors."""
+        return self.warden.apart if self.groups.size == 1 else ()
+
+    def sent(self, client_id: str, params: Tensor) -> Tensor:
+        """The model that this client is to be sent next."""
+        return self.warden.sent(client_id, params)
 
     @property
     def excluded(self) -> tuple[str, ...]:
