@@ -66,7 +66,7 @@ FAR = r"It lies far away \(far 5, limit 2"
     ("weight", "what", "state", "reason"),
     [
         (0.3, {}, "in the model", "$"),
-        (0.1, {}, "down-weighted", r"Its update counts 0\.33 times as much as that of the median client, in round 3\."),
+        (0.1, {}, "down-weighted", r"Its weight is 0\.33 times that of the median client, in round 3\."),
         (0.0, {"flagged": "b"}, "skipped", FAR),
         (0.0, {}, "skipped", r"The aggregator left its update out, in round 3\."),
         (0.0, {"notes": [LEFT_OUT]}, "skipped", r"It is long, in round 3\."),

@@ -1,4 +1,4 @@
-"""What is told of a run's clients: by hand, from arrays and from the ledger, and the same from both."""
+"""The story of a run's clients: by hand, from arrays and from the ledger, and the same from both."""
 
 import re
 from dataclasses import replace

@@ -21,6 +21,7 @@ from fedwarden.studies.runner import results, results_file
 from .studies import backdoors, defences, different, evaders, framing, groups, judges, jurors, long_runs
 from .studies.plan import Asked, Plan, no_pictures
 
+DATA = f"{' or '.join(defences.SETTINGS)}; backdoors: {', '.join(backdoors.SOURCES)}. By default the first."
 GPU_PROCESSES = 4  # runs at a time where they share a device
 COMMON = ("seeds", "rounds", "processes", "folder", "as_json", "workspace")
 BENCHES: Mapping[str, tuple[Callable[[Asked], Plan], tuple[str, ...], str]] = {  # the plan, its own options, in words
@@ -68,9 +69,7 @@ def bench(what: str) -> Callable[..., None]:
     plan, own, says = BENCHES[what]
 
     def command(
-        data: Annotated[
-            str | None, typer.Option(help="The data set and its setting; the first that the page names by default.")
-        ] = None,
+        data: Annotated[str | None, typer.Option(help=DATA)] = None,
         seeds: Annotated[
             int | None, typer.Option(min=1, help="Repetitions of every cell; by default those of the page.")
         ] = None,
@@ -102,7 +101,7 @@ def bench(what: str) -> Callable[..., None]:
 
     every = inspect.signature(command, eval_str=True).parameters
     kept = [p for name, p in every.items() if name in (*own, *COMMON)]
-    command.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+    vars(command)["__signature__"] = inspect.Signature(kept)  # typer shows these options and no others
     command.__doc__ = f"{says}\n\nEvery result is kept as it comes: what was cut off goes on where it was."
     return command
 

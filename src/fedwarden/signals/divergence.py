@@ -156,7 +156,7 @@ class Divergence:
             )
         equipped = replace(self, server=server)
         try:
-            _ = equipped._layers  # a model that cannot be watched is told of before the first round
+            _ = equipped._layers  # says before the first round if a model cannot be watched
         except ValueError as error:
             raise ConfigError(f"divergence: {error}") from error
         return equipped

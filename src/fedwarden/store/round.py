@@ -140,7 +140,7 @@ class RoundStory:
             return "the aggregator left its update out"
         if state == "down-weighted":
             share = self.shares[self.place[client]]
-            return f"its update counts {share:.2g} times as much as that of the median client"
+            return f"its weight is {share:.2g} times that of the median client"
         others = [other for other in self.copies.get(client, ()) if other != client]
         return f"it shares one vote with {listed(others)}, since their updates are identical" if others else ""
 

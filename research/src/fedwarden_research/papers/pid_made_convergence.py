@@ -218,7 +218,7 @@ CHOSEN = (
 FIGURE_2 = Item(
     "figure-2",
     "Rounds to an accuracy and to a loss",
-    "PID-MADE needs fewer rounds than most robust rules that are told the number of attackers; exclusion speeds up "
+    "PID-MADE needs fewer rounds than most robust rules that know the number of attackers; exclusion speeds up "
     "convergence.",
     convergence,
     rounds_sheets,
