@@ -10,7 +10,7 @@ import numpy as np
 from ..core.registry import register
 from ..core.stats import Norms, Weights, shrink
 from ..core.types import Aggregate, Cohort, Server, State
-from ..updates.mixed import Mixed
+from ..updates.formed import Mixed
 from .common import inner
 
 

@@ -12,8 +12,8 @@ from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, Server, State
+from ..updates.formed import Mixed
 from ..updates.gram import squared_distances
-from ..updates.mixed import Mixed
 from .common import inner, widen
 
 
