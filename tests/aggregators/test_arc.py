@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedwarden as fw
-from fedwarden.aggregators.arc import ARC, arc_factors
+from fedwarden.aggregators.mixing import ARC, arc_factors
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden_research.conformance import golden

@@ -10,7 +10,7 @@ import fedwarden as fw
 from fedwarden.policies.basic import FOR_GOOD
 from fedwarden.updates import cpu, plain
 from fedwarden.updates import updates as module
-from fedwarden.updates.sampling import nearest_to_median, spread_columns
+from fedwarden.updates.sketch import nearest_to_median, spread_columns
 from fedwarden.updates.updates import Updates
 
 pytest.importorskip("numba")

@@ -29,13 +29,7 @@ def mean(updates: Updates, weights: Weights) -> Aggregate:
     return Aggregate(updates.weighted_sum(shares), shares)
 
 
-@register(
-    "aggregator",
-    "mean",
-    exempt={
-        "defaults": "the mean withstands no far client",
-    },
-)
+@register("aggregator", "mean", exempt={"defaults": "the mean withstands no far client"})
 @dataclass(frozen=True)
 class Mean:
     """The mean of the updates, weighted by example counts (FedAvg) or not."""

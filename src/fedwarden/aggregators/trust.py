@@ -48,12 +48,8 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
 @register(
     "aggregator",
     "fltrust",
-    exempt={
-        "translation": "angles are taken from zero",
-        "scaling": "the length is that of the root update",
-        "identical": "the length is that of the root update",
-        "near-agreement": "angles are taken from zero",
-    },
+    exempt=dict.fromkeys(("translation", "near-agreement"), "angles are taken from zero")
+    | dict.fromkeys(("scaling", "identical"), "the length is that of the root update"),
 )
 @dataclass(frozen=True)
 class FLTrust:

@@ -309,15 +309,6 @@ def _four_about(
     put(sq_norms, i, s)
 
 
-@njit(nogil=True, inline="always")
-def _fours_with_shares(shares: Sums) -> NDArray[np.bool_]:
-    """For every fourth row, whether it and the three after it all have a share."""
-    out = np.ones(len(shares), np.bool_)
-    for i in range(len(shares)):
-        out[i // 4 * 4] &= shares[i] != 0
-    return out
-
-
 @njit(nogil=True, fastmath=FAST, cache=True)
 def _add(rows: Addresses, base: Floats, i: int, a: int, m: int, weight: np.float32, out: Floats) -> None:
     """Add one row, less the base, to out."""
@@ -379,7 +370,7 @@ def gram(plan: Plan, turn: Index, shares: Sums, origin: int, total: Floats, part
     and lengths, ``total`` (unless it is empty) the sum weighted by ``shares``: a row without a share is not mixed in.
     """
     n, size = plan.rows.shape[1], products.shape[1]
-    every, norms, together = np.arange(n), np.zeros(size), _fours_with_shares(shares)
+    every, norms, together = np.arange(n), np.zeros(size), shares.all()
     rows, weights = padded(plan.rows, every), weights_of(shares, every)
     tile, zero, unused = _tile(size), np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
     for group, segment, start, m in spans(plan, turn, WIDTH):
@@ -388,12 +379,12 @@ def gram(plan: Plan, turn: Index, shares: Sums, origin: int, total: Floats, part
         out = total[start : start + m] if len(total) > 0 else unused[:m]
         out[:], norms[:] = 0, 0
         for i in range(0, size, 4):
-            into = out if together[i] else unused[:m]
-            _four_about(rows[segment], base != 0, less, centre, i, a, m, weights, into, norms, tile)
-            for k in range(i, i if together[i] else min(i + 4, n)):
-                if shares[k] != 0:
-                    _add(rows[segment], less, k, a, m, weights[k], out)
+            _four_about(
+                rows[segment], base != 0, less, centre, i, a, m, weights, out if together else unused[:m], norms, tile
+            )
         for i in range(n):
+            if not together and shares[i] != 0:
+                _add(rows[segment], less, i, a, m, weights[i], out)
             parts[group, 0, i] += norms[i]
             parts[group, 1, i] += norms[i] if measured else 0.0
         if measured:

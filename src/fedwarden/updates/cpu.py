@@ -113,23 +113,11 @@ def survey_and_gram(
     columns, edge = PRODUCT_COLUMNS if n <= ALL_PAIRS else SKETCH_COLUMNS, -(-n // 4) * 4
     (norms, lengths), half = _fold(updates, "gram", (shares, origin, total), [(2, n), (edge, edge)], columns)
     found = np.zeros((n + 1, n + 1))
-    found[:n, :n] = mirrored(half)[:n, :n]
+    found[:n, :n] = (np.triu(half) + np.triu(half, 1).T)[:n, :n]
     found[n], found[:, n] = found[origin], found[:, origin]  # in its place was the zero vector
     found[n, n] = found[origin, origin]
     found[origin], found[:, origin] = 0.0, 0.0  # the origin itself is zero about itself
     return norms, lengths, torch.from_numpy(total), found
-
-
-def mirrored(half: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A symmetric matrix of which only the blocks of four on and above the diagonal are filled.
-
-    >>> mirrored(np.triu(np.ones((8, 8)), 4) + 3 * np.eye(8))[:, 0].tolist()
-    [3.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
-    """
-    whole, every = half + half.T, np.arange(len(half) // 4)
-    blocks = (len(every), 4, len(every), 4)
-    whole.reshape(blocks)[every, :, every] = half.reshape(blocks)[every, :, every]
-    return whole
 
 
 def _fold(

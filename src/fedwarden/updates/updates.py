@@ -25,10 +25,9 @@ from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, plain
 from .gram import central, cosines, sharp
 from .ranks import closer_half, far_off, median
-from .sampling import coarse_lengths, nearest_to_median, spread_columns
 from .segments import ARRAYS, BackEnd, Plan, Segment, pieces, plan, read_segments
-from .sketch import ALL_PAIRS, SIZE, Hashing, hashing
-from .survey import Survey, correction, counted, even, mean_of
+from .sketch import ALL_PAIRS, SIZE, Hashing, coarse_lengths, hashing, nearest_to_median, spread_columns
+from .survey import Survey, correction, counted, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
@@ -193,7 +192,7 @@ class Updates:
         which saves a second look at each block, and ``products`` of all pairs come along where that costs no other
         read. Nothing is read where the survey that the rows carry says it all.
         """
-        centre = even(self.n) if trusted is None else mean_of(np.asarray(trusted, bool))
+        centre = mean_of(np.ones(self.n, bool) if trusted is None else np.asarray(trusted, bool))
         share = centre if shares is None else np.asarray(shares, np.float64)
         if self.known is not None and self.known.answers(centre, share, spread):
             return self.known
