@@ -48,9 +48,7 @@ docs: setup
 wheel: setup
 	$(BIN)/python tools/try_wheel.py
 
-bench: export FEDWARDEN_BENCH := $(or $(FEDWARDEN_BENCH),bench.jsonl)
 bench: setup
-	rm -f $$FEDWARDEN_BENCH
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/dashboard.py

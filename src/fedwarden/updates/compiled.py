@@ -67,20 +67,14 @@ def spans(plan: Plan, turn: Index, width: int) -> Iterator[tuple[int, int, int, 
 @njit(nogil=True, inline="always")
 def padded(rows: Addresses, index: Index) -> Addresses:
     """The rows in the index, the last one again up to a multiple of four."""
-    size = (len(index) + 3) // 4 * 4
-    out = np.zeros((len(rows), size), np.uint64)
-    for segment in range(len(rows)):
-        for k in range(size):
-            out[segment, k] = rows[segment, index[min(k, len(index) - 1)]]
-    return out
+    return rows[:, index[np.minimum(np.arange((len(index) + 3) // 4 * 4), len(index) - 1)]]
 
 
 @njit(nogil=True, inline="always")
 def weights_of(values: Sums, index: Index) -> Floats:
     """Their weights, 0 for a row that is there again."""
     out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
-    for k in range(len(index)):
-        out[k] = np.float32(values[index[k]])
+    out[: len(index)] = values[index]
     return out
 
 
@@ -166,20 +160,6 @@ def _spread(part: Sums, index: Index, sq_norms: Sums, measured: bool) -> None:
             part[1, index[k]] += sq_norms[k]
 
 
-@njit(nogil=True, inline="always")
-def _split(centre: Sums, shares: Sums) -> tuple[Index, Index]:
-    """The rows that count in one of the sums, and the others."""
-    used, rest = np.empty(len(centre), np.int64), np.empty(len(centre), np.int64)
-    counted = 0
-    for i in range(len(centre)):
-        if centre[i] != 0 or shares[i] != 0:
-            used[counted] = i
-            counted += 1
-        else:
-            rest[i - counted] = i
-    return used[:counted], rest[: len(centre) - counted]
-
-
 @njit(nogil=True, cache=True)
 def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, total: Floats, parts: Sums) -> None:
     """The sums of :meth:`Updates.survey`: ``total``, and in ``parts`` squared norms, lengths and distances.
@@ -187,7 +167,8 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
     Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
     not finite spoils only its own norm.
     """
-    used, rest = _split(centre, shares)
+    some = (centre != 0) | (shares != 0)
+    used, rest = np.flatnonzero(some), np.flatnonzero(~some)
     every, width = np.arange(len(centre)), _width(len(centre))
     mixed, others, rows = padded(plan.rows, used), padded(plan.rows, rest), padded(plan.rows, every)
     c, s = weights_of(centre, used), weights_of(shares, used)

@@ -47,14 +47,9 @@ class Segment:
         """The same columns of fewer clients."""
         return Segment(self.start, self.stop, tuple([self.given[i] for i in keep]), self.measured)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the first row."""
-        return self.given.dtype if isinstance(self.given, Tensor) else self.given[0].dtype
-
     @cached_property
     def types(self) -> frozenset[torch.dtype]:
-        """Those of all rows."""
+        """The types of all rows."""
         return frozenset([self.given.dtype] if isinstance(self.given, Tensor) else [row.dtype for row in self.given])
 
     @property

@@ -161,7 +161,7 @@ class Updates:
 
     def types(self) -> list[set[torch.dtype]]:
         """The floating types in which each row arrived."""
-        shared = {s.dtype for s in self.segments if len(s.types) == 1}
+        shared = set[torch.dtype]().union(*(s.types for s in self.segments if len(s.types) == 1))
         apart = [s.given for s in self.segments if len(s.types) > 1]
         rows = [shared.union(given[i].dtype for given in apart) for i in range(self.n)] if apart else [shared] * self.n
         return [{dtype for dtype in row if dtype.is_floating_point} for row in rows]
