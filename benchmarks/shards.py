@@ -81,6 +81,22 @@ def measure(n: int, d: int, workers: Sequence[int], turns: int) -> dict[tuple[st
     return found
 
 
+def judging_table(sizes: Sequence[int]) -> None:
+    """The server's own part, which has no d in it."""
+    rows = []
+    for n in sizes:
+        updates = np.random.default_rng(0).normal(1.0, size=(n, 64)).astype(np.float32)
+        times = {}
+        for preset in PRESETS:
+            warden, ids = fw.Warden.preset(preset), [str(i) for i in range(n)]
+            cohorts = [fw.Cohort(t, ids, fw.Updates.of(updates), np.full(n, 10.0)) for t in (1, 2)]
+            warden.step(cohorts[0])
+            times[preset] = seconds(lambda warden=warden, last=cohorts[1]: warden.step(last))
+        rows.append((n, *(f"{times[p]:.2f}" for p in PRESETS), f"{8 * (n + 1) ** 2 / MIB:.1f}"))
+        say(f"judging n={n}: {times}")
+    show("The server's own part: 64 parameters", ("n", *(f"{p}, s" for p in PRESETS), "n x n, MiB"), rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -105,6 +121,7 @@ def main() -> None:
          "received, kB", "rows, MB"),
         rows,
     )  # fmt: skip
+    judging_table((100, 300) if arguments.quick else (100, 1000, 4000))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,18 @@ def arc_factors(lengths: Norms, f: int) -> Weights:
     return shrink(lengths, float(np.sort(lengths)[n - 1 - clipped]))
 
 
+def _pairs(wrapper: Any) -> bool:
+    return inner(wrapper.then).pairs
+
+
+def _init(wrapper: Any) -> State:
+    return inner(wrapper.then).init()
+
+
+def _equip(wrapper: Any, server: Server) -> Any:
+    return replace(wrapper, then=inner(wrapper.then).equip(server))
+
+
 @register("aggregator", "nearest_neighbour_mixing")
 @dataclass(frozen=True)
 class NearestNeighbourMixing:
@@ -81,11 +93,7 @@ class NearestNeighbourMixing:
     f: int | None = None
     then: Any = "trimmed_mean"
 
-    def equip(self, server: Server) -> NearestNeighbourMixing:
-        return replace(self, then=inner(self.then).equip(server))
-
-    def init(self) -> State:
-        return inner(self.then).init()
+    init, equip = _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -112,15 +120,7 @@ class Bucketing:
     then: Any = "geometric_median"
     seed: int = 0
 
-    def equip(self, server: Server) -> Bucketing:
-        return replace(self, then=inner(self.then).equip(server))
-
-    @property
-    def pairs(self) -> bool:
-        return inner(self.then).pairs
-
-    def init(self) -> State:
-        return inner(self.then).init()
+    pairs, init, equip = property(_pairs), _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -143,15 +143,7 @@ class ARC:
     f: int | None = None
     then: Any = "nearest_neighbour_mixing"
 
-    def equip(self, server: Server) -> ARC:
-        return replace(self, then=inner(self.then).equip(server))
-
-    @property
-    def pairs(self) -> bool:
-        return inner(self.then).pairs
-
-    def init(self) -> State:
-        return inner(self.then).init()
+    pairs, init, equip = property(_pairs), _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)

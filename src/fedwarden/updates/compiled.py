@@ -154,10 +154,9 @@ def _distances(
 @njit(nogil=True, inline="always")
 def _spread(part: Sums, index: Index, sq_norms: Sums, measured: bool) -> None:
     """Add squared norms to those of the rows in the index, and to their lengths where the columns are measured."""
-    for k in range(len(index)):
-        part[0, index[k]] += sq_norms[k]
-        if measured:
-            part[1, index[k]] += sq_norms[k]
+    part[0][index] += sq_norms[: len(index)]
+    if measured:
+        part[1][index] += sq_norms[: len(index)]
 
 
 @njit(nogil=True, cache=True)
@@ -186,8 +185,7 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
             _spread(parts[group], rest, distances, measured)
         if spread and measured:
             _distances(rows[segment], base != 0, origin, a, m, mean, distances)
-            for k in range(len(every)):
-                parts[group, 2, k] += distances[k]
+            parts[group, 2] += distances[: len(every)]
 
 
 @njit(nogil=True, cache=True)
@@ -261,8 +259,7 @@ def ordered_mean(plan: Plan, turn: Index, pairs: Index, low: int, keep: int, out
             for j in range(m):
                 inside = first[j] <= r and r < first[j] + keep
                 total[j] += row[j] if inside else np.float32(0)
-        for j in range(m):
-            total[j] *= share
+        total *= share
 
 
 @njit(nogil=True, inline="always")
@@ -363,13 +360,10 @@ def gram(plan: Plan, turn: Index, shares: Sums, origin: int, total: Floats, part
             _four_about(
                 rows[segment], base != 0, less, centre, i, a, m, weights, out if together else unused[:m], norms, tile
             )
-        for i in range(n):
-            if not together and shares[i] != 0:
+        for i in range(0 if together else n):
+            if shares[i] != 0:
                 _add(rows[segment], less, i, a, m, weights[i], out)
-            parts[group, 0, i] += norms[i]
-            parts[group, 1, i] += norms[i] if measured else 0.0
+        _spread(parts[group], every, norms, measured)
         if measured:
-            row = tile[origin]
-            for j in range(m):
-                row[j] = less[j] - centre[j]
+            tile[origin, :m] = less - centre
             _pairs(tile, m, products[group])
