@@ -266,10 +266,8 @@ class Shards:
         each = [(hashing._replace(first=start),) for start, _ in self.columns]
         return torch.from_numpy(sum(self._ask("sketch", rows.index, each=each)))
 
-    def weighted_sum(self, rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
+    def weighted_sum(self, rows: Rows, weights: Weights) -> Tensor:
         """Only told: the workers make it when it is written."""
-        if before is not None:
-            raise NeedsRows("a sum on top of another")
         return self._mine(rows).weighted_sum(weights)
 
     def ranked_mean(self, updates: Rows, low: int, high: int) -> Tensor:
