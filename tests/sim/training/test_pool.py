@@ -17,7 +17,7 @@ from fedwarden.sim.training.engine import Engine
 from fedwarden.sim.training.limits import cores, processes
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.pool import Pool
-from fedwarden.sim.training.task import run_task
+from fedwarden.sim.training.worker import run_task
 
 RECIPE = {"name": "mlp", "options": {"hidden": [8]}, "shape": [1, 8, 8], "classes": 3}
 CLIENTS = 8
@@ -56,9 +56,9 @@ def tasks_here(monkeypatch):
     """The tasks that this process trains itself, a little slowly, so that a worker gets some too."""
     done = []
 
-    def slowly(engine, params, task, out):
+    def slowly(engine, params, task, *rest):
         time.sleep(0.03)
-        run_task(engine, params, task, out)
+        run_task(engine, params, task, *rest)
         done.append(task)
 
     monkeypatch.setattr(module, "run_task", slowly)

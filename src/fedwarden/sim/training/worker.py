@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TextIO
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ...core.registry import adopt, component
 from ..models import build_model
 from .engine import Engine
 from .optimizer import LocalTraining
 from .scratch import views
-from .task import Assignment, run_task
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One group of clients to train, and the rows of the result that are theirs."""
+
+    round: int
+    client_ids: list[str]
+    slots: list[int]
+
+
+def run_task(
+    engine: Engine,
+    params: Tensor,
+    task: Assignment,
+    out: Tensor,
+    changed: Mapping[str, NDArray[np.int64]] | None = None,
+) -> None:
+    """Train one group and write its models into its rows of the result; ``changed`` are rows that differ in it."""
+    models = torch.empty(len(task.slots), engine.layout.d, device=engine.device)
+    engine.train(params.to(engine.device), task.round, task.client_ids, models, changed)
+    for slot, model in zip(task.slots, models, strict=True):
+        out[slot].copy_(model)
 
 
 def main(job: Mapping[str, Any], scratch: int, lines: SimpleQueue[bytes], answers: TextIO) -> None:
