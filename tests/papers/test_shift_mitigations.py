@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from fedwarden.sim.scenario import load_scenario
-from fedwarden_research.papers.shift_mitigations import MEASURES, NORM, SHIFT, advice, cells, draw, measures, table
+from fedwarden_research.papers.shift_mitigations import (
+    MEASURES,
+    NORM,
+    SHIFT,
+    Measured,
+    advice,
+    cells,
+    draw,
+    measures,
+    recommend,
+    table,
+)
 from fedwarden_research.papers.shifts import SETTINGS
 
 UPDATE = torch.full((400,), 0.5)
@@ -81,3 +92,10 @@ def test_tables_and_advice_weigh_leakage_against_accuracy(tmp_path):
     assert "smoothing, 0.9 kept" in advised[2][1]  # for three points
     pytest.importorskip("matplotlib")
     assert "<svg" in Path(draw(found, tmp_path / "m.svg", "planted")).read_text()
+
+
+def test_the_recommendation_keeps_to_the_budget():
+    found = [Measured("none", 0.99, 0.0), Measured("a", 0.6, 0.03), Measured("b", 0.6, 0.02), Measured("c", 0.2, 0.0)]
+    assert recommend(found, 0.05).name == "b"
+    assert recommend(found, 0.01).name == "c"  # below one half shows too, but less than 0.99
+    assert recommend(found[1:3], 0.0) is None

@@ -16,6 +16,7 @@ from fedwarden_research.papers.shift_tables import (
     severities,
     sight_table,
     smallest_clients,
+    smallest_detected,
 )
 from fedwarden_research.papers.shifts import STILL, all_changes
 
@@ -122,3 +123,14 @@ def test_severities_are_kept_as_numbers():
     for branch in kept.values():  # results of before they were kept
         branch.pop("kind"), branch.pop("even")
     assert severities(found) == [0.7, 0.9]
+
+
+def test_the_smallest_shift_is_one_from_which_on_all_are_found():
+    null = np.arange(10.0)
+    found, missed = np.full(10, 99.0), np.zeros(10)
+    table = {0.55: found, 0.6: missed, 0.7: found, 0.9: found}
+    assert smallest_detected(table, null) == 0.7  # the lucky find at 0.55 does not count
+    assert smallest_detected({0.9: missed}, null) is None
+    mostly = np.r_[found[:7], missed[:3]]
+    assert smallest_detected({0.9: mostly}, null) is None
+    assert smallest_detected({0.9: mostly}, null, power=0.7) == 0.9

@@ -8,8 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.errors import one_of
 from ..core.registry import register
 from . import Examples
+
+Mode = Literal["derangement", "pairwise", "constant", "targeted"]
 
 
 def derangement(k: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -63,15 +66,14 @@ class LabelFlip:
     """
 
     fraction: float = 1.0
-    mode: Literal["derangement", "pairwise", "constant", "targeted"] = "derangement"
+    mode: Mode = "derangement"
     target: int = 0
     source: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"fraction lies in [0, 1]; got {self.fraction}")
-        if self.mode not in ("derangement", "pairwise", "constant", "targeted"):
-            raise ValueError(f"mode is 'derangement', 'pairwise', 'constant' or 'targeted'; got {self.mode!r}")
+        one_of("mode", self.mode, Mode)
         if self.mode != "targeted" and self.source != 1:
             raise ValueError(f"source is for mode 'targeted'; got mode {self.mode!r}")
         if self.mode in ("derangement", "pairwise") and self.target != 0:

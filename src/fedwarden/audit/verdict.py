@@ -75,23 +75,6 @@ def interval(
     return float(low), float(high)
 
 
-def smallest_detected(
-    severities: Mapping[float, Scores], null: Scores, rate: float = 0.05, power: float = 0.8
-) -> float | None:
-    """The smallest shift that is found in a share ``power`` of the runs, and so is every larger one; None if none is.
-
-    >>> scores = {0.55: np.array([1.0, 2.0]), 0.7: np.array([9.0, 8.0]), 0.9: np.array([9.0, 9.5])}
-    >>> smallest_detected(scores, np.arange(5.0))
-    0.7
-    """
-    found = None
-    for severity in sorted(severities, reverse=True):
-        if tpr_at(severities[severity], null, rate) < power:
-            break
-        found = severity
-    return found
-
-
 def leakage(
     shifted: Scores, nulls: Mapping[str, Scores], rng: np.random.Generator, rate: float = 0.05
 ) -> dict[str, Leakage]:

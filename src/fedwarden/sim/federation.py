@@ -33,9 +33,8 @@ from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
-from .evaluation import Asked, Evaluation
+from .evaluation import Asked, Evaluation, Jurors
 from .first_batch import fit, try_model
-from .jurors import Jurors
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fedwarden.audit.verdict import Leakage, Sight, leakage, magnitude, sees, smallest_detected
+from fedwarden.audit.verdict import Leakage, Sight, leakage, magnitude, sees
+from fedwarden.core.separation import tpr_at
 from fedwarden.core.stats import Scores
 from fedwarden.core.types import Observation
 from fedwarden.studies.tables import Grid, Results, Sheet
@@ -72,6 +73,23 @@ def fresh_table(results: Results) -> Grid:
         fresh = [verdicts(results, key, Change("fresh", e), [FRESH])[FRESH] for e in tried]
         rows.append([name(key), auroc(still), *map(auroc, fresh), smallest(results, key)])
     return [*head, "smallest detected"], rows
+
+
+def smallest_detected(
+    severities: Mapping[float, Scores], null: Scores, rate: float = 0.05, power: float = 0.8
+) -> float | None:
+    """The smallest shift that is found in a share ``power`` of the runs, and so is every larger one; None if none is.
+
+    >>> scores = {0.55: np.array([1.0, 2.0]), 0.7: np.array([9.0, 8.0]), 0.9: np.array([9.0, 9.5])}
+    >>> smallest_detected(scores, np.arange(5.0))
+    0.7
+    """
+    found = None
+    for severity in sorted(severities, reverse=True):
+        if tpr_at(severities[severity], null, rate) < power:
+            break
+        found = severity
+    return found
 
 
 def smallest(results: Results, key: str) -> str:
