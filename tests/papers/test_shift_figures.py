@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedwarden_research.papers.enough import order_of
+from fedwarden_research.papers.item import order_of
 from fedwarden_research.papers.shift_figures import (
     centralised_holds,
     centralised_sheets,

@@ -31,10 +31,10 @@ def planted(n=2, m=1, seeds=(0, 1, 2), keys=("weights/cosine/", "outputs/mean_lo
     found = []
     for seed in seeds:
         kept = {}
-        for branch in map(str, all_changes([0.7, 0.9])):
-            move = MOVES.get(branch, 0.25) + seed / 100
+        for change in all_changes([0.7, 0.9]):
+            move = MOVES.get(str(change), 0.25) + seed / 100
             readings = {key: [[11, 0.5 * (1 + move), 0.5, move, 0.1, 0.0]] for key in keys}
-            kept[branch] = {"readings": readings, "accuracy": {}}
+            kept[str(change)] = {"kind": change.kind, "even": change.even, "readings": readings, "accuracy": {}}
         before = {"readings": {key: [[10, 0.75, 0.75, 0.0, 0.5, 0.0]] for key in keys}, "accuracy": {}}
         found.append({"cell": {"n": n, "m": m, "seed": seed}, "result": {"before": before, "branches": kept}})
     return found

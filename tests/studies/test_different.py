@@ -14,6 +14,7 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.attack_cases import choose
 from fedwarden_research.studies import different
 
 AT_HAND = [kind for kind in different.KINDS if kind.file is None]
@@ -25,7 +26,7 @@ def nothingat_hand(monkeypatch):
 
 
 def tables(kind, n=10, defence="FedAvg", rounds=6, seed=3):
-    (kind,) = different.choose(different.KINDS, [kind])
+    (kind,) = choose(different.KINDS, [kind])
     return load_scenario(different.scenario_of(kind, n, defence, "digits", rounds, seed))
 
 

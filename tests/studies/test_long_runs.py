@@ -16,13 +16,13 @@ from fedwarden.sim.data.partition import dirichlet_split
 from fedwarden.sim.data.sources import digits
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies import runner
+from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.tables import share
 from fedwarden_research.studies.long_runs import (
     Case,
     by_split,
     cases,
     cells,
-    choose,
     costs,
     differences,
     excluded_by,

@@ -9,15 +9,19 @@ from typing import Annotated
 import typer
 
 from fedwarden.cli.common import AsJson, Home, emit, out, progress, table
-from fedwarden.core.errors import ConfigError
+from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.sim.training import limits
 from fedwarden.store.ledger import home
 from fedwarden.studies.runner import Job, kept, results_file, unique, work
 from fedwarden.studies.tables import Results
 
-from .papers.catalogue import PAPERS, paper_of
+from .papers.divergence_items import PAPER as DIVERGENCE
 from .papers.item import Item, Paper, wanted
 from .papers.page import heading, write, write_page
+from .papers.pid_made_items import PAPER as PID_MADE
+from .papers.shift_items import PAPER as SHIFTS
+
+PAPERS = {paper.name: paper for paper in (PID_MADE, DIVERGENCE, SHIFTS)}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -84,6 +88,12 @@ def command(
     if files:
         out.print(f"{len(files)} files below {folder}, the page in {files[-1]}", soft_wrap=True)
     return None
+
+
+def paper_of(name: str) -> Paper:
+    if name not in PAPERS:
+        raise ConfigError(f"there is no paper {name!r} here; {nearest(name, PAPERS)}")
+    return PAPERS[name]
 
 
 def _of(item: Item, data: Sequence[str], alone: bool) -> list[str]:

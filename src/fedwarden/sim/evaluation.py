@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..attacks import Examples
 from ..core.errors import ConfigError
@@ -23,18 +22,6 @@ from .tasks import Task
 
 Question = tuple[Tensor, Tensor]
 """Inputs of a model, and the right answers."""
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 512) -> tuple[float, float]:
-    """Accuracy and mean cross-entropy of a model in evaluation mode."""
-    model.eval()
-    right, loss = 0, 0.0
-    for a in range(0, len(y), batch):
-        logits, labels = model(x[a : a + batch]), y[a : a + batch]
-        right += int((logits.argmax(dim=1) == labels).sum())
-        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-    return right / len(y), loss / len(y)
 
 
 def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:

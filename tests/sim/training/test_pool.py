@@ -156,7 +156,7 @@ def test_a_module_of_the_users_own_and_one_worker_use_no_process():
     for model, workers in ((None, 4), (RECIPE, 1)):
         with Pool(engine_of(), model, workers) as pool:
             assert pool.workers == []
-            assert not hasattr(pool, "scratch")
+            assert pool.scratch is None
 
 
 def test_the_number_of_threads_is_put_back():

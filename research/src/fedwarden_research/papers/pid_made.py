@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fedwarden.core.registry import Spec
-from fedwarden.sim.evaluation import evaluate
+from fedwarden.sim.evaluation import measure, questions
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
@@ -68,6 +68,10 @@ class Setting:
     ki: float = 0.5
     model: Spec = "pid_made_cnn"
     partition: Spec = "given"
+
+    @property
+    def levels(self) -> Mapping[str, float]:
+        return {"accuracy": self.accuracy, "loss": self.loss}
 
     def scenario(self, n: int, f: int, fraction: float, guard: Guard, seed: int, device: str) -> Table:
         """Their clients, CNN, Adam and batches; the first f clients flip their labels."""
@@ -158,6 +162,11 @@ def run(table: Table) -> Result:
 def own_measures(federation: Federation) -> dict[str, tuple[float, float]]:
     """Accuracy and loss of the global model on what each client holds back, labels as the client has them."""
     federation.model.load_state_dict(federation.engine.layout.unflatten(federation.params))
-    x, y, device = federation.world.x, federation.world.y, federation.device
-    held = federation.world.held_in(federation.round)
-    return {c: evaluate(federation.model, x[r].to(device), y[r].to(device)) for c, r in held.items() if len(r)}
+    x, y, task = federation.world.x, federation.world.y, federation.task
+    found = {}
+    for client, rows in federation.world.held_in(federation.round).items():
+        if len(rows):
+            asked = questions(task, x[rows], y[rows], torch.Generator(), federation.device)
+            metrics = measure(task, federation.model, asked)
+            found[client] = metrics["accuracy"], metrics["loss"]
+    return found

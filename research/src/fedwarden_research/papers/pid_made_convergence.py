@@ -73,7 +73,7 @@ def rounds_table(results: Results, what: str) -> Grid:
     rows = []
     for data in DATA:
         setting = SETTINGS[data]
-        level = getattr(setting, what)
+        level = setting.levels[what]
         for rule in RULES:
             if found := found_of(results, data, rule):
                 row = [data, f"{level:g}", rule]
@@ -140,12 +140,12 @@ def draw_rounds(results: Results, folder: Path, stem: str) -> list[Path]:
             for rule in RULES:
                 if found := found_of(results, data, rule):
                     for way, words in WAYS.items():
-                        t = first_rounds(found, way, what, getattr(setting, what))
+                        t = first_rounds(found, way, what, setting.levels[what])
                         lines.setdefault(words, {})[rule] = [min(x, setting.rounds + 1.0) for x in t]
                     if rule in PAPERS[what][data]:
                         lines.setdefault("the paper", {})[rule] = [float(PAPERS[what][data][rule])]
             if lines:
-                panels[f"{data}: {what} {getattr(setting, what):g} within {setting.rounds} rounds"] = lines
+                panels[f"{data}: {what} {setting.levels[what]:g} within {setting.rounds} rounds"] = lines
         if panels:
             drawn.append(folder / f"{stem}-{what}.svg")
             title = f"Rounds to the {what}, median and range over seeds; the highest place: not reached"

@@ -256,9 +256,9 @@ def thresholds_table(results: Results, defence: str) -> Grid:
         rule = make("rule", table["name"], **options)
         flags = [rule(v, t).flagged for s in found for t, v in enumerate(s[START - 1 :], 1)]
         gone, wronged = [excluded_by(rule, s) for s in found], [len(excluded_by(rule, s)) for s in calm]
-        k = getattr(rule, "k", None)
-        if k is None and table["name"] in ("cantelli", "gaussian"):
-            k = _k(rule)
+        k = table.get("k")
+        if table["name"] in ("cantelli", "gaussian"):  # what it says of two values with mean and deviation 1
+            k = float(rule(np.array([0.0, 2.0]), 1).threshold) - 1.0
         rows.append(
             [
                 name, "-" if k is None else f"{k:.2f}", "-" if k is None else f"{needed(k, CLIENTS):.2f}",
@@ -272,11 +272,6 @@ def thresholds_table(results: Results, defence: str) -> Grid:
         "client 0 excluded for good", "honest excluded for good", "excluded where nobody attacks",
     )  # fmt: skip
     return header, rows
-
-
-def _k(rule: Any) -> float:
-    """The k of a rule mean + k sigma, from what it says of two values."""
-    return float(rule(np.array([0.0, 2.0]), 1).threshold) - 1.0
 
 
 def watches_table(results: Results) -> Grid:

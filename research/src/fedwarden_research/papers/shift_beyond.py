@@ -13,8 +13,7 @@ from fedwarden.sim.branches import Measures
 from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Result, Results, Sheet
 
-from .enough import LEVEL, found_from, too_few
-from .item import number, summary
+from .item import LEVEL, found_from, number, summary, too_few
 from .shift_figures import PAPERS, departures, tells
 from .shift_pictures import INTERNAL
 from .shift_tables import scores, sources, verdicts

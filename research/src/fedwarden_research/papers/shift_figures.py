@@ -14,8 +14,7 @@ from scipy import stats
 from fedwarden.core.stats import Scores
 from fedwarden.studies.tables import Grid, Results, Sheet
 
-from .enough import LEVEL, found_from, order_of, too_few
-from .item import by_data, number, summary
+from .item import LEVEL, by_data, found_from, number, order_of, summary, too_few
 from .shift_pictures import INTERNAL, changes, values
 from .shift_tables import by_size, scores, severities, sources, verdicts
 from .shifts import FRESH, STILL, VALIDATION, Change, ratio
@@ -189,8 +188,6 @@ def sensitivity_sheets(results: Results) -> list[Sheet]:
         figure, chosen = OF_FIGURE.get(data, ("", ""))
         tried = severities(part)
         keys = sources(part)
-        if VALIDATION not in keys:  # kept before it was measured
-            continue
         for key in keys:
             source, metric, _ = key.split("/")
             swap, loss = (float(scores(part, FRESH, k).mean()) for k in (key, VALIDATION))

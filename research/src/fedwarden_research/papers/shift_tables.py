@@ -13,7 +13,7 @@ from fedwarden.core.stats import Scores
 from fedwarden.core.types import Observation
 from fedwarden.studies.tables import Grid, Results, Sheet
 
-from .shifts import FRESH, STILL, Change, change_of, ratio
+from .shifts import FRESH, STILL, Change, ratio
 
 
 def departure(key: str, reading: Sequence[float]) -> float:
@@ -59,8 +59,7 @@ def auroc(found: Leakage) -> str:
 
 def severities(results: Results) -> list[float]:
     """The shares of even classes that were tried."""
-    found = [change_of(name, kept) for name, kept in results[0]["result"]["branches"].items()]
-    return [c.even for c in found if c.kind == "fresh" and c.even is not None]
+    return [kept["even"] for kept in results[0]["result"]["branches"].values() if kept["kind"] == "fresh"]
 
 
 def fresh_table(results: Results) -> Grid:
@@ -192,41 +191,6 @@ def smallest_table(results: Results) -> Grid:
     parts = by_size(results)
     rows = [[name(key), *(smallest(part, key) for part in parts.values())] for key in sources(results)]
     return ["source", *(f"{m} of {n} clients" for n, m in parts)], rows
-
-
-def fresh_clients(results: Results) -> list[Sheet]:
-    title = "All samples exchanged, against an unshifted fresh swap"
-    return [Sheet("fresh", title, clients_table(results, "fresh"))]
-
-
-def partial_clients(results: Results) -> list[Sheet]:
-    title = "As few samples exchanged as it takes, against an unshifted swap of as many"
-    return [Sheet("partial", title, clients_table(results, "partial"))]
-
-
-def smallest_clients(results: Results) -> list[Sheet]:
-    title = "Smallest shift detected at 5 % false alarms, all samples exchanged"
-    return [Sheet("smallest", title, smallest_table(results))]
-
-
-def fresh_by_clients(results: Results) -> list[Sheet]:
-    return by_clients(results, "fresh", "All samples exchanged", fresh_table)
-
-
-def partial_by_clients(results: Results) -> list[Sheet]:
-    return by_clients(results, "partial", "As few samples exchanged as it takes", partial_table)
-
-
-def seen_by_clients(results: Results) -> list[Sheet]:
-    return by_clients(results, "seen", "What is seen", sight_table)
-
-
-def alarms(results: Results) -> list[Sheet]:
-    return [Sheet("alarms", "Share of seeds with an alarm in the round of the change", alarms_table(results))]
-
-
-def by_layer(results: Results) -> list[Sheet]:
-    return [Sheet("auroc", f"AUROC of the shift to {ratio(severities(results)[-1])}", layer_table(results))]
 
 
 def name(key: str) -> str:

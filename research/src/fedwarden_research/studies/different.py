@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from fedwarden.core.config import override
-from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.sim.data.sources import DataError, locate
 from fedwarden.store.conclusion import presence
+from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
 from fedwarden.studies.tables import Results, confidence, markdown, mean_interval, share, write_csv
 
@@ -159,22 +159,6 @@ def at_hand(file: str) -> bool:
     except DataError:
         return False
     return True
-
-
-def choose(known: Sequence[Kind], asked: Sequence[str]) -> list[Kind]:
-    """The kinds of these names, or with these words in their names; all where none is asked for.
-
-    >>> [kind.name for kind in choose(KINDS, ["rotated", "one owner of a class"])]
-    ['one owner of a class', 'rotated inputs']
-    """
-    wanted: set[str] = set()
-    for word in asked:
-        exact = {kind.name for kind in known if kind.name.lower() == word.lower()}
-        found = exact or {kind.name for kind in known if word.lower() in kind.name.lower()}
-        if not found:
-            raise ConfigError(f"there is no case {word!r}; {nearest(word, [kind.name for kind in known])}")
-        wanted |= found
-    return [kind for kind in known if kind.name in wanted or not asked]
 
 
 def cells(

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import wait
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -96,6 +96,7 @@ class Pool:
         self.workers: list[Worker] = []
         self.longest = 0.0
         self.since: float | None = None  # since when this process trains a group
+        self.scratch: BinaryIO | None = None
         helpers = workers - 1 if model is not None and engine.device.type == "cpu" else 0
         self.feeders = ThreadPoolExecutor(max(helpers, 1), thread_name_prefix="fedwarden-feed")
         clients, d = most or len(engine.rows), engine.layout.d
@@ -144,8 +145,8 @@ class Pool:
         for worker in self.workers:
             worker.end()
         self.workers = []
-        if file := getattr(self, "scratch", None):
-            file.close()
+        if self.scratch is not None:
+            self.scratch.close()
 
     def train(
         self,
@@ -180,6 +181,7 @@ class Pool:
         return self.out[: len(client_ids)]
 
     def _start(self, fruitless: int = 0) -> Worker:
+        assert self.scratch is not None
         file = self.scratch.fileno()
         command = [sys.executable, "-P", bootstrap.__file__, *map(str, (file, self.job, os.getpid()))]
         # a process group of its own: Ctrl-C is for this process, which then ends its workers

@@ -242,7 +242,7 @@ def mnist(folder: str | None = None, standardised: bool = False) -> Dataset:
     data = images(find("mnist.npz", folder, lambda: from_hub("ylecun/mnist")))
     if not standardised:
         return data
-    return replace(data, **{name: (getattr(data, name) - 0.1307) / 0.3081 for name in ("x_train", "x_test")})
+    return replace(data, x_train=(data.x_train - 0.1307) / 0.3081, x_test=(data.x_test - 0.1307) / 0.3081)
 
 
 @register("dataset", "fashion_mnist")
