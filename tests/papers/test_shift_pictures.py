@@ -91,7 +91,8 @@ def test_certainty_is_one_where_all_seeds_lie_above_the_null_and_none_where_all_
 def test_every_number_of_clients_has_its_line_of_certainty():
     calm = planted(10, 3)
     for r in calm:
-        r["result"]["branches"]["fresh 70-30"] = r["result"]["branches"]["fresh swap"]
+        made = r["result"]["branches"]
+        made["fresh 70-30"] = {**made["fresh swap"], "kind": "fresh", "even": 0.7}
     assert over_sizes([*calm, *planted(5)])["weights, cosine"] == {
         "chance": {"70-30": [0.5], "90-10": [0.5]},
         "1 of 5 clients": {"70-30": [1.0], "90-10": [1.0]},

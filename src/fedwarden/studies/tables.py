@@ -28,6 +28,15 @@ class Found(TypedDict):
 Results = Sequence[Found]
 
 
+def columns(names: str) -> list[str]:
+    """The header of a table.
+
+    >>> columns("rule | accuracy, late")
+    ['rule', 'accuracy, late']
+    """
+    return names.split(" | ")
+
+
 def interval(values: Sequence[float]) -> str:
     """Mean and standard deviation over seeds; of one seed, its value alone.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedwarden.sim.metrics import rounds_to
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval, select
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
 from .item import Item, Sheets
@@ -96,10 +96,9 @@ def final_table(results: Results) -> Grid:
                 last = [interval([r[k][-1] for r in found]) for k in ("accuracy", "honest_accuracy", "theirs_accuracy")]
                 who = [f"{np.mean([r[k] for r in found]):.1f} of {of}" for k, of in (("caught", f), ("wronged", n - f))]
                 rows.append([data, rule, *last, *who, str(len(found))])
-    header = (
-        "data", "rule", "test data", "honest clients", "the authors' way", "attackers excluded", "honest excluded",
-        "seeds",
-    )  # fmt: skip
+    header = columns(
+        "data | rule | test data | honest clients | the authors' way | attackers excluded | honest excluded | seeds"
+    )
     return header, rows
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, median_of, select
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, median_of, select
 
 from .item import Item, Paper, Sheets
 from .pid_made_attackers import FIGURE_4, FIGURE_8
@@ -69,10 +69,10 @@ def detection_table(results: Results) -> Grid:
                         f"{np.mean(wronged):.2f}",
                     ]
                 )
-    header = (
-        "partition", "clients", "attackers", "preset", "recall, 10 % of labels", "50 %", "100 %", "median last catch",
-        "runs with an honest client excluded",
-    )  # fmt: skip
+    header = columns(
+        "partition | clients | attackers | preset | recall, 10 % of labels | 50 % | 100 % | median last catch | "
+        "runs with an honest client excluded"
+    )
     return header, rows
 
 
@@ -86,10 +86,10 @@ def detection_summary(results: Results) -> Grid:
         attacked = [r["wronged"] > 0 for r in select(results, where) if r["attackers"]]
         if clean and attacked:
             rows.append([partition, preset, *recalls, f"{np.mean(clean):.3f}", f"{np.mean(attacked):.3f}"])
-    header = (
-        "partition", "preset", "recall, 10 % of labels", "50 %", "100 %", "false exclusion, no attacker",
-        "false exclusion, attacked",
-    )  # fmt: skip
+    header = columns(
+        "partition | preset | recall, 10 % of labels | 50 % | 100 % | false exclusion, no attacker | "
+        "false exclusion, attacked"
+    )
     return header, rows
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from fedwarden.core.stats import Scores
-from fedwarden.studies.tables import Grid, Results, Sheet
+from fedwarden.studies.tables import Grid, Results, Sheet, columns
 
 from .item import LEVEL, by_data, found_from, number, order_of, summary, too_few
 from .shift_pictures import INTERNAL, changes, values
@@ -27,10 +27,10 @@ OF_FIGURE = {
     "census": ("7c", "representations/cmd/"),
 }
 TREND = {"mnist": "gradients/cosine/", "fashion_mnist": "gradients/cosine/", "census": "representations/cmd/"}
-WITH_NULLS = [
-    "no change", "no change sd", "fresh swap", "fresh swap sd", "shift", "shift sd", "AUROC, no change",
-    "p, no change", "AUROC, fresh swap", "p, fresh swap", "seeds",
-]  # fmt: skip
+WITH_NULLS = columns(
+    "no change | no change sd | fresh swap | fresh swap sd | shift | shift sd | AUROC, no change | p, no change | "
+    "AUROC, fresh swap | p, fresh swap | seeds"
+)
 
 
 def with_nulls(results: Results, key: str, shift: Change) -> list[str]:
@@ -207,14 +207,14 @@ def sensitivity_sheets(results: Results) -> list[Sheet]:
                 data, figure if key == chosen else "", source, metric, number(slope), number(r), number(p), verdict,
                 f"{over} of {len(tried)}", "yes" if swap > loss else "no", str(len(part)),
             ])  # fmt: skip
-    head = [
-        "data", "source", "metric", "ratio", "departure", "departure sd", "of the loss", "of the loss sd",
-        "above the diagonal", "AUROC, no change", "p, no change", "AUROC, fresh swap", "p, fresh swap", "seeds",
-    ]  # fmt: skip
-    line_head = [
-        "data", "figure", "source", "metric", "slope", "r", "p", "relation", "above the diagonal",
-        "an unshifted swap too", "seeds",
-    ]  # fmt: skip
+    head = columns(
+        "data | source | metric | ratio | departure | departure sd | of the loss | of the loss sd | "
+        "above the diagonal | AUROC, no change | p, no change | AUROC, fresh swap | p, fresh swap | seeds"
+    )
+    line_head = columns(
+        "data | figure | source | metric | slope | r | p | relation | above the diagonal | an unshifted swap too | "
+        "seeds"
+    )
     of_paper = [row for row in lines if row[1]]
     return [
         Sheet("relation", "The paper's sources: departure over the severity, and the diagonal", (line_head, of_paper)),

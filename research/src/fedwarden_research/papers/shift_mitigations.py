@@ -24,7 +24,7 @@ from fedwarden.core.separation import auroc as separation
 from fedwarden.core.stats import Scores
 from fedwarden.sim.branches import Measures, ObserverSettings
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, confidence
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, confidence
 
 from ..studies.pictures import curves
 from .shift_tables import auroc, departure, name
@@ -173,10 +173,10 @@ def table(results: Results) -> Grid:
         rows.append(
             [kind, *how, auroc(by_shift), best, auroc(by_new), confidence(_accuracy(found)), f"{100 * lost:.1f}"]
         )
-    header = (
-        "measure", "strength", "shift against fresh swap (mean logits)", "the same, best of all sources",
-        "fresh swap against no change (weights, procrustes)", "accuracy", "points lost",
-    )  # fmt: skip
+    header = columns(
+        "measure | strength | shift against fresh swap (mean logits) | the same, best of all sources | "
+        "fresh swap against no change (weights, procrustes) | accuracy | points lost"
+    )
     return header, rows
 
 

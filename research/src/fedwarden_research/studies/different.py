@@ -21,7 +21,7 @@ from fedwarden.sim.data.sources import DataError, locate
 from fedwarden.store.conclusion import presence
 from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Results, confidence, markdown, mean_interval, share, write_csv
+from fedwarden.studies.tables import Results, columns, confidence, markdown, mean_interval, share, write_csv
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .defences import SETTINGS, check_data
@@ -265,11 +265,11 @@ def _place(cell: Mapping[str, Any]) -> tuple[object, ...]:
     return cell["kind"], cell["clients"], cell["seed"]
 
 
-HEADER = (
-    "runs", "accuracy - FedAvg's", "runs 4 points or more below FedAvg", "recall of the own class - FedAvg's",
-    "accuracy on the own kind - FedAvg's", "runs with an honest client excluded for good", "ordinary clients out",
-    "different clients out",
-)  # fmt: skip
+HEADER = columns(
+    "runs | accuracy - FedAvg's | runs 4 points or more below FedAvg | recall of the own class - FedAvg's | "
+    "accuracy on the own kind - FedAvg's | runs with an honest client excluded for good | ordinary clients out | "
+    "different clients out"
+)
 
 
 def row(found: Compared) -> list[object]:

@@ -19,7 +19,7 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import confidence, markdown, mean_interval, select, share
+from fedwarden.studies.tables import columns, confidence, markdown, mean_interval, select, share
 
 from .defences import SETTINGS, check_data
 from .plan import Asked, Plan, division, scenario
@@ -29,9 +29,9 @@ CLIENTS = (5, 10, 20, 40)
 ALPHAS = (None, 100.0, 0.5, 0.1)
 HORIZONS = (30, 200, 500)
 ROUNDS, SEEDS = 200, 20
-DECIDED = (
-    "seed", "rounds", "attacks", "data.dataset", "data.clients", "data.partition", "train.participation", "guard.preset"
-)  # fmt: skip
+DECIDED = columns(
+    "seed | rounds | attacks | data.dataset | data.clients | data.partition | train.participation | guard.preset"
+)
 
 Results = Sequence[Mapping[str, Any]]
 
