@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fedwarden_research.papers import shift_pictures
-from fedwarden_research.papers.shift_audits import AUDITS
 from fedwarden_research.papers.shift_pictures import (
     CERTAINTY,
     CLIENTS,
@@ -109,7 +108,3 @@ def test_the_title_tells_clients_and_seeds(tmp_path, monkeypatch):
     for picture in (ROUNDS, LAYERS, SEVERITIES, CLIENTS, CERTAINTY, SIZES):
         picture(planted(), tmp_path / "p.svg", "a study, some data")
         assert titles[-1] == ("a study, some data: 2 clients, 3 seeds", picture.panels(planted()))
-
-
-def test_every_audit_draws_a_picture():
-    assert all(audit.picture is not None for audit in AUDITS.values())

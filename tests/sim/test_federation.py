@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fedwarden.aggregators.trust import FLTrust
-from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.policies.basic import FOR_GOOD
 from fedwarden.sim.federation import Federation, simulate, summarise
@@ -136,33 +135,6 @@ def test_a_summary_by_hand(reference):
     assert (bare["accuracy"], bare["loss"], bare["last_catch"], bare["rounds_to_target_loss"]) == (None,) * 4
     assert summarise(records, found, truth, None, None)["rounds_to_target"] is None
     assert summarise(records, found, truth, None, None)["rounds_to_target_loss"] is None
-
-
-ROUNDS = 30
-FILE = f"""
-name = "small"
-rounds = {ROUNDS}
-checkpoint_every = 2
-data.clients = 6
-model = {{name = "mlp", hidden = [8]}}
-train = {{momentum = 0.9, epochs = 2, workers = 1, group = 2}}
-attacks = [{{name = "label_flip", count = 1}}]
-"""
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("scenario") / "small.toml"
-    path.write_text(FILE)
-    return path
-
-
-@pytest.fixture(scope="module")
-def whole(file, tmp_path_factory):
-    """What the command leaves when nobody disturbs it."""
-    folder = tmp_path_factory.mktemp("whole")
-    assert main(["run", str(file), "--home", str(folder), "--quiet"]) == 0
-    return folder
 
 
 class Stop(Exception):

@@ -102,11 +102,6 @@ def test_a_cell_that_fails_loses_no_other(ran, tmp_path):
     assert seeds(tmp_path) == [0, 1, 2, 3]
 
 
-def test_nothing_was_found_yet(tmp_path):
-    assert results(tmp_path, "s") == []
-    assert results_file(tmp_path, "s") == tmp_path / "studies" / "s.jsonl"
-
-
 def test_one_is_the_summary_of_a_run(tmp_path):
     found = one(TINY)
     want = simulate(load_scenario(TINY), tmp_path)

@@ -110,18 +110,8 @@ def cmd(a: Array, b: Array, k: int = ORDER, bounds: Bounds = None) -> float:
     >>> cmd([0.0, 1.0], [0.0, 0.0], k=2, bounds=(0.0, 2.0))  # 0.5 / 2 + 0.25 / 4
     0.3125
     """
-    left, right = zip(*_pairs(a, b, aligned=False), strict=True)
-    return discrepancy(*([moments(x, k, bounds) for x in side] for side in (left, right)))
-
-
-def discrepancy(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
-    """:func:`cmd` of two samples whose :func:`moments` are known, a tensor (k, units) for each matrix.
-
-    >>> discrepancy([torch.zeros(2, 1)], [torch.tensor([[3.0], [1.0]])])
-    4.0
-    """
-    squares = torch.stack([(x - y).square().sum(dim=1) for x, y in zip(a, b, strict=True)]).sum(dim=0)
-    return float(squares.sqrt().sum())
+    gaps = [moments(x, k, bounds) - moments(y, k, bounds) for x, y in _pairs(a, b, aligned=False)]
+    return float(torch.stack([gap.square().sum(dim=1) for gap in gaps]).sum(dim=0).sqrt().sum())
 
 
 def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
@@ -140,9 +130,12 @@ def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
             f"values lie in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside of the bounds [{low:.6g}, {high:.6g}]"
         )
     x = x.double().tanh() if bounds == "tanh" else x.double()
-    centred = x - (mean := _mean(x))
-    out = torch.stack([mean, *((centred**order).mean(dim=0) for order in range(2, k + 1))])
-    return out / (high - low) ** torch.arange(1, k + 1, dtype=torch.float64, device=x.device)[:, None]
+    found = [_mean(x)]
+    power = centred = x - found[0]
+    for _ in range(k - 1):
+        power = power * centred
+        found.append(power.mean(dim=0))
+    return torch.stack([moment / (high - low) ** order for order, moment in enumerate(found, 1)])
 
 
 def _products(pairs: list[tuple[Tensor, Tensor]], centre: bool) -> Products:
