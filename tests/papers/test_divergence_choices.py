@@ -6,7 +6,7 @@ import numpy as np
 
 from fedwarden.sim.scenario import load_scenario
 from fedwarden_research.papers.divergence import CORRUPTIONS
-from fedwarden_research.papers.divergence_choices import (
+from fedwarden_research.papers.divergence_items import (
     CHOICES,
     HARMS,
     KINDS,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedwarden.sim.training.pool as module
-import fedwarden.sim.training.scratch as memory
+import fedwarden.sim.training.worker as memory
 from fedwarden.core import registry
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.engine import Engine

@@ -147,7 +147,7 @@ def plan(asked: Asked) -> Plan:
         lambda found: "\n\n".join(filter(None, [skipped, headline(found), by_defence(found)])),
         lambda found: page(found, data, rounds, command, skipped),
         run=measure,
-        counts=lambda found: {"kinds": records(found)},
+        counts=lambda found: {"kinds": list(records(found))},
         pictures=partial(write, data=data),
         tried=[table["scenario"] for _, table in wanted[:1]],
     )
@@ -312,12 +312,8 @@ def headline(results: Results, defence: str = GUARD) -> str:
     )
 
 
-def records(results: Results) -> list[dict[str, Any]]:
+def records(results: Results) -> Iterator[dict[str, Any]]:
     """One entry per kind, number of clients and defence: the numbers of the table, as numbers."""
-    return list(_records(results))
-
-
-def _records(results: Results) -> Iterator[dict[str, Any]]:
     for kind in present(results, "kind", [kind.name for kind in KINDS]):
         sizes = sorted({r["cell"]["clients"] for r in results if r["cell"]["kind"] == kind})
         for n, defence in product(sizes, present(results, "defence", DEFENCES)):
@@ -336,7 +332,7 @@ def _records(results: Results) -> Iterator[dict[str, Any]]:
 
 def write(results: Results, folder: Path, data: str) -> list[Path]:
     """The same as a CSV file; differences are to FedAvg."""
-    found = records(results)
+    found = list(records(results))
     lines = [["" if v is None else f"{v:.4f}" if isinstance(v, float) else str(v) for v in e.values()] for e in found]
     name = "different.csv" if data == "digits" else f"different-{data}.csv"
     return [write_csv(folder / name, (list(found[0]), lines))] if found else []

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...core.registry import describe
-from . import bootstrap, scratch
+from . import bootstrap
 from .engine import Engine, one_thread
 from .limits import check_memory
-from .worker import Assignment, run_task
+from .worker import Assignment, Kind, create, run_task
 
 PATIENCE = 60.0  # seconds
 SLOWER = 10.0  # a worker may take this many times as long as the slowest group so far, besides
@@ -110,7 +110,7 @@ class Pool:
             return
         self.first = torch.from_numpy(np.concatenate([engine.rows[c] for c in engine.rows]))
         given = {"x": engine.x, "y": engine.y, "rows": self.first}
-        arrays: dict[str, scratch.Kind] = {"params": ((d,), torch.float32), "out": ((clients, d), torch.float32)}
+        arrays: dict[str, Kind] = {"params": ((d,), torch.float32), "out": ((clients, d), torch.float32)}
         job = {
             "path": [os.path.abspath(folder) for folder in sys.path],
             "model": model,
@@ -123,7 +123,7 @@ class Pool:
             "clients": {c: len(r) for c, r in engine.rows.items()},
         }
         arrays |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in given.items()}
-        self.scratch, self.job, shared = scratch.create(arrays, job)
+        self.scratch, self.job, shared = create(arrays, job)
         for name, tensor in given.items():
             shared[name].copy_(tensor)
         self.params, self.out, self.rows = shared["params"], shared["out"], shared["rows"]
