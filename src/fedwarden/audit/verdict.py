@@ -56,10 +56,8 @@ def magnitude(observation: Observation) -> float:
     return observation.score if observation.metric in BY_CLASS else abs(observation.relative)
 
 
-def interval(
-    shifted: Scores, null: Scores, rng: np.random.Generator, level: float = 0.95, draws: int = 2000
-) -> tuple[float, float]:
-    """Bootstrap interval of the AUROC: seeds are drawn again with replacement, percentiles of the result.
+def interval(shifted: Scores, null: Scores, rng: np.random.Generator, draws: int = 2000) -> tuple[float, float]:
+    """Bootstrap interval of the AUROC at 95 %: seeds are drawn again with replacement, percentiles of the result.
 
     Where both have as many runs they are pairs of one seed and drawn together, else each by itself. Perfectly separated
     scores give (1, 1) from any number of seeds: look at the p-value as well.
@@ -67,11 +65,9 @@ def interval(
     >>> interval(np.array([2.0, 3.0]), np.array([0.0, 1.0]), np.random.default_rng(0))
     (1.0, 1.0)
     """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of an interval lies in (0, 1); got {level}")
     mine = rng.integers(len(shifted), size=(draws, len(shifted)))
     theirs = mine if len(null) == len(shifted) else rng.integers(len(null), size=(draws, len(null)))
-    low, high = np.quantile(aurocs(shifted[mine], null[theirs]), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(aurocs(shifted[mine], null[theirs]), [0.025, 0.975])
     return float(low), float(high)
 
 

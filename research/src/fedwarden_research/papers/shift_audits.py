@@ -36,7 +36,6 @@ class Audit:
     runs: str
     picture: Draw | None = None
     run: Callable[[Table], Result] = run
-    data: str = "mnist"
 
 
 FRESH, PARTIAL = "All samples exchanged", "As few samples exchanged as it takes"
@@ -79,5 +78,5 @@ AUDITS: Mapping[str, Audit] = {
     "audit-many": Audit(many, (smallest, fresh, partial), "many", SIZES),
     "audit-outputs": Audit(federated, (outputs,), "sensitivity", CERTAINTY),
     "audit-scalability": Audit(scalability, (scaled,), "scalability", CLIENTS),
-    "audit-mitigations": Audit(cells, (sheets,), "mitigations", draw, run_measured, "digits"),
+    "audit-mitigations": Audit(cells, (sheets,), "mitigations", draw, run_measured),
 }

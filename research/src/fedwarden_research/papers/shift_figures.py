@@ -99,9 +99,9 @@ def centralised_holds(sheets: Mapping[str, Sheet]) -> str:
     )
 
 
-def layer_keys(results: Results, source: str, metric: str = "cosine") -> dict[str, str]:
+def layer_keys(results: Results, source: str) -> dict[str, str]:
     """The layers of a source in the order of the model, by name."""
-    start = f"{source}/{metric}/"
+    start = f"{source}/cosine/"
     return {k.removeprefix(start): k for k in sources(results, layers=True) if k.startswith(start) and k != start}
 
 
