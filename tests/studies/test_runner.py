@@ -10,7 +10,7 @@ import pytest
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies import runner
-from fedwarden.studies.runner import collect, one, results, results_file
+from fedwarden.studies.runner import Job, one, results, results_file, work
 
 TINY = {
     "rounds": 2,
@@ -40,6 +40,10 @@ def ran(monkeypatch):
     monkeypatch.setattr(runner, "one", pretend)
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     return tables, failing
+
+
+def collect(study, cells, folder, processes):
+    return work([Job(study, cell, table) for cell, table in cells], folder, processes)
 
 
 def seeds(folder):

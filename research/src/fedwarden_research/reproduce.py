@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from fedwarden.cli.common import AsJson, Home, emit, out, progress, table
+from fedwarden.cli.bench import run_jobs
+from fedwarden.cli.common import AsJson, Home, emit, out, table
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.sim.training import limits
 from fedwarden.store.ledger import home
-from fedwarden.studies.runner import Job, kept, results_file, unique, work
+from fedwarden.studies.runner import Job, kept, results_file, unique
 from fedwarden.studies.tables import Results
 
 from .papers.divergence_items import PAPER as DIVERGENCE
@@ -72,10 +73,7 @@ def command(
     jobs = {i.name: chosen.jobs(i, seeds or i.seeds, device) for i in items}
     chosen_data = {i.name: _of(i, data or (), len(items) == 1) for i in items}
     asked = unique([job for i in items for job in wanted(i, jobs[i.name], chosen_data[i.name])]) if run else []
-    with progress() as bar:
-        task = bar.add_task(" ".join([paper, *(names or ())]), total=len(asked), status="")
-        for done in work(asked, place, limits.processes(processes)):
-            bar.update(task, completed=done, status=f"{done} of {len(asked)}")
+    run_jobs(" ".join([paper, *(names or ())]), asked, place, limits.processes(processes))
     found = {i.name: kept(place, jobs[i.name]) for i in items}
     files = [path for i in items if folder and found[i.name] for path in write(chosen, i, found[i.name], folder)]
     if folder is not None:
