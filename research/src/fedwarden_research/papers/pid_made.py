@@ -22,6 +22,8 @@ from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Result
 
+from ..studies.plan import only_by
+
 Guard = Mapping[str, Any]
 Case = tuple[str, int, int, float]
 """Data, clients, how many of them flip labels, and the share of their labels that they flip."""
@@ -100,20 +102,16 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
-def _rule(name: str, **options: Any) -> Guard:
-    return {"preset": "none", "aggregator": {"name": name, **options}}
-
-
 RULES: Mapping[str, Callable[[Setting, int], Guard]] = {  # those that ask for the number of attackers are told it
     "PID-MADE": lambda s, f: {"preset": "pid_made", "options": {"ki": s.ki}},
     "auto": lambda s, f: {"preset": "auto"},
     "FedAvg": lambda s, f: {"preset": "none"},
-    "Krum": lambda s, f: _rule("krum", f=f),
-    "Multi-Krum": lambda s, f: _rule("multi_krum", f=f),
-    "RFA": lambda s, f: _rule("geometric_median"),
-    "Bulyan": lambda s, f: _rule("bulyan", f=f),
-    "median": lambda s, f: _rule("median"),
-    "trimmed mean": lambda s, f: _rule("trimmed_mean", b=f),
+    "Krum": lambda s, f: only_by("krum", f=f),
+    "Multi-Krum": lambda s, f: only_by("multi_krum", f=f),
+    "RFA": lambda s, f: only_by("geometric_median"),
+    "Bulyan": lambda s, f: only_by("bulyan", f=f),
+    "median": lambda s, f: only_by("median"),
+    "trimmed mean": lambda s, f: only_by("trimmed_mean", b=f),
 }
 GUARDS = ("FedAvg", "PID-MADE", "auto")
 
