@@ -82,7 +82,9 @@ class Template:
 
     def flatten(self, record: ArrayRecord) -> Tensor:
         """One float32 vector; a copy."""
-        return torch.from_numpy(np.concatenate([a.reshape(-1).astype(np.float32) for a in self.layers(record)]))
+        flat = np.empty(sum(self.sizes), np.float32)
+        np.concatenate([a.reshape(-1) for a in self.layers(record)], out=flat, casting="unsafe")
+        return torch.from_numpy(flat)
 
     def moved(self, record: ArrayRecord, by: Tensor) -> ArrayRecord:
         """A settled record with a flat vector on top of its floating arrays."""
