@@ -59,16 +59,6 @@ def decided_by_the_counters_of_batch_norm(rows, f):
     return x[krum_by(exact_squares(x), f)]
 
 
-@mistake("multi_krum", "buffers")
-def averaged_by_the_counters_of_batch_norm(rows, **options):
-    return golden.multi_krum(stack(rows).astype(np.float64), **options)
-
-
-@mistake("bulyan", "buffers")
-def chosen_by_the_counters_of_batch_norm(rows, **options):
-    return golden.bulyan(stack(rows).astype(np.float64), **options)
-
-
 @mistake("bulyan", "odd-n", "even-n")
 def one_pass_of_multi_krum_in_place_of_the_recursion(rows, f):
     n = len(rows)
@@ -82,29 +72,10 @@ def nothing_is_returned_below_the_precondition(rows, f):
     return golden.bulyan(rows, f) if len(rows) >= 4 * f + 3 else None
 
 
-@mistake("mean", "nan-client", says="not finite")
-def one_client_of_nan_makes_the_mean_nan(rows):
-    return np.mean(rows, axis=0)
-
-
-@mistake("median", "nan-client", says="not finite")
-def one_client_of_nan_makes_the_median_nan(rows):
-    return np.median(rows, axis=0)
-
-
 @mistake("krum", "nan-client", says="not finite")
 def one_client_of_nan_has_the_smallest_score(rows, f):
     x = np.asarray(rows)
     return x[krum_by(exact_squares(x), f)]
-
-
-@mistake("geometric_median", "nan-client", says="not finite")
-def one_client_of_nan_makes_the_weights_nan(rows):
-    z = rows.mean(axis=0)
-    for _ in range(50):
-        w = 1 / np.maximum(np.linalg.norm(rows - z, axis=1), 1e-9)
-        z = w @ rows / w.sum()
-    return z
 
 
 @mistake("mean", "claimed-examples", says="owns 100.0 %")
@@ -137,16 +108,6 @@ def of_an_even_number_the_lower_of_two(rows):
     return np.quantile(rows, 0.5, axis=0, method="lower")
 
 
-@mistake("median", "even-n")
-def of_an_even_number_the_upper_of_two(rows):
-    return np.quantile(rows, 0.5, axis=0, method="higher")
-
-
-@mistake("trimmed_mean", "odd-n")
-def the_maximum_is_kept(rows, b):
-    return np.sort(rows, axis=0)[b:].mean(axis=0)
-
-
 @mistake("geometric_median", "odd-n", "scaling")  # the floor of 0.1 has a unit
 def three_iterations_from_zero(rows, steps=3):
     z = np.zeros(rows.shape[1])
@@ -154,24 +115,6 @@ def three_iterations_from_zero(rows, steps=3):
         w = 1 / np.maximum(np.linalg.norm(rows - z, axis=1), 0.1)
         z = w @ rows / w.sum()
     return z
-
-
-@mistake("geometric_median", "odd-n")
-def weights_that_compound(rows):
-    weights = np.full(len(rows), 1.0)
-    for _ in range(50):
-        z = weights @ rows / weights.sum()
-        weights = weights / np.maximum(np.linalg.norm(rows - z, axis=1), 1e-9)
-        weights = weights / weights.sum()
-    return weights @ rows
-
-
-@mistake("krum", "odd-n", says="cases differ")
-@mistake("multi_krum", "odd-n", says="cases differ")
-def distances_squared_twice(rows, f, m=1):
-    fourth = exact_squares(rows) ** 2
-    scores = np.sort(fourth, axis=1)[:, 1 : len(rows) - f - 1].sum(axis=1)
-    return rows[np.argsort(scores)[:m]].mean(axis=0)
 
 
 @mistake("krum", "odd-n", "even-n")
@@ -251,21 +194,3 @@ def test_a_guard_whose_removed_clients_still_pull_the_centroid(cohort_of):
 
     assert apart_from_the_removed(ours)
     assert not apart_from_the_removed(faulty)
-
-
-def finds(flag, f, n=20):
-    """Whether f plain outliers among n scores are found, all of them and nobody else."""
-    scores = np.random.default_rng(0).normal(5.0, 0.5, size=n)
-    scores[:f] += 1e3
-    return np.flatnonzero(flag(scores)).tolist() == list(range(f))
-
-
-def test_mean_plus_k_sigma_masks_from_a_sixth_of_the_clients_on():
-    def faulty(scores):
-        return scores > scores.mean() + 2.33 * scores.std()
-
-    assert all(finds(lambda scores: make("rule", "gesd")(scores, 1).flagged, f) for f in range(1, 10))
-    assert finds(faulty, 3)
-    assert not any(finds(faulty, f) for f in range(4, 10))  # 4 / 20 > 1 / (1 + 2.33 ** 2) = 0.156
-    scores = np.where(np.arange(20) < 4, 1e3, np.linspace(4, 6, 20))
-    assert "mask each other" in str(fw.KSigma(2.33)(scores, 1).warning)
