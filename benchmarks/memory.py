@@ -1,7 +1,7 @@
 """The memory of a Flower server, plain and guarded: peak resident size of a process of its own, in models of 4 d bytes.
 
-    python benchmarks/memory.py                        1 M and 20 M parameters; some minutes, 5 GB of memory
-    python benchmarks/memory.py --parameters 100e6     one size; 13 GB
+python benchmarks/memory.py                        1 M and 20 M parameters; some minutes, 5 GB of memory
+python benchmarks/memory.py --parameters 100e6     one size; 13 GB
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from common import at_most, machine, show
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg
 from flwr.supercore.task_identity import TaskIdentity
-from guard import forget_peak, resident
 
 from fedwarden.flower import Guarded
+from guard import forget_peak, resident
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from flower.nodes import LocalGrid, evaluated

@@ -154,3 +154,13 @@ def odd_ones(forms: Sequence[Form]) -> dict[int, Note]:
 def scalars(record: Mapping[str, Any] | None, prefix: str = "") -> dict[str, float]:
     """The metrics that are one number each."""
     return {prefix + printable(key): number(v) for key, v in (record or {}).items() if not isinstance(v, list)}
+
+
+def is_training(message: Message) -> bool:
+    """Whether a message asks a node to train."""
+    return message.has_content() and message.metadata.message_type.startswith("train")
+
+
+def round_of(message: Message, config: str) -> int:
+    """The server's count of rounds."""
+    return int(str(message.content.config_records[config]["server-round"]))
