@@ -36,8 +36,8 @@ from ..guard.journal import Journal, experiment
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from .inbox import UNKNOWN, Contribution, contribution, form_of, site_of, usual_kind
-from .params import Form
-from .rounds import Made, Sent, idle_round, play
+from .params import Form, Params, read_all
+from .rounds import Made, idle_round, play
 
 LOG = logging.getLogger("fedwarden.nvflare")  # NVIDIA FLARE shows it beside its own lines
 ENGINE = "nvflare"
@@ -106,8 +106,8 @@ class GuardedAggregator(ModelAggregator):
         self.came: dict[str, Contribution] = {}
         self.refused: list[Rejection] = []
         self.sites: frozenset[str] = frozenset()  # that the round asks, as far as NVIDIA FLARE tells
-        self.sent: Mapping[str, Any] | None = None  # the model of this round, as an event shows it
-        self.last: Mapping[str, Any] | None = None  # the last one that was made here
+        self.sent: Params | None = None  # the model of this round, as an event shows it
+        self.last: Params | None = None  # the last one that was made here
         self.kind: ParamsType | None = None
         self.planned = 0  # rounds, as far as the server tells
         self.asked = math.nan  # when the sites of this round were, on this machine's clock
@@ -228,24 +228,25 @@ class GuardedAggregator(ModelAggregator):
             passed = time.time() - task.schedule_time
             task.timeout = passed + max(self.wait, passed)
 
-    def _sent(self) -> Sent | None:
+    def _sent(self) -> Params | None:
         """The model that the sites were sent, wherever it is known from."""
         held = None if self.fl_ctx is None else self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
         weights = held.get(ModelLearnableKey.WEIGHTS) if isinstance(held, Mapping) else None
         for params in (self.sent, weights, self.last):
             if params:
                 with suppress(Unfit):  # a model that is no table of arrays is not known
-                    return Sent.of(params)
+                    read_all(params)
+                    return dict(params)
         return None
 
     def _play(
-        self, came: Sequence[Contribution], refused: Sequence[Rejection], kind: ParamsType, sent: Sent | None
+        self, came: Sequence[Contribution], refused: Sequence[Rejection], kind: ParamsType, sent: Params | None
     ) -> Made:
         self.kind = kind
         if not came and sent is None:
             note = Note.of("no_usable_reply", rejected=len(refused))
             return Made(self._keep(idle_round(self.done + 1, came, refused, note)))
-        form = form_of(came, None if sent is None else sent.params, self.buffers)
+        form = form_of(came, sent, self.buffers)
         self._begin(form)
         known = self.guard.excluded
         made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear())
@@ -341,10 +342,10 @@ class GuardedAggregator(ModelAggregator):
         LOG.warning("fedwarden: %s", printable(text))
 
 
-def _unchanged(kind: ParamsType, sent: Sent | None) -> FLModel:
+def _unchanged(kind: ParamsType, sent: Params | None) -> FLModel:
     """The model as it is; where it is not known, an empty difference, which changes no model."""
     if sent is None:
         return FLModel(params_type=ParamsType.DIFF, params={})
     if kind is ParamsType.FULL:
-        return FLModel(params_type=kind, params=dict(sent.params))
-    return FLModel(params_type=kind, params=Form.of(sent.params).nothing())
+        return FLModel(params_type=kind, params=dict(sent))
+    return FLModel(params_type=kind, params=Form.of(sent).nothing())
