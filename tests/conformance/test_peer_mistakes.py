@@ -5,7 +5,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-import fedwarden as fw
 from fedwarden.conformance.law import examine
 from fedwarden.conformance.laws import LAWS
 from fedwarden.conformance.subject import registered
@@ -145,52 +144,3 @@ def test_flanders_is_not_told_the_number_of_attackers(f, cohort_of):
     assert np.flatnonzero(result.weights == 0).tolist() == list(range(f))
     kept = np.argsort(np.linalg.norm(rows - drift / 5, axis=1))[: n - 2]  # told that there are two
     assert set(kept.tolist()) != set(range(f, n))
-
-
-def guard():
-    return fw.Warden([fw.Watch("centroid_distance", "pid", "gesd", start_round=1)], policy="quarantine")
-
-
-def attacked(t=1, n=12, size=3.0):
-    rows = np.random.default_rng(t).normal(size=(n, 20))
-    rows[4] += size
-    return rows
-
-
-def judged_before(play):
-    """Nobody who is flagged in a round is in the model of that round."""
-    update, flagged = play(attacked())
-    return flagged.any() and np.allclose(update, attacked()[~flagged].mean(axis=0), atol=1e-6)
-
-
-def test_a_guard_that_scores_after_aggregating(cohort_of):
-    def ours(rows):
-        outcome = guard().step(cohort_of(rows))
-        return outcome.update.numpy(), outcome.record.flagged
-
-    def faulty(rows):
-        update = rows.mean(axis=0)
-        return update, fw.gesd(np.linalg.norm(rows - update, axis=1))
-
-    assert judged_before(ours)
-    assert not judged_before(faulty)
-
-
-def apart_from_the_removed(scores_of):
-    """The scores of those in good standing do not depend on what a removed client sends."""
-    near, far = (np.delete(scores_of(attacked(2, size=size)), 4) for size in (3.0, 50.0))
-    return np.allclose(near, far, rtol=1e-6)
-
-
-def test_a_guard_whose_removed_clients_still_pull_the_centroid(cohort_of):
-    def ours(rows):
-        warden = guard()
-        warden.step(cohort_of(attacked(1)))
-        assert warden.excluded == ("e",)
-        return warden.step(cohort_of(rows, round=2)).record.watches[0].signal
-
-    def faulty(rows):
-        return np.linalg.norm(rows - rows.mean(axis=0), axis=1)
-
-    assert apart_from_the_removed(ours)
-    assert not apart_from_the_removed(faulty)

@@ -185,7 +185,7 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
         start, row = 0, None
         if changed[i]:  # one at a time: a copy of each would take as much memory as the replies
             made = decision.rows.select([i])
-            row = base.clone()
+            row = base.to(torch.promote_types(base.dtype, made.dtype), copy=True)
             for s in made.segments:
                 row[s.start : s.stop] += made.block(s, s.start, s.stop)[0]
         for slot, sent in zip(template.slots, letter.layers, strict=True):
