@@ -130,7 +130,8 @@ class ShardedUpdates(Updates):
 class Shards:
     """Workers that hold the columns of all clients of a round, in equal parts; d numbers of one type each.
 
-    Ray must run already: nothing here opens a port. Rows that are handed over are in the memory of the workers, or in
+    Ray must run already: nothing here opens a port. Without ``RAY_AUTH_MODE=token`` any process that reaches Ray can
+    run code on the workers; see docs/scale.md. Rows that are handed over are in the memory of the workers, or in
     files under ``spool``, a folder that every worker can reach; a worker that is lost is replaced, and reads its
     columns again from files. ``wire`` counts the bytes that were handed over, sent and received.
     """
