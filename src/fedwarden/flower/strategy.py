@@ -371,7 +371,7 @@ class Guarded(Strategy):
 
     def _remembered(self) -> dict[str, Any]:
         """What a run that is continued needs besides the model."""
-        return {"warden": self.warden.state_dict(), "names": self.names.state_dict()}
+        return {"warden": self.warden.remembered(), "names": self.names.state_dict()}
 
     def _recall(self, state: Mapping[str, Any]) -> None:
         self.warden.load_state_dict(state["warden"])

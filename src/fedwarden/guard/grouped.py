@@ -85,9 +85,9 @@ class Grouped:
     def _joined(self, word: Word) -> Word:
         return with_trusted(word, self.warden.guard.trusted)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that is remembered, as plain numbers and tensors."""
-        return {**self.warden.state_dict(), "groups": self.evidence.state_dict()}
+    def remembered(self) -> dict[str, Any]:
+        """All that is remembered, as it stands."""
+        return {**self.warden.remembered(), "groups": self.evidence.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another one of the same configuration stood."""

@@ -249,25 +249,30 @@ class Warden:
         self.recent = (*earlier, record)[-RECENT:]
         return record
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that is remembered, as plain numbers and tensors."""
+    def remembered(self) -> dict[str, Any]:
+        """All that is remembered, as it stands; :class:`.Recorder` writes what a round has changed of it."""
         m = self.memory
         return {
-            "histories": [dict(h) for h in m.histories],
+            "histories": list(m.histories),
             "tests": list(m.tests),
             "excluded": dict(m.excluded),
             "aggregator": dict(self.carried),
             "doubted": sorted(m.doubted),
-            "seen": dict(m.seen),
+            "seen": m.seen,
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
             "secret": self.guard.secret,
         }
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as plain numbers and tensors."""
+        found = self.remembered()
+        return {**found, "histories": [dict(h) for h in found["histories"]], "seen": dict(found["seen"])}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another warden of the same configuration stood."""
-        if missing := [key for key in self.state_dict() if key not in state]:
+        if missing := [key for key in self.remembered() if key not in state]:
             raise ConfigError(f"expected what a warden's state_dict() gives; the state has no {listed(missing)}")
         many = [len(state[key]) for key in ("histories", "tests")]
         if many != [len(self.watches)] * 2:

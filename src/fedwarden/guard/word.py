@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..core.protocols import FOR_GOOD
-from ..core.remembered import Remembered
 from ..core.stats import Mask, among
-from ..core.types import State, Word
-from .judge import Judgement, Memory
+from ..core.types import Word
+from .judge import Judgement, Memory, restored
 
 
 def with_trusted(word: Word, trusted: frozenset[str]) -> Word:
@@ -40,7 +39,7 @@ def obey(word: Word, memory: Memory) -> Memory:
     memory = replace(memory, excluded=exclusions(word, memory.excluded))
     if not word.readmitted:
         return memory
-    histories = tuple(_without(state, word.readmitted) for state in memory.histories)
+    histories = tuple(restored(state, {}, word.readmitted) for state in memory.histories)
     return replace(memory, histories=histories, doubted=memory.doubted - word.readmitted)
 
 
@@ -73,10 +72,3 @@ def overrule(word: Word, memory: Memory, judgement: Judgement, client_ids: Seque
     )
     hearings = memory.hearings.without({client_ids[i] for i in np.flatnonzero(freed | out).tolist()})
     return replace(memory, excluded=exclusions(word, memory.excluded), hearings=hearings), judgement
-
-
-def _without(state: State, clients: Collection[str]) -> State:
-    """A history that knows nothing of these clients."""
-    if isinstance(state, Remembered):
-        return state.restored({}, clients)
-    return {client: values for client, values in state.items() if client not in clients}

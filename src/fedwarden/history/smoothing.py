@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.registry import register
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores, robust_z
 from ..core.types import Ids, State
 
@@ -58,8 +59,11 @@ class EWMA:
             raise ValueError(f"decay lies in [0, 1); got {self.decay}")
 
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
-        scores = ewma(values, np.array([state.get(c, np.nan) for c in client_ids]), self.decay)
-        return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
+        if not len(values):
+            return state, values
+        known = Remembered.of(state)
+        scores = ewma(values, known.columns(client_ids, (np.nan,))[0], self.decay)
+        return known.updated(client_ids, [scores]), scores
 
 
 @register("history", "cusum")
@@ -70,6 +74,8 @@ class CUSUM:
     slack: float = 1.0
 
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
-        sums = np.array([state.get(c, 0.0) for c in client_ids])
-        scores = cusum(robust_z(values), sums, self.slack)
-        return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
+        if not len(values):
+            return state, values
+        known = Remembered.of(state)
+        scores = cusum(robust_z(values), known.columns(client_ids, (0.0,))[0], self.slack)
+        return known.updated(client_ids, [scores]), scores

@@ -303,7 +303,7 @@ class GuardedAggregator(ModelAggregator):
         self.record = record = replace(record, metrics={**record.metrics, **tally(record)})
         if self.journal is not None:
             try:
-                self.journal.commit(record, {"round": record.round, "warden": self.guard.state_dict()})
+                self.journal.commit(record, {"round": record.round, "warden": self.guard.remembered()})
                 if notes := self.journal.send():
                     self.record = self.journal.recorder.amend(record, notes)
             except Exception as error:
