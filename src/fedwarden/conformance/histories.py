@@ -45,7 +45,7 @@ def one_score_each(history: CompleteHistory) -> None:
     for (ids, _), scores in zip(rounds(), out, strict=True):
         bad = [c for c in ids if not np.isfinite(scores.get(c, np.nan))]
         require(not bad, f"expected a finite score for {', '.join(ids)}; got none for {', '.join(bad)}")
-    require(set(state) <= {*IDS, ""}, f"expected a state by client id, or "" for what is of all; got the keys {sorted(state)!s:.60}")
+    require(set(state) <= {*IDS, ""}, f"expected a state by client id; got the keys {sorted(state)!s:.60}")
 
 
 def permutation(history: CompleteHistory) -> None:

@@ -41,6 +41,11 @@ class Remembered(Mapping[str, tuple[float, ...]]):
             return state
         return cls().packed({client: np.array(row, dtype=np.float64).tobytes() for client, row in state.items()})
 
+    @classmethod
+    def joined(cls, recent: Mapping[str, bytes], older: Mapping[str, bytes]) -> Remembered:
+        """Made of rows as bytes; an empty one stands for a client that is gone."""
+        return cls(*_with(EMPTY, recent), _with(EMPTY, older)[0])
+
     def __getitem__(self, client: str) -> tuple[float, ...]:
         if row := self.row(client):
             return tuple(np.frombuffer(row).tolist())

@@ -13,7 +13,6 @@ from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import Ids, State
 
-
 BLANK = (0.0, 0.0, 0.0)  # of a new client: its evidence, the mean of its recent values, and of how many rounds
 RECENT = 10  # rounds that a client's mean is about
 

@@ -12,7 +12,6 @@ from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import Ids, State
 
-
 BLANK = (0.0, 0.0, 0.0)  # of a new client: the sum of its values, the last one, and over how many rounds
 
 

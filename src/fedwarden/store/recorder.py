@@ -61,7 +61,8 @@ class Recorder:
         self.sinks, self.every, self.last = sinks, every, last
         self.ledger = Ledger(folder)
         self.held = ExitStack()
-        self.run = 0  # no run before it is started or resumed
+        self.run, self.name = 0, ""  # no run before it is started or resumed
+        self.rows = checkpoint.Rows()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -79,7 +80,7 @@ class Recorder:
         """Begin a new run; ``software`` are versions beside those that every run depends on."""
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
-        self.run = run
+        self.run, self.name = run, self.ledger.run(run).identity
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
@@ -91,10 +92,10 @@ class Recorder:
         """
         folder = self.ledger.folder
         self.held.enter_context(claim(folder, run.id))
-        made, notes = checkpoint.newest(folder, run.id, self.ledger.last_round(run.id), use)
+        made, notes = checkpoint.newest(folder, run.id, run.identity, self.ledger.last_round(run.id), use)
         checkpoint.clear_drafts(folder, run.id)
         self.ledger.reopen(run.id, config)
-        self.run = run.id
+        self.run, self.name = run.id, run.identity
         return made, notes
 
     def word(self, round: int) -> Word:
@@ -109,7 +110,8 @@ class Recorder:
         """Write a round, after its checkpoint where one is due; ``state`` is asked only then."""
         folder = self.ledger.folder
         if record.round % self.every == 0 or record.round == self.last:
-            checkpoint.save(checkpoint.checkpoint_path(folder, self.run, record.round), dict(state()))
+            path = checkpoint.checkpoint_path(folder, self.run, record.round)
+            checkpoint.save(path, dict(state()), self.name, self.rows)
         self.ledger.append(self.run, record)
         checkpoint.forget(folder, self.run, record.round)
 
