@@ -129,6 +129,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "layer_layout": "layer {layer} has the layout {layout}; expected a dense array",
     "layer_shape": "layer {layer} has shape {shape}; expected {expected}",
     "layers_unreadable": "layers cannot be read as arrays ({error}); expected {expected} arrays",
+    "name_length": "its name has {length} characters; expected 1 to {most}",
     "unknown_client": "unknown client; {known} clients are known",
     "update_not_finite": (
         "its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {most:g}"

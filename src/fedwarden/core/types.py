@@ -247,6 +247,18 @@ class Rejection:
     reason: Note
 
 
+LONGEST_NAME = 200  # characters
+
+
+def name_fault(client: str) -> Note | None:
+    """Why a client cannot be called this, or None.
+
+    >>> print(name_fault("Basel"), name_fault("x" * 201))
+    None its name has 201 characters; expected 1 to 200
+    """
+    return None if 0 < len(client) <= LONGEST_NAME else Note.of("name_length", length=len(client), most=LONGEST_NAME)
+
+
 @dataclass(frozen=True)
 class Word:
     """What the operator has said of clients: an input of every round.

@@ -21,7 +21,7 @@ from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squ
 from ..updates.mixed import Mixed
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
-from .admission import buffer_notes, enter
+from .admission import buffer_notes, enter, named
 from .containment import bounded
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
@@ -166,8 +166,9 @@ def decide(
     word = with_trusted(word, guard.trusted)
     memory = obey(word, memory)
     products = pairs or (guard.share_copies and len(cohort) <= ALL_PAIRS)
+    cohort, unnamed = named(cohort)
     inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, products)
-    refused = [*rejected, *refused]
+    refused = [*rejected, *unnamed, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
         return memory, Decision(

@@ -30,7 +30,7 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
-from ..core.words import printable, reason
+from ..core.words import printable, reason, short
 from ..guard.arrays import BUFFERS, Unfit, attempt
 from ..guard.journal import Journal, experiment
 from ..guard.telling import lines, tally
@@ -150,7 +150,8 @@ class GuardedAggregator(ModelAggregator):
             model = FLModelUtils.from_shareable(shareable, fl_ctx)
             model.meta["client_name"] = site  # the site itself may have written another one
         except Exception as error:
-            return self._refuse(Rejection(site, Note.of("unreadable", error=type(error).__name__, words=reason(error))))
+            fault = Note.of("unreadable", error=type(error).__name__, words=reason(error))
+            return self._refuse(Rejection(short(site), fault))
         return self._take(model)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

@@ -113,9 +113,9 @@ class Rows:
 
     def add(self, found: Mapping[str, Remembered], fresh: Path) -> Place:
         """Write what has changed of these since they were last written, or all of them to a ``fresh`` file."""
-        changes = {key: state.changes(self.last.get(key, Remembered())) for key, state in found.items()}
-        tables: Tables = {key: rows for key, rows in changes.items() if rows}
         path, size, total = self.path, self.size, self.sum.copy()
+        changes = {key: state.changes(self.last.get(key, Remembered())) for key, state in found.items() if path}
+        tables: Tables = {key: rows for key, rows in changes.items() if rows}
         if path is None or None in changes.values() or size > max(LARGE, 4 * self.begun) or not path.is_file():
             path, size, total = fresh, 0, hashlib.sha256()
             path.unlink(missing_ok=True)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...core.registry import register
+from ...core.types import name_fault
+from ...core.words import short
 from .sources import Array, DataError, Dataset, by_owner
 
 Mask = NDArray[np.bool_]
@@ -176,6 +178,9 @@ def check(data: object, where: str) -> Dataset:
         data.names
     ):
         raise DataError(f"{where}: expected a different text as the name of each client; got {data.names!r:.60}")
+    for name in data.names or ():
+        if fault := name_fault(name):
+            raise DataError(f"{where}: client {short(name, 40)}: {fault}")
     for i, rows in enumerate(data.clients or ()):
         if len(rows) and not 0 <= min(rows) <= max(rows) < len(data.y_train):
             who = f"client {data.names[i] if data.names else i}"
