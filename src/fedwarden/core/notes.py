@@ -226,6 +226,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "word_untrusted": "{clients} is no longer trusted by command (operator {by}: {reason})",
     "word_excluded": "{clients} is excluded until it is readmitted (operator {by}: {reason})",
     "word_readmitted": "{clients} is readmitted, and the evidence against it is cleared (operator {by}: {reason})",
+    "word_suspended": "{clients} begins suspended (operator {by}: {reason})",
     "word_observing": "watches flag clients and leave none out (operator {by}: {reason})",
     "word_enforcing": "watches act again (operator {by}: {reason})",
     # what an engine notices

@@ -265,13 +265,15 @@ class Word:
 
     No watch skips, suspends or excludes a ``trusted`` client. An ``excluded`` one is not asked and has weight 0, even
     if it is trusted. The ``readmitted`` were readmitted since the last round: their exclusion and the evidence against
-    them are cleared once. While ``observing``, every watch judges and none of them acts.
+    them are cleared once. The ``suspended`` are from this round on, as they were in the run that this one follows.
+    While ``observing``, every watch judges and none of them acts.
     """
 
     trusted: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
     readmitted: frozenset[str] = frozenset()
     observing: bool = False
+    suspended: frozenset[str] = frozenset()
 
 
 NO_WORD = Word()

@@ -28,7 +28,7 @@ from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
 from .jury import Pair
 from .telling import judgement_notes
-from .word import obey, overrule, with_trusted
+from .word import heard, obey, overrule
 
 DIGITS = 4  # of a place on the map
 
@@ -163,7 +163,7 @@ def decide(
 
     ``pairs``: whoever combines the rows will ask for the inner products of all of them. ``word`` is the operator's.
     """
-    word = with_trusted(word, guard.trusted)
+    word = heard(word, guard)
     memory = obey(word, memory)
     products = pairs or (guard.share_copies and len(cohort) <= ALL_PAIRS)
     cohort, unnamed = named(cohort)

@@ -84,7 +84,8 @@ class Guard:
     lengths instead. With ``newcomers`` false, clients that are hardly known have the weight of one of them together,
     where most of a round is known. No watch acts on a ``trusted`` client. What the ``jurors`` report is believed, see
     :mod:`fedwarden.guard.jury`; if ``paired``, each is sent one of two models. What is drawn at random hangs on
-    ``secret``.
+    ``secret``. ``standing`` names a recorded run: who was trusted, excluded or suspended at its end is so from the
+    first round of a run on that is recorded beside it.
     """
 
     watches: tuple[Watch, ...]
@@ -100,6 +101,7 @@ class Guard:
     jurors: frozenset[str] = frozenset()
     paired: bool = False
     secret: int = 0
+    standing: str | None = None
 
     @property
     def spread(self) -> bool:

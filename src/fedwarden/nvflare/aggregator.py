@@ -32,7 +32,7 @@ from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason, short
 from ..guard.arrays import BUFFERS, Unfit, attempt
-from ..guard.journal import Journal, experiment
+from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from .inbox import UNKNOWN, Contribution, contribution, form_of, site_of, usual_kind
@@ -279,7 +279,7 @@ class GuardedAggregator(ModelAggregator):
         more = {"rounds": self.planned} if self.planned and not resume else {}  # a job knows its own rounds alone
         options = {"options": self.options} if self.options else {}
         guard = {"guard": {"preset": self.warden, **options}} if self.warden else {}
-        recorded = {**config, **more, **guard, "secret": self.guard.guard.secret, "experiment": same}
+        recorded = {**config, **more, **guard, **kept(self.guard), "experiment": same}
         home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
         name = self.run_name or self._job_name()
         return Journal(home, name, ENGINE, recorded, PARTS, self._warn, resume, self.sinks, software)

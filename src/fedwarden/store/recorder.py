@@ -35,7 +35,7 @@ from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
 from .parse import ERROR
-from .word import notes_of, said_in, take_up, word_of
+from .word import notes_of, said_in, say, standing, take_up, word_of
 
 T = TypeVar("T")
 
@@ -77,10 +77,17 @@ class Recorder:
     def start(
         self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
     ) -> None:
-        """Begin a new run; ``software`` are versions beside those that every run depends on."""
+        """Begin a new run; ``software`` are versions beside those that every run depends on.
+
+        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
+        """
+        which = config.get("standing") or (config.get("guard") or {}).get("standing")
+        carried = None if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
         self.run, self.name = run, self.ledger.run(run).identity
+        for kind, client in carried.left if carried else ():
+            say(self.ledger, run, kind, client, carried.by, carried.reason)
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
