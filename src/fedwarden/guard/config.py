@@ -151,14 +151,8 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         "joint": warden.guard.joint or math.inf,
         **{key: sorted(getattr(warden.guard, key)) for key in NAMED},
         "watches": [
-            {
-                "name": w.name,
-                "signal": _table(w.signal),
-                "history": _table(w.history),
-                "rule": _table(w.rule),
-                "start_round": w.start_round,
-                "action": w.action,
-            }
+            {part: _table(getattr(w, part)) for part in ("signal", "history", "rule")}
+            | {key: getattr(w, key) for key in ("name", "start_round", "action")}
             for w in warden.watches
         ],
     }

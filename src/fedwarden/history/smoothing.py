@@ -1,4 +1,4 @@
-"""Simple memories: none, an exponential average, a cumulative sum of excesses."""
+"""Simple memories: none, with values as they are or as z-scores; an average; a cumulative sum of excesses."""
 
 from __future__ import annotations
 
@@ -45,6 +45,21 @@ class Raw:
 
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         return state, values
+
+
+@register("history", "standard")
+@dataclass(frozen=True)
+class Standard:
+    """The robust z-score of each value among the trusted clients of the round (arXiv 2605.22266)."""
+
+    eps: float = 1e-12
+
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
+        reference = values if trusted is None or not trusted.any() else values[trusted]
+        reference = reference[np.isfinite(reference)]
+        if not len(reference):
+            return state, values
+        return state, robust_z(values, self.eps, reference)
 
 
 @register("history", "ewma")
