@@ -63,7 +63,7 @@ class Remembered(Mapping[str, tuple[float, ...]]):
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        return self.many > 0 or self.older is not EMPTY
+        return self.many > 0 or any(self.older)
 
     def row(self, client: str, blank: bytes = b"") -> bytes:
         """The numbers of a client as bytes; ``blank`` where it is not known."""
