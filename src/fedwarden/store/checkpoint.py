@@ -177,7 +177,10 @@ def save(path: Path, tree: object, run: str = "", rows: Rows | None = None) -> N
     found: dict[str, Remembered] = {}
     text = json.dumps(_pack(tree, tensors, found, ""))
     path.parent.mkdir(parents=True, exist_ok=True)
-    place = (rows or Rows()).add(found, path.with_suffix(".rows")) if found else None
+    try:
+        place = (rows or Rows()).add(found, path.with_suffix(".rows")) if found else None
+    except OSError as error:
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error}") from error
     whole = f"{json.dumps([run, place])}\n{text}".encode()
     tensors[TREE] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
