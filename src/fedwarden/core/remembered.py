@@ -76,7 +76,7 @@ class Remembered(Mapping[str, tuple[float, ...]]):
         rows = np.frombuffer(b"".join([self.row(client, unknown) for client in client_ids]))
         return np.ascontiguousarray(rows.reshape(len(client_ids), len(blank)).T)
 
-    def updated(self, client_ids: Sequence[str], columns: Sequence[ArrayLike]) -> Remembered:
+    def updated(self, client_ids: Sequence[str], columns: Sequence[ArrayLike] | Columns) -> Remembered:
         """The same with new numbers of these clients."""
         rows, width = np.array(columns, dtype=np.float64).T.tobytes(), 8 * len(columns)
         return self.packed({client: rows[i * width : (i + 1) * width] for i, client in enumerate(client_ids)})

@@ -152,10 +152,10 @@ def read_rows(folder: Path, place: Place) -> dict[str, Remembered]:
         data = file.read(size)
     if len(data) < size or hashlib.sha256(data).hexdigest() != total:
         raise CheckpointError(f"the bytes of {path.name} have changed since it was written")
-    tables, file = dict[str, dict[str, bytes]](), BytesIO(data)
-    while head := file.readline():
+    tables, frames = dict[str, dict[str, bytes]](), BytesIO(data)
+    while head := frames.readline():
         for key, (clients, lengths) in json.loads(head).items():
-            rows = ((client, file.read(length)) for client, length in zip(clients, lengths, strict=True))
+            rows = ((client, frames.read(length)) for client, length in zip(clients, lengths, strict=True))
             tables.setdefault(key, {}).update(rows)
     none: dict[str, bytes] = {}
     return {key: Remembered.joined(rows, tables.get(f"older {key}", none)) for key, rows in tables.items()}

@@ -86,8 +86,9 @@ class Recorder:
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
         self.run, self.name = run, self.ledger.run(run).identity
-        for kind, client in carried.left if carried else ():
-            say(self.ledger, run, kind, client, carried.by, carried.reason)
+        if carried is not None:
+            for kind, client in carried.left:
+                say(self.ledger, run, kind, client, carried.by, carried.reason)
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
