@@ -96,9 +96,14 @@ class CompleteSignal(Protocol):
 
 
 class CompletePolicy(Policy, Protocol):
-    """A policy and what it declares: one that ``tries`` lets clients in doubt into the model at times, on trial."""
+    """A policy and what it declares.
+
+    One that ``tries`` lets clients in doubt into the model at times, on trial. One that ``suspends`` excludes clients
+    until they are clean.
+    """
 
     tries: ClassVar[bool] = False
+    suspends: ClassVar[bool] = False
 
     def init(self) -> Mapping[str, int]:
         return {}

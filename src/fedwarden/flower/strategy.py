@@ -23,7 +23,7 @@ from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
-from ..guard.journal import experiment
+from ..guard.journal import experiment, kept
 from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
@@ -100,6 +100,7 @@ class Guarded(Strategy):
         admission = self.warden.admission
         self.names.check(
             {*admission.shares, *(admission.known or ()), *self.warden.guard.trusted, *self.warden.guard.jurors}
+            | ({f"those of run {standing}"} if (standing := self.warden.guard.standing) else set())
         )
         noisy = [type(s).__name__ for s in chain(strategy) if isinstance(s, NOISY)]
         if self.warden.guard.paired and noisy:
@@ -354,7 +355,7 @@ class Guarded(Strategy):
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
         names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
         same = experiment(names, self.warden, template.slots, template.buffers)
-        recorded = {**config, **guard, "secret": self.warden.guard.secret, "experiment": same}
+        recorded = {**config, **guard, **kept(self.warden), "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:
             warn(journal.passed_over)
@@ -380,7 +381,7 @@ class Guarded(Strategy):
 
     def _remembered(self) -> dict[str, Any]:
         """What a run that is continued needs besides the model."""
-        return {"warden": self.warden.state_dict(), "names": self.names.state_dict()}
+        return {"warden": self.warden.remembered(), "names": self.names.state_dict()}
 
     def _recall(self, state: Mapping[str, Any]) -> None:
         self.warden.load_state_dict(state["warden"])

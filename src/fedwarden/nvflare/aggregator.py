@@ -30,9 +30,9 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
-from ..core.words import printable, reason
+from ..core.words import printable, reason, short
 from ..guard.arrays import BUFFERS, Unfit, attempt
-from ..guard.journal import Journal, experiment
+from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from .inbox import UNKNOWN, Contribution, contribution, form_of, site_of, usual_kind
@@ -157,7 +157,8 @@ class GuardedAggregator(ModelAggregator):
             model = FLModelUtils.from_shareable(shareable, fl_ctx)
             model.meta["client_name"] = site  # the site itself may have written another one
         except Exception as error:
-            return self._refuse(Rejection(site, Note.of("unreadable", error=type(error).__name__, words=reason(error))))
+            fault = Note.of("unreadable", error=type(error).__name__, words=reason(error))
+            return self._refuse(Rejection(short(site), fault))
         return self._take(model)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -300,7 +301,7 @@ class GuardedAggregator(ModelAggregator):
         more = {"rounds": self.planned} if self.planned and not resume else {}  # a job knows its own rounds alone
         options = {"options": self.options} if self.options else {}
         guard = {"guard": {"preset": self.warden, **options}} if self.warden else {}
-        recorded = {**config, **more, **guard, "secret": self.guard.guard.secret, "experiment": same}
+        recorded = {**config, **more, **guard, **kept(self.guard), "experiment": same}
         home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
         name = self.run_name or self._job_name()
         return Journal(home, name, ENGINE, recorded, PARTS, self._warn, resume, self.sinks, software)
@@ -325,7 +326,7 @@ class GuardedAggregator(ModelAggregator):
         self.record = record = replace(record, metrics={**record.metrics, **tally(record)})
         if self.journal is not None:
             try:
-                self.journal.commit(record, {"round": record.round, "warden": self.guard.state_dict()})
+                self.journal.commit(record, {"round": record.round, "warden": self.guard.remembered()})
                 if notes := self.journal.send():
                     self.record = self.journal.recorder.amend(record, notes)
             except Exception as error:

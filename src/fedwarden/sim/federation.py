@@ -150,7 +150,7 @@ class Federation:
         return replace(server, probe=asked.to(device), labels=answers.to(device))
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
+        state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}
         state |= {"losses": self.losses} if self.losses else {}
         return state if self.previous is None else {**state, "previous": self.previous}
 

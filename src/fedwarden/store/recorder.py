@@ -35,7 +35,7 @@ from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
 from .parse import ERROR
-from .word import notes_of, said_in, take_up, word_of
+from .word import notes_of, said_in, say, standing, take_up, word_of
 
 T = TypeVar("T")
 
@@ -61,7 +61,8 @@ class Recorder:
         self.sinks, self.every, self.last = sinks, every, last
         self.ledger = Ledger(folder)
         self.held = ExitStack()
-        self.run = 0  # no run before it is started or resumed
+        self.run, self.name = 0, ""  # no run before it is started or resumed
+        self.rows = checkpoint.Rows()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -76,10 +77,18 @@ class Recorder:
     def start(
         self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
     ) -> None:
-        """Begin a new run; ``software`` are versions beside those that every run depends on."""
+        """Begin a new run; ``software`` are versions beside those that every run depends on.
+
+        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
+        """
+        which = config.get("standing") or (config.get("guard") or {}).get("standing")
+        carried = None if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
-        self.run = run
+        self.run, self.name = run, self.ledger.run(run).identity
+        if carried is not None:
+            for kind, client in carried.left:
+                say(self.ledger, run, kind, client, carried.by, carried.reason)
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
@@ -91,10 +100,10 @@ class Recorder:
         """
         folder = self.ledger.folder
         self.held.enter_context(claim(folder, run.id))
-        made, notes = checkpoint.newest(folder, run.id, self.ledger.last_round(run.id), use)
+        made, notes = checkpoint.newest(folder, run.id, run.identity, self.ledger.last_round(run.id), use)
         checkpoint.clear_drafts(folder, run.id)
         self.ledger.reopen(run.id, config)
-        self.run = run.id
+        self.run, self.name = run.id, run.identity
         return made, notes
 
     def word(self, round: int) -> Word:
@@ -109,7 +118,8 @@ class Recorder:
         """Write a round, after its checkpoint where one is due; ``state`` is asked only then."""
         folder = self.ledger.folder
         if record.round % self.every == 0 or record.round == self.last:
-            checkpoint.save(checkpoint.checkpoint_path(folder, self.run, record.round), dict(state()))
+            path = checkpoint.checkpoint_path(folder, self.run, record.round)
+            checkpoint.save(path, dict(state()), self.name, self.rows)
         self.ledger.append(self.run, record)
         checkpoint.forget(folder, self.run, record.round)
 
