@@ -13,7 +13,7 @@ import typer
 from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
-from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
+from ..sim.recorded import SIMULATORS, as_known, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store.ledger import Run
 from ..store.observed import observed
@@ -104,7 +104,10 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
     if run.engine not in SIMULATORS:
         return {"engine": run.engine}
-    config = recorded_scenario(run).model_dump(mode="json")  # with the defaults of keys that it lacks
+    scenario, unknown = as_known(run)
+    if scenario is None:  # another version may have recorded it
+        return {key: _part(value) for key, value in run.config.items()}
+    config = scenario.model_dump(mode="json")  # with the defaults of keys that it lacks
     data, train, guard = config["data"], config["train"], config["guard"]
     usual = {name: field.default for name, field in AttackConfig.model_fields.items()}
     attacks, differences = (
@@ -120,6 +123,8 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
         "guard": guard["preset"] + "".join(f", {k} {_part(v)}" for k, v in guard.items() if _given(k, v)),
         "seed": str(config["seed"]),
     }
+    if unknown:
+        shown["unknown"] = ", ".join(f"{key} {_part(value)}" for key, value in unknown.items())
     if truth:
         shown["attacks"] += f": clients {', '.join(client_order(list(truth)))}"
     return shown
