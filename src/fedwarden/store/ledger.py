@@ -257,8 +257,9 @@ class Ledger:
         def by_round(table: str, order: str, column: str = "", only: Collection[str] | None = None) -> Rows:
             some = "" if only is None else f"AND {column} IN ({', '.join('?' * len(only))})"
             found: Rows = {}
-            for row in self.rows(table, run, f"AND round BETWEEN ? AND ? {some} {order}", first, last, *only or ()):
-                with self.reading(f"run {run}, table {table}"):
+            rows = self.rows(table, run, f"AND round BETWEEN ? AND ? {some} {order}", first, last, *only or ())
+            with self.reading(f"run {run}, table {table}"):
+                for row in rows:
                     found.setdefault(cells.whole(row, "round", 1), []).append(row)
             return found
 

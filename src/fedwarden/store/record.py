@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from ..core.errors import require
 from ..core.html import facts
 from ..core.types import Observation
+from .contribution import WATCH as HARM
 from .ledger import Ledger, Run
 from .series import Series, columns
 from .story import Story
@@ -37,12 +39,21 @@ class RunRecord:
             return cls.read(ledger, which)
 
     @classmethod
-    def read(cls, ledger: Ledger, which: str | int | None = None) -> RunRecord:
-        """The same from a ledger that is open."""
+    def read(cls, ledger: Ledger, which: str | int | None = None, whole: bool = True) -> RunRecord:
+        """The same from a ledger that is open.
+
+        One that is not ``whole`` has of all watches only that of harm in its series, and nothing that clients reported;
+        its story reads rounds from the ledger, which has to stay open.
+        """
         with ledger.snapshot():
             run = ledger.run(which)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
-            return cls(run, Story.of(ledger.records(run.id)), seen, tuple(said_in(ledger, run.id)))
+            said = tuple(said_in(ledger, run.id))
+            if whole:
+                return cls(run, Story.of(ledger.records(run.id)), seen, said)
+            records = ledger.records(run.id, watches=(HARM,), reported=())
+            story = replace(Story.of(records), full=partial(ledger.record, run.id), watches=ledger.watches(run.id))
+            return cls(run, story, seen, said)
 
     @property
     def series(self) -> Series:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,16 +64,18 @@ class Series:
         >>> Series.of([first, second]).weights.tolist()
         [[0.5, 0.5], [nan, 0.0]]
         """
-        clients = client_order([*known, *(c for r in records for c in _named_in(r))])
+        asked = {id(r.client_ids): r.client_ids for r in records}  # most rounds have the clients of the one before
+        clients = client_order([*known, *chain(*asked.values()), *(c for r in records for c in _also_in(r))])
         place = {c: j for j, c in enumerate(clients)}
         shape = (len(records), len(clients))
-        where = [[place[c] for c in r.client_ids] for r in records]
+        places = {key: np.array([place[c] for c in ids[::-1]], int) for key, ids in asked.items()}
+        where = [places[id(r.client_ids)] for r in records]
 
         def grid(rows: Sequence[Any], empty: Any, dtype: Any = np.float64) -> NDArray[Any]:
             out = np.full(shape, empty, dtype)
             for i, (row, at) in enumerate(zip(rows, where, strict=True)):
                 if row is not None and len(row):
-                    out[i, at[::-1]] = row[::-1]  # of two replies of one client the first counts
+                    out[i, at] = row[::-1]  # of two replies of one client the first counts
             return out
 
         excluded = np.zeros(shape, bool)
@@ -197,9 +200,8 @@ class Series:
         return found
 
 
-def _named_in(record: RoundRecord) -> Iterator[str]:
-    """Every client that a round tells of; one that is only named as excluded is not among them."""
-    yield from record.client_ids
+def _also_in(record: RoundRecord) -> Iterator[str]:
+    """The clients that a round tells of besides those asked; one that is only named as excluded is not among them."""
     yield from (x.client_id for x in record.rejected)
     for values in record.reported.values():
         yield from values
