@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from ..core.words import count
 from ..sim.recorded import SIMULATORS, as_known, by_version
 from ..store.connection import LedgerError
 from ..store.earlier import migrate
-from ..store.export import as_table
+from ..store.export import draft, write_json
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
 from .common import AsJson, Home, emit, err, out, safe
@@ -61,8 +60,12 @@ def doctor(
     lost = [f for f in findings if f.fault and f.kind not in BEYOND]
     kept = None
     if export is not None:
-        runs = [as_table(s.record) for s in saved]
-        vacant(export, force=False).write_text(json.dumps({"runs": runs}, allow_nan=False), encoding="utf-8")
+        with draft(vacant(export, force=False)) as made, open(made, "w", encoding="utf-8") as file:
+            file.write('{"runs": [')
+            for i, found in enumerate(saved):
+                file.write(", " * (i > 0))
+                write_json(found.record, file)
+            file.write("]}")
     if repair_ and lost:
         kept = repair(folder, saved)
         left, saved = _examine(folder)

@@ -17,6 +17,7 @@ import json
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -301,11 +302,18 @@ class Ledger:
         with self.reading(f"run {run}, table watch"):
             return tuple(cells.text(row, "watch") for row in rows)
 
+    def reported(self, run: int) -> Counter[str]:
+        """What clients of a run reported, with how many numbers, in the order in which it appeared."""
+        size = "name, SUM(length(content)) / 8 AS numbers"
+        rows = self.rows("report", run, "GROUP BY name ORDER BY MIN(round), name", of=size)
+        with self.reading(f"run {run}, table report"):
+            return Counter({cells.text(row, "name"): int(cells.real(row, "numbers")) for row in rows})
+
     def loudest(self, run: int) -> str | None:
         """The watch that flagged most clients so far, of equals the first; None where nothing watched."""
         found: dict[str, set[str]] = {name: set() for name in self.watches(run)}
         rows = self.query(
-            f"""SELECT watch, watch.flagged AS flagged, clients FROM {self.sources["watch"]} AS watch
+            f"""SELECT DISTINCT watch, watch.flagged AS flagged, clients FROM {self.sources["watch"]} AS watch
             JOIN {self.sources["round"]} AS round USING (run, round) WHERE run = ? AND length(watch.flagged) > 0""",
             run,
         )

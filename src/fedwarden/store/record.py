@@ -14,7 +14,7 @@ from ..core.html import facts
 from ..core.types import Observation
 from .contribution import WATCH as HARM
 from .ledger import Ledger, Run
-from .series import Series, columns
+from .series import Series, columns, most_told
 from .story import Story
 from .word import Said, said_in
 
@@ -24,13 +24,14 @@ class RunRecord:
     """One run as it stood in the ledger when it was read.
 
     ``observations`` are what each auditor saw, by its name, which may be empty; ``said`` is the operator's word, in the
-    order in which it was said. ``story`` tells it client by client.
+    order in which it was said. ``story`` tells it client by client, and ``reported`` names what clients reported.
     """
 
     run: Run
     story: Story
     observations: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
     said: tuple[Said, ...] = ()
+    reported: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, which: str | int | None = None, folder: Path | None = None) -> RunRecord:
@@ -49,11 +50,10 @@ class RunRecord:
             run = ledger.run(which)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
             said = tuple(said_in(ledger, run.id))
-            if whole:
-                return cls(run, Story.of(ledger.records(run.id)), seen, said)
-            records = ledger.records(run.id, watches=(HARM,), reported=())
-            story = replace(Story.of(records), full=partial(ledger.record, run.id), watches=ledger.watches(run.id))
-            return cls(run, story, seen, said)
+            story = Story.of(ledger.records(run.id) if whole else ledger.records(run.id, 0, (HARM,), ()))
+            if not whole:
+                story = replace(story, full=partial(ledger.record, run.id), watches=ledger.watches(run.id))
+            return cls(run, story, seen, said, tuple(most_told(ledger.reported(run.id))))
 
     @property
     def series(self) -> Series:

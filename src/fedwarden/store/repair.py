@@ -57,7 +57,8 @@ class Saved:
     @property
     def record(self) -> RunRecord:
         head = self.head or _stand_in(self.id, len(self.records))
-        return RunRecord(head, Story.of(self.records), self.observations, self.said)
+        story = Story.of(self.records)
+        return RunRecord(head, story, self.observations, self.said, tuple(story.series.reported))
 
 
 class Patient(Ledger):

@@ -125,8 +125,7 @@ class Client:
 class Story:
     """A run told from its arrays.
 
-    ``rounds`` gives a round, perhaps without some of its watches, and ``full`` with all of them, for scores and reasons;
-    ``watches`` names all of them, of which ``series`` may have some.
+    ``rounds`` gives a round, perhaps without some of its watches, ``full`` with all of those that ``watches`` names.
 
     >>> flags = np.array([True, False])
     >>> record = RoundRecord(1, ("a", "b"), np.ones(2), np.array([0.0, 1.0]), flagged=flags, excluded=("a",))
