@@ -355,8 +355,9 @@ class Ledger:
             cursor = self.db.execute(sql, values)
             while batch := cursor.fetchmany(BATCH):
                 rows += batch
-                held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
-                if len(rows) > BATCH and held > self._room():
+                if len(rows) > BATCH:
+                    held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
+                if held > self._room():
                     raise self._damaged("a table holds more than the file")
         except ERRORS as error:
             raise failed(f"cannot read the ledger {self.path}", error, LIMIT) from error
