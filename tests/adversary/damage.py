@@ -13,8 +13,8 @@ from typing import Any
 
 from fedwarden.core.types import Observation, RoundRecord
 from fedwarden.sim.scenario import Scenario
-from fedwarden.store.ledger import Ledger
 from fedwarden.store import schema
+from fedwarden.store.ledger import Ledger
 
 SEED = 20261115
 TIMES = int(os.environ.get("FEDWARDEN_FUZZ", "1"))  # before a release five times as many cases as in every slow run
