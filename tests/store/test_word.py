@@ -1,11 +1,11 @@
 """The operator's word in the ledger: what holds in which round, taken up once, migrated, repaired, shown."""
 
+import io
 import json
-from dataclasses import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import replace
 
 from fedwarden.core.types import RoundRecord, Word
 from fedwarden.store.export import write_json
