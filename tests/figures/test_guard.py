@@ -37,7 +37,7 @@ def series(played):
 
 
 def told(series):
-    return Story(series, {}.__getitem__, {}.__getitem__)
+    return Story(series, {}.__getitem__, {}.__getitem__, tuple(series.watches))
 
 
 def trace(figure, name):

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from ..core.notes import Note
 from ..core.words import printable
-from ..store.ledger import Ledger, OldLedger, home
+from ..store.ledger import Ledger, home
 
 Home = Annotated[
     Path | None,
@@ -60,12 +60,8 @@ def lively() -> bool:
 
 
 def reader(folder: Path | None) -> Ledger:
-    """The ledger, for reading alone; one of an older version is brought up to date first."""
-    try:
-        return Ledger(folder, read_only=True)
-    except OldLedger:
-        Ledger(folder, create=False).close()
-        return Ledger(folder, read_only=True)
+    """The ledger, for reading alone."""
+    return Ledger(folder, read_only=True)
 
 
 def emit(value: Mapping[str, object]) -> None:

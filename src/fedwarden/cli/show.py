@@ -13,7 +13,7 @@ import typer
 from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
-from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
+from ..sim.recorded import SIMULATORS, as_known, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store.ledger import Run
 from ..store.observed import observed
@@ -53,8 +53,8 @@ def show(
         if round is not None:
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
-        told = RunRecord.read(ledger, run)
-    return emit(_as_json(told)) if as_json else _show(told, home, every)
+        told = RunRecord.read(ledger, run, whole=every or as_json)
+        return emit(_as_json(told)) if as_json else _show(told, home, every)
 
 
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
@@ -83,7 +83,7 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
             if note.kind not in NOTES.values():  # told above
                 out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
-    if series.watches:
+    if story.watches:
         commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
         commands.append(f"fedwarden show {run.id} --round {series.rounds[-1]}  # every client in one round")
     hint(*commands, folder=home)
@@ -104,7 +104,10 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
     if run.engine not in SIMULATORS:
         return {"engine": run.engine}
-    config = recorded_scenario(run).model_dump(mode="json")  # with the defaults of keys that it lacks
+    scenario, unknown = as_known(run)
+    if scenario is None:  # another version may have recorded it
+        return {key: _part(value) for key, value in run.config.items()}
+    config = scenario.model_dump(mode="json")  # with the defaults of keys that it lacks
     data, train, guard = config["data"], config["train"], config["guard"]
     usual = {name: field.default for name, field in AttackConfig.model_fields.items()}
     attacks, differences = (
@@ -120,6 +123,8 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
         "guard": guard["preset"] + "".join(f", {k} {_part(v)}" for k, v in guard.items() if _given(k, v)),
         "seed": str(config["seed"]),
     }
+    if unknown:
+        shown["unknown"] = ", ".join(f"{key} {_part(value)}" for key, value in unknown.items())
     if truth:
         shown["attacks"] += f": clients {', '.join(client_order(list(truth)))}"
     return shown
@@ -155,7 +160,7 @@ def _accuracies(story: Story) -> None:
 
 def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None) -> None:
     """The clients that are worth a word or near a limit, or all of them, and why they are."""
-    watches, clients = list(story.series.watches), [*story.clients.values()]
+    watches, clients = list(story.watches), [*story.clients.values()]
     picked = [c for c in clients if every or not watches or c.standing or max(c.near.values(), default=0.0) >= NEAR]
     names = {c.client: c.client for c in clients} if every else abbreviated([c.client for c in clients])
     heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "last score\n/ limit"] if watches else [])]

@@ -45,7 +45,7 @@ class RunView:
     def story(self) -> Story:
         """The run told client by client."""
         rounds = {record.round: record for record in self.records}.__getitem__
-        return Story(self.series, rounds, self.full or rounds)
+        return Story(self.series, rounds, self.full or rounds, self.watches)
 
 
 class Stamp(NamedTuple):

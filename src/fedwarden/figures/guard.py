@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,7 +12,7 @@ from ..core.errors import ConfigError, nearest
 from ..core.words import listed
 from ..store.series import Grid, Series
 from ..store.story import Story
-from .grids import by_round, finite, top
+from .grids import finite, quantiles, top
 from .grids import to_limit as to_limit
 from .heatmap import Scale, exclusions, loudest, watch_of
 from .heatmap import heatmap as heatmap
@@ -193,10 +192,10 @@ def _limit_band(fig: go.Figure, rounds: NDArray[np.int64], limit: NDArray[np.flo
 
 def _quantiles(fig: go.Figure, rounds: NDArray[np.int64], values: Grid) -> None:
     """Many clients as the band of their 5 % and 95 % quantiles, with their median and their highest."""
-    low, middle, high = (by_round(partial(np.nanquantile, q=q), values) for q in (0.05, 0.5, 0.95))
+    low, middle, high, highest = quantiles(values, 0.05, 0.5, 0.95, 1.0)
     for y, style in ((low, {}), (high, {"fill": "tonexty", "fillcolor": BAND, "name": "90 % of the other clients"})):
         fig.add_scatter(x=rounds, y=y, mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
                         **style)  # fmt: skip
-    for y, name, dash in ((middle, "their median", "solid"), (by_round(np.nanmax, values), "their highest", "dot")):
+    for y, name, dash in ((middle, "their median", "solid"), (highest, "their highest", "dot")):
         fig.add_scatter(x=rounds, y=y, mode="lines", name=name, line={"color": GREY, "width": 1.5, "dash": dash},
                         hovertemplate=f"round %{{x}}<br>{name} %{{y:.4g}}<extra></extra>")  # fmt: skip

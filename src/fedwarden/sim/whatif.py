@@ -21,15 +21,12 @@ from .recorded import SIMULATORS, naming_plugins, recorded_scenario
 
 def recorded_guard(run: Run) -> Warden:
     """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
-    with naming_plugins(run):
-        if run.engine in SIMULATORS:
-            scenario = recorded_scenario(run)
-            return scenario.guard.build(secret=scenario.seed)
-        if "guard" not in run.config:
-            raise ConfigError(
-                f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed"
-            )
-        return parse(GuardConfig, run.config["guard"]).build(secret=run.config.get("secret"))
+    if run.engine in SIMULATORS:
+        scenario = recorded_scenario(run)
+        return scenario.guard.build(secret=scenario.seed)
+    if "guard" not in run.config:
+        raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")
+    return parse(GuardConfig, run.config["guard"]).build(secret=run.config.get("secret"))
 
 
 def decide_again(
@@ -46,7 +43,8 @@ def decide_again(
     if not records:
         raise ConfigError(f"run {run.id} has no recorded rounds to replay")
     seen = {w.name for record in records for w in record.watches}
-    recorded = recorded_guard(run).include(seen)
+    with naming_plugins(run):
+        recorded = recorded_guard(run).include(seen)
     if not recorded.watches:
         raise ConfigError(
             f"run {run.id} recorded no signals, because its guard watches nothing; run it again with a preset that "

@@ -20,7 +20,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -28,6 +27,7 @@ import numpy as np
 import scipy
 import torch
 
+from .. import __version__
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
 from ..core.words import reason
@@ -163,7 +163,7 @@ class Recorder:
 def versions() -> dict[str, str]:
     """What a run's numbers depend on besides its configuration."""
     return {
-        "fedwarden": version("fedwarden"),
+        "fedwarden": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
