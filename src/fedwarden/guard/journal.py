@@ -15,7 +15,8 @@ from ..core.notes import Note
 from ..core.registry import describe
 from ..core.types import RoundRecord, Word
 from ..core.words import listed, printable
-from ..sinks.feed import Feed, Live
+from ..sinks.courier import Live
+from ..sinks.feed import Feed
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import LedgerError
 from ..store.recorder import Recorder
@@ -79,9 +80,9 @@ class Journal:
         """Write the record of a committed round again, with what was learned of it since."""
         self.recorder.amend(record)
 
-    def send(self) -> Sequence[Note]:
-        """Send committed rounds that will not be amended any more to the sinks; what is to be noted of it."""
-        return self.recorder.send()
+    def send(self) -> None:
+        """Send committed rounds, which will not be amended any more, to the sinks."""
+        self.recorder.send()
 
     def close(self, state: str, summary: Mapping[str, Any] | None = None, error: str = "") -> list[str]:
         """The run is done, failed for an ``error``, or interrupted.

@@ -28,7 +28,7 @@ from .word import Said, said_in
 
 MOST = 20  # faults that SQLite lists
 PATIENCE = 600.0  # seconds that one look at a damaged ledger may take
-TABLES = ("run", *ROUND_TABLES, "audit", "word")
+TABLES = ("run", *ROUND_TABLES, "audit", "word", "outbox")
 HEADER = 24  # bytes with which every ledger begins: magic, size of pages, versions of the format
 LOST = "repaired"  # the engine of a run whose own row was lost
 
@@ -297,6 +297,7 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
             put("audit", rows[0])
     with new.transaction():
         put("word", [(found.id, s.number, s.kind, s.client, s.by, s.reason, s.said_at, s.round) for s in found.said])
+        put("outbox", _again(damaged, "outbox", found.id, "AND number >= ?", 0))
 
 
 def _again(damaged: Patient, table: str, run: int, tail: str, value: object) -> list[sqlite3.Row]:
