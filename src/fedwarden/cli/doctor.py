@@ -17,8 +17,7 @@ from ..store.connection import LedgerError
 from ..store.export import as_table
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
-from .common import AsJson, Home, emit, err, out, safe
-from .export import vacant
+from .common import LOG, AsJson, Home, emit, out, safe, vacant
 
 BEYOND = ("checkpoint", "config")  # what a repair of the ledger cannot mend
 
@@ -55,7 +54,7 @@ def doctor(
     kept = None
     if export is not None:
         runs = [as_table(s.record) for s in saved]
-        vacant(export, force=False).write_text(json.dumps({"runs": runs}, allow_nan=False), encoding="utf-8")
+        vacant(export).write_text(json.dumps({"runs": runs}, allow_nan=False), encoding="utf-8")
     if repair_ and lost:
         kept = repair(folder, saved)
         left, saved = _examine(folder)
@@ -78,7 +77,7 @@ def doctor(
     else:
         _show(findings, told)
     if export is not None:
-        err.print(f"wrote {safe(str(export))}", soft_wrap=True)
+        LOG.info("wrote %s", export)
     if faults:
         raise typer.Exit(1)
 

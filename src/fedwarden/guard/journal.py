@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class Journal:
             *map(printable, [str(story), *story.closing(self.run)]),
             f"run {self.run} is recorded in {ledger.folder}; look at it with:",
             f"    fedwarden show {self.run} --home {where}",
-            f"    fedwarden dashboard --home {where}",
+            *([f"    fedwarden dashboard --home {where}"] if find_spec("dash") else []),
         ]
 
     def tell(self, notes: Sequence[Note]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from .record import RunRecord
 from .series import columns
 
 FORMATS = ("csv", "parquet", "json")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = re.compile(r"\W*?[=+@\u2212-]|\W?\s")  # a spreadsheet may pass over what comes before the sign
 
 
 def write_csv(record: RunRecord, file: IO[str]) -> None:
@@ -31,11 +33,11 @@ def write_csv(record: RunRecord, file: IO[str]) -> None:
 def _cell(value: object) -> object:
     """A name that a client chose may begin like a formula; a leading apostrophe makes it text.
 
-    >>> [_cell(v) for v in ("node-1", "=1+1", -0.5, float("nan"))]
-    ['node-1', "'=1+1", -0.5, None]
+    >>> [_cell(v) for v in ("node-1", "=1+1", " @b", "\uff1d1", -0.5, float("nan"))]
+    ['node-1', "'=1+1", "' @b", "'\uff1d1", -0.5, None]
     """
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) else value
+        return f"'{value}" if FORMULA.match(normalize("NFKC", value)) else value
     return None if value != value else value
 
 
