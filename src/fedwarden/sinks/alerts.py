@@ -15,12 +15,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, one_of
 from ..core.registry import register
 from ..core.types import RoundRecord
 from ..core.words import count, printable
@@ -29,6 +29,7 @@ from ..store.round import OUT, RoundStory, harm_not_shown
 from .data_points import DataPoint
 
 Kind = Literal["flagged", "in doubt", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
+Form = Literal["chat", "pager", "json"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 USUAL: tuple[Kind, ...] = ("in doubt", "suspended", "excluded", "let in", "promise", "stalled", "ended")
 UNSURE = "too_few"  # the note that the guard judges no client
@@ -117,30 +118,34 @@ def for_chat(text: str) -> str:
     return LIVELY.sub("\u200b", text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
-@runtime_checkable
-class Messenger(Protocol):
-    """A sink that takes alerts in place of rounds."""
+@dataclass(frozen=True, kw_only=True)
+class Alerting:
+    """A sink that takes alerts in place of rounds: those of some ``kinds``.
 
-    @property
-    def kinds(self) -> Sequence[Kind]: ...
+    At most one message goes out in ``every`` seconds; what comes in between goes together. A run stalls if it takes
+    more than ``patience`` seconds for a round; by default ten minutes and ten times its longest round so far.
+    """
 
-    @property
-    def every(self) -> float:
-        """Seconds between two messages at least."""
-        ...
+    kinds: Sequence[Kind] = USUAL
+    every: float = 10.0
+    patience: float | None = None
 
-    @property
-    def patience(self) -> float | None:
-        """Seconds without a round after which a run is stalled."""
-        ...
+    def __post_init__(self) -> None:
+        if isinstance(self.kinds, str) or not set(self.kinds) <= set(KINDS) or self.every < 0:
+            got = f"got {self.kinds} and {self.every}"
+            raise ConfigError(f"kinds are some of {', '.join(KINDS)}, and every is at least 0; {got}")
+        if self.patience is not None and not self.patience > 0:
+            raise ConfigError(f"patience is a number of seconds above 0, or left out; got {self.patience}")
+
+    def __call__(self, run: Run) -> Notices:
+        return Notices(run, self)
 
     def target(self) -> Any:
         """Where they go; it raises where that is not known."""
-        ...
 
-    def deliver(self, found: Sequence[Alert], /) -> None:
+    def deliver(self, found: Sequence[Alert]) -> None:
         """They have arrived when this returns; it raises where they have not."""
-        ...
+        raise NotImplementedError
 
 
 class Unmoved(urllib.request.HTTPRedirectHandler):
@@ -152,27 +157,18 @@ class Unmoved(urllib.request.HTTPRedirectHandler):
 
 @register("sink", "webhook")
 @dataclass(frozen=True)
-class Webhook:
+class Webhook(Alerting):
     """Posts alerts to the address in FEDWARDEN_WEBHOOK: a chat's, a pager's, or one that takes JSON.
 
     ``form`` is "chat" (a text), "pager" (an event, with the key in FEDWARDEN_PAGER_KEY) or "json" (all that is known).
-    At most one message goes out in ``every`` seconds; what comes in between goes together. A run stalls if it takes
-    more than ``patience`` seconds for a round; by default ten minutes and ten times its longest round so far.
     """
 
-    form: Literal["chat", "pager", "json"] = "chat"
-    kinds: Sequence[Kind] = USUAL
-    every: float = 10.0
+    form: Form = "chat"
     timeout: float = 5.0
-    patience: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.kinds, self.every, self.patience)
-        if self.form not in ("chat", "pager", "json"):
-            raise ConfigError(f"form is 'chat', 'pager' or 'json'; got {self.form!r}")
-
-    def __call__(self, run: Run) -> Notices:
-        return Notices(run, self)
+        one_of("form", self.form, Form)
+        super().__post_init__()
 
     def target(self) -> tuple[str, str]:
         """The address, and the key of a pager."""
@@ -195,19 +191,10 @@ class Webhook:
 
 @register("sink", "command")
 @dataclass(frozen=True)
-class Command:
+class Command(Alerting):
     """Runs the command in FEDWARDEN_ALERT_COMMAND, without a shell, with the alerts as JSON on standard input."""
 
-    kinds: Sequence[Kind] = USUAL
-    every: float = 10.0
     timeout: float = 30.0
-    patience: float | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.kinds, self.every, self.patience)
-
-    def __call__(self, run: Run) -> Notices:
-        return Notices(run, self)
 
     def target(self) -> list[str]:
         """The words of the command."""
@@ -224,19 +211,11 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Alerting):
     """Calls a function of one's own with a list of alerts, in a thread of its own: ``sinks=[Call(print)]``."""
 
     function: Callable[[Sequence[Alert]], object]
-    kinds: Sequence[Kind] = USUAL
-    every: float = 0.0
-    patience: float | None = None
-
-    def __call__(self, run: Run) -> Notices:
-        return Notices(run, self)
-
-    def target(self) -> None:
-        """The function."""
+    every: float = field(default=0.0, kw_only=True)
 
     def deliver(self, found: Sequence[Alert]) -> None:
         self.function(found)
@@ -245,7 +224,7 @@ class Call:
 class Notices:
     """What is new in the rounds of a run, as alerts; written to, it delivers them at once."""
 
-    def __init__(self, run: Run, sink: Messenger, last: int | None = None) -> None:
+    def __init__(self, run: Run, sink: Alerting, last: int | None = None) -> None:
         """``last`` is the round after which there is something new: by default the one before the newest."""
         self.sink, self.name, self.number = sink, f"run {run.id} ({run.name})", run.id
         self.last = max(0, run.rounds - 1) if last is None else last
@@ -306,7 +285,7 @@ def _words(now: RoundStory, kind: Kind, client: str, number: int | None) -> str:
     return f"{head}{': ' * bool(reason)}{reason}" + (f". {unlike}" if unlike else "")
 
 
-def _body(found: Sequence[Alert], form: str, key: str) -> dict[str, Any]:
+def _body(found: Sequence[Alert], form: Form, key: str) -> dict[str, Any]:
     if form == "chat":
         return {"text": for_chat(message(found))}
     if form == "json":
@@ -320,10 +299,3 @@ def _from_environment(name: str, what: str) -> str:
     if not value:
         raise ConfigError(f"{what} in the environment variable {name}, which is not set")
     return value
-
-
-def _check(kinds: Collection[str], every: float, patience: float | None) -> None:
-    if isinstance(kinds, str) or not set(kinds) <= set(KINDS) or every < 0:
-        raise ConfigError(f"kinds are some of {', '.join(KINDS)}, and every is at least 0; got {kinds} and {every}")
-    if patience is not None and not patience > 0:
-        raise ConfigError(f"patience is a number of seconds above 0, or left out; got {patience}")

@@ -18,7 +18,7 @@ from ..core.errors import ConfigError
 from ..core.words import reason
 from ..store import outbox
 from ..store.ledger import Ledger, LedgerError
-from .alerts import Messenger, Notices
+from .alerts import Alerting, Notices
 from .feed import Feed
 
 LOG = logging.getLogger("fedwarden.sinks")
@@ -33,7 +33,7 @@ class Courier:
         """``first`` is the last round before those of an alert sink, where the outbox does not know it."""
         self.feed, self.key, self.folder, self.run, self.first = feed, key, folder, run, first
         self.upto, self.state, self.wake = first, "running", Event()
-        self.every = feed.sink.every if isinstance(feed.sink, Messenger) else 0.0
+        self.every = feed.sink.every if isinstance(feed.sink, Alerting) else 0.0
         self.tried, self.failing, self.noted = 0.0, False, False
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
@@ -95,7 +95,7 @@ class Courier:
 
     def _notices(self, ledger: Ledger, mark: int) -> Notices | None:
         """Of a sink that takes alerts, what makes them of the rounds after one."""
-        if not isinstance(self.feed.sink, Messenger):
+        if not isinstance(self.feed.sink, Alerting):
             return None
         try:
             self.feed.sink.target()

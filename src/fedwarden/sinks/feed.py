@@ -14,7 +14,7 @@ from ..core.types import RoundRecord
 from ..core.words import count, reason
 from ..store import outbox
 from ..store.ledger import Ledger, Run
-from .alerts import Alert, Messenger
+from .alerts import Alert, Alerting
 from .data_points import MOST, Clients, DataPoint, chosen, data_points
 
 
@@ -86,7 +86,7 @@ class Feed:
         try:
             if found := [message.content for message in waiting if message.content is not None]:
                 with self._trying(f"take {count(len(found), 'alert')}"):
-                    if not isinstance(self.sink, Messenger):
+                    if not isinstance(self.sink, Alerting):
                         raise ConfigError(f"the sink {self.name!r} takes no alerts")
                     self.sink.deliver([Alert(**content) for content in found])
                 self.moved = time.monotonic()
