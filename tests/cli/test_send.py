@@ -57,7 +57,8 @@ def test_a_sink_that_fails_is_pending_and_the_run_goes_on(tiny, call, call_json,
     assert "the sink 'tensorboard' could not take round 1" in first
     assert last.endswith("see: fedwarden send 1 --pending")
     assert call_json("runs", "--long")["runs"][0]["pending"] == 1
-    code, out, err = call("send", "--pending")
+    assert "1 --pending" in call("show", 1)[2]
+    code, out, _ = call("send", "--pending")
     assert code == 1
     assert "0 of 1 message sent" in out
     (tmp_path / "taken").unlink()

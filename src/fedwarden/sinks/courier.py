@@ -6,6 +6,7 @@ What does not arrive is tried again, by this process or another one, until it do
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class Courier:
         self.feed, self.key, self.folder, self.run, self.first = feed, key, folder, run, first
         self.upto, self.state, self.wake = first, "running", Event()
         self.every = feed.sink.every if isinstance(feed.sink, Alerting) else 0.0
-        self.tried, self.failing, self.noted = 0.0, False, False
+        self.tried, self.failing, self.noted = -math.inf, False, False
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
