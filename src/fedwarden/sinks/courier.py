@@ -24,7 +24,7 @@ from .feed import Feed
 
 LOG = logging.getLogger("fedwarden.sinks")
 LOOK = 1.0  # seconds between two looks at the clock and the outbox
-END = 10.0  # seconds without a delivery after which the end of a run waits no longer
+END, SLOW = 10.0, 60.0  # seconds without a delivery that the end of a run waits: after a failure, and for a first try
 
 
 class Courier:
@@ -53,7 +53,7 @@ class Courier:
             self.feed.close(self.state)
 
     def _over(self) -> bool:
-        return self.state != "running" and time.monotonic() > self.feed.moved + END
+        return self.state != "running" and time.monotonic() > self.feed.moved + (END if self.failing else SLOW)
 
     def _work(self) -> None:
         while not self._over():

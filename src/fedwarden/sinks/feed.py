@@ -72,6 +72,7 @@ class Feed:
         sent = 0
         with self._trying("be opened"):
             channel = self.channel = self.channel or self.sink(ledger.run(run))
+        self.moved = time.monotonic()
         for record in ledger.records(run, after=channel.last):
             if before is None or record.round < before:
                 with self._trying(f"take round {record.round}"):

@@ -80,7 +80,7 @@ def backup(ledger: Ledger, file: Path) -> None:
 
 def restore(file: Path, folder: Path) -> None:
     """Put a backup into a workspace that has no runs; nothing is there until all of it is."""
-    if taken := [place for name in ("ledger.sqlite", "checkpoints") if (place := folder / name).exists()]:
+    if taken := [path for name in ("ledger.sqlite", "checkpoints") if (path := folder / name).exists()]:
         raise LedgerError(f"{taken[0]} is there already; give an empty folder with --home, or move it away")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".restore-", dir=folder) as place:
