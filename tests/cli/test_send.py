@@ -70,11 +70,12 @@ def test_a_sink_that_fails_is_pending_and_the_run_goes_on(tiny, call, call_json,
 def test_pending_alerts_are_sent_afterwards(workspace, call, tmp_path, monkeypatch):
     script = tmp_path / "page.py"
     script.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_text(sys.stdin.read())\n")
-    key = Feed("command").key(1)
+    feed, mine = Feed("command"), Feed(Call(print))
+    alert = asdict(Alert("excluded", "ward", 1, "a", "client a is excluded"))
     with Ledger(workspace) as ledger:
         run = ledger.start("ward", "test", {}, {})
-        outbox.put(ledger, run, key, 1, [asdict(Alert("excluded", "ward", 1, "a", "client a is excluded"))])
-        outbox.put(ledger, run, Feed(Call(print)).key(1), 1, [{}])
+        outbox.put(ledger, run, "command 2", feed.table, 1, [alert])
+        outbox.put(ledger, run, "Call", mine.table, 1, [alert])
     code, _, err = call("send", "--pending")
     assert code == 1
     assert "FEDWARDEN_ALERT_COMMAND, which is not set" in err
@@ -83,7 +84,7 @@ def test_pending_alerts_are_sent_afterwards(workspace, call, tmp_path, monkeypat
     assert call("send", "--pending", "--json")[0] == 1
     assert json.loads((tmp_path / "told.json").read_text())["alerts"][0]["client"] == "a"
     with Ledger(workspace, read_only=True) as ledger:
-        (message,) = [m for m in outbox.messages(ledger, pending=False) if m.name == "command" and m.number]
+        (message,) = [m for m in outbox.messages(ledger, pending=False) if m.sink == "command 2" and m.number]
     assert message.tries == 2
     assert message.delivered > message.made
 

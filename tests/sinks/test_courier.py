@@ -157,17 +157,17 @@ def test_a_sink_that_stays_away_is_pending(ledger, caplog):
     run = Played(ledger, sink)
     run(round_of(1, "ab"))
     (message,) = run.close()
-    assert (message.content, message.round, message.delivered) == (None, 1, None)
+    assert (message.number, message.round, message.delivered) == (0, 1, None)
     assert "run 1: rounds pending for 'Memory' after" in caplog.messages[-1]
 
 
 def test_the_pauses_grow_to_an_hour(ledger, monkeypatch):
     monkeypatch.setattr(outbox, "FIRST", 5.0)
-    outbox.put(ledger, 1, "{}", 1, [{}])
+    outbox.put(ledger, 1, "mine", {}, 1, [{}])
     pauses = []
     for _ in range(15):
-        outbox.take(ledger, 1, "{}")
-        pauses.append(round(outbox.due(ledger, 1, "{}") - time.time()))
+        outbox.take(ledger, 1, "mine")
+        pauses.append(round(outbox.due(ledger, 1, "mine") - time.time()))
     assert pauses[:4] == [5, 10, 20, 40]
     assert pauses[-2:] == [3600, 3600]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -69,8 +68,8 @@ def _pending(which: str | None, home: Path | None, as_json: bool) -> None:
         tried = outbox.messages(ledger, run)
         for number, key in dict.fromkeys((message.run, message.sink) for message in tried):
             try:
-                table = json.loads(key)
-                feed = Feed.of({name: value for name, value in table.items() if name != "place"})
+                known = outbox.rounds_of(ledger, number, key)
+                feed = Feed.of(known.content if known else key)
                 feed.deliver(ledger, number, key)
                 feed.close(ledger.run(number).state)
             except FedwardenError as error:

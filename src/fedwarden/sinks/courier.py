@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -67,11 +67,11 @@ class Courier:
                 time.sleep(LOOK)
 
     def _follow(self, ledger: Ledger) -> None:
-        mark = outbox.mark(ledger, self.run, self.key)
-        notices = self._notices(ledger, self.first if mark is None else mark)
-        if mark is None:
-            mark = self.first
-            outbox.put(ledger, self.run, self.key, mark, () if notices else None)
+        known = outbox.rounds_of(ledger, self.run, self.key)
+        mark = self.first if known is None else known.round
+        notices = self._notices(ledger, mark)
+        if known is None:
+            self._put(ledger, mark, () if notices else None)
         due = outbox.due(ledger, self.run, self.key) and 0.0  # what was left of before is tried at once
         told = False
         while not self._over():
@@ -84,7 +84,7 @@ class Courier:
                 new += notices.at_the_end(state) if ended and not told else notices.by_the_clock()
             told = ended
             if upto > mark or new:
-                outbox.put(ledger, self.run, self.key, upto, [asdict(alert) for alert in new] if notices else None)
+                self._put(ledger, upto, [asdict(alert) for alert in new] if notices else None)
                 mark, due = upto, outbox.due(ledger, self.run, self.key)
             pause = (LOOK if self.failing else 0.0) if ended else self.every
             if due is not None and (ended or due <= time.time()) and time.monotonic() >= self.tried + pause:
@@ -93,6 +93,9 @@ class Courier:
             if due is None and ended:
                 return
             self.wake.wait(LOOK if due is None else min(LOOK, max(LOOK / 10, due - time.time())))
+
+    def _put(self, ledger: Ledger, upto: int, contents: Sequence[outbox.Content] | None) -> None:
+        outbox.put(ledger, self.run, self.key, self.feed.table, upto, contents)
 
     def _notices(self, ledger: Ledger, mark: int) -> Notices | None:
         """Of a sink that takes alerts, what makes them of the rounds after one."""
@@ -140,8 +143,8 @@ class Live:
         self.ledger, self.run, last = ledger, run, ledger.last_round(run)
         places: Counter[str] = Counter()
         for feed in self.feeds:
-            places[feed.key(0)] += 1
-            key = feed.key(places[feed.key(0)])
+            places[feed.name] += 1
+            key = feed.name if places[feed.name] == 1 else f"{feed.name} {places[feed.name]}"
             self.couriers.append(Courier(feed, key, ledger.folder, run, last))
 
     def send(self) -> None:

@@ -49,8 +49,9 @@ class Feed:
         if clients not in ("all", "flagged") or most < 0:
             raise ConfigError(f"a sink takes clients = 'all' or 'flagged' and most >= 0; got {clients!r} and {most}")
         self.sink: Sink = component("sink", sink)
-        self.table = {k: v for k, v in describe(self.sink).items() if k != "kind"}
-        self.name = str(self.table["name"])
+        own = {k: v for k, v in describe(self.sink).items() if k != "kind"}
+        self.name = str(own["name"])
+        self.table = json.loads(json.dumps({**own, "clients": clients, "most": most}, default=str))
         self.clients, self.most = clients, most
         self.channel: Channel | None = None
         self.moved = time.monotonic()  # when something last arrived
@@ -61,11 +62,6 @@ class Feed:
         """From a name, a sink, or a table with the options of both."""
         own = {k: spec[k] for k in ("clients", "most") if k in spec} if isinstance(spec, Mapping) else {}
         return cls({k: v for k, v in spec.items() if k not in own} if own else spec, **own)
-
-    def key(self, place: int) -> str:
-        """How the outbox names it: by the table that :meth:`of` takes, and a place among equal sinks."""
-        named = {**self.table, "clients": self.clients, "most": self.most, "place": place}
-        return json.dumps(named, sort_keys=True, default=str)
 
     def send(self, ledger: Ledger, run: int, before: int | None = None) -> int:
         """Send the rounds that are not there yet, up to one of them; how many those were."""
@@ -85,13 +81,13 @@ class Feed:
         """Try what the outbox has for it, and write down how it went; how many messages and rounds arrived."""
         waiting = outbox.take(ledger, run, key)
         try:
-            if found := [message.content for message in waiting if message.content is not None]:
+            if found := [message.content for message in waiting if message.number]:
                 with self._trying(f"take {count(len(found), 'alert')}"):
                     if not isinstance(self.sink, Alerting):
                         raise ConfigError(f"the sink {self.name!r} takes no alerts")
                     self.sink.deliver([Alert(**content) for content in found])
                 self.moved = time.monotonic()
-            sent = [self.send(ledger, run, m.round + 1) for m in waiting if m.content is None]
+            sent = [self.send(ledger, run, m.round + 1) for m in waiting if not m.number]
         except Exception as error:
             outbox.settle(ledger, waiting, reason(error))
             raise

@@ -1,6 +1,6 @@
 """The outbox: what a run's sinks are to be sent, whether it has arrived, and when and at which try.
 
-Number 0 of a sink stands for the rounds of the run, up to ``round``; the others are messages, such as alerts. Whatever
+Number 0 of a sink stands for the rounds of the run, up to ``round``; the others are messages, such as alerts. What
 is tried is taken first, which puts off its next try, so that two processes seldom send the same.
 """
 
@@ -21,13 +21,14 @@ FIRST, LONGEST = 5.0, 3600.0  # seconds from a try to the next one, which double
 MOST = 1000  # messages that are tried together
 OF_SINK = "run = ? AND sink = ?"
 PENDING = "delivered IS NULL"
+Content = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one sink is to be sent; ``content`` is None where it is the rounds themselves.
+    """What one sink of a run is to be sent: a message of this ``content``, or the rounds themselves, as number 0.
 
-    ``sink`` is the sink as JSON, with its options. ``delivered`` is when it arrived, at the last of ``tries``;
+    The content of number 0 is the sink with its options. ``delivered`` is when it arrived, at the last of ``tries``;
     ``error`` is why the one before did not succeed.
     """
 
@@ -35,34 +36,34 @@ class Message:
     sink: str
     number: int
     round: int
-    content: dict[str, Any] | None
+    content: dict[str, Any]
     made: float
     tries: int
     due: float
     error: str
     delivered: float | None
 
-    @property
-    def name(self) -> str:
-        """The sink's name."""
-        return str(json.loads(self.sink).get("name", self.sink))
 
-
-def mark(ledger: Ledger, run: int, sink: str) -> int | None:
-    """Up to which round the outbox has what a sink is to be sent; None where it has nothing of that sink."""
+def rounds_of(ledger: Ledger, run: int, sink: str) -> Message | None:
+    """Number 0 of a sink; None where the outbox does not know it."""
     rows = ledger.query(f"SELECT * FROM outbox WHERE {OF_SINK} AND number = 0", run, sink)
-    return _read(rows[0]).round if rows else None
+    return _read(rows[0]) if rows else None
 
 
-def put(ledger: Ledger, run: int, sink: str, round: int, contents: Sequence[Mapping[str, Any]] | None) -> None:
-    """Messages that were made of the rounds up to one; with None, it is the rounds themselves that are to be sent."""
+def put(
+    ledger: Ledger, run: int, sink: str, table: Content, round: int, contents: Sequence[Content] | None = None
+) -> None:
+    """Messages that were made of the rounds up to one; without any, it is the rounds themselves that are to be sent.
+
+    ``table`` is the sink with its options.
+    """
     now = time.time()
     with ledger.transaction():
         ledger.db.execute(
-            "INSERT INTO outbox VALUES (?, ?, 0, ?, NULL, ?, 0, 0, '', ?) ON CONFLICT DO UPDATE SET "
-            "round = excluded.round, tries = iif(delivered IS NULL, tries, 0), due = iif(delivered IS NULL, due, 0), "
-            "delivered = excluded.delivered",
-            (run, sink, round, now, None if contents is None else now),
+            "INSERT INTO outbox VALUES (?, ?, 0, ?, ?, ?, 0, 0, '', ?) ON CONFLICT DO UPDATE SET "
+            "round = excluded.round, content = excluded.content, delivered = excluded.delivered, "
+            "tries = iif(delivered IS NULL, tries, 0), due = iif(delivered IS NULL, due, 0)",
+            (run, sink, round, json.dumps(table), now, None if contents is None else now),
         )
         for content in contents or ():
             ledger.db.execute(
@@ -109,16 +110,16 @@ def messages(ledger: Ledger, run: int | None = None, pending: bool = True) -> li
 def told(found: Sequence[Message]) -> list[str]:
     """What is pending, one sentence for every run and sink.
 
-    >>> told([Message(3, '{"name": "webhook"}', 1, 2, {}, 0.0, 4, 0.0, "the address answered 500", None)])[0]
+    >>> told([Message(3, "webhook", 1, 2, {}, 0.0, 4, 0.0, "the address answered 500", None)])[0]
     "run 3: 1 message pending for 'webhook' after 4 tries (the address answered 500); see: fedwarden send 3 --pending"
     """
     lines = []
     for run, sink in dict.fromkeys((m.run, m.sink) for m in found):
         mine = [m for m in found if (m.run, m.sink) == (run, sink)]
         last = max(mine, key=lambda m: m.tries)
-        what = "rounds" if last.content is None else count(len(mine), "message")
+        what = count(len(mine), "message") if last.number else "rounds"
         how = f"after {count(last.tries, 'try')}{f' ({last.error})' if last.error else ''}"
-        lines.append(f"run {run}: {what} pending for {last.name!r} {how}; see: fedwarden send {run} --pending")
+        lines.append(f"run {run}: {what} pending for {sink!r} {how}; see: fedwarden send {run} --pending")
     return lines
 
 
@@ -127,9 +128,8 @@ def _key(message: Message) -> tuple[int, str, int]:
 
 
 def _read(row: Row) -> Message:
-    content = None if row["content"] is None else cells.table(row, "content")
     return Message(
         cells.whole(row, "run", 1), cells.text(row, "sink"), cells.whole(row, "number"), cells.whole(row, "round"),
-        content, cells.moment(row, "made"), cells.whole(row, "tries"), cells.moment(row, "due"),
+        cells.table(row, "content"), cells.moment(row, "made"), cells.whole(row, "tries"), cells.moment(row, "due"),
         cells.text(row, "error"), None if row["delivered"] is None else cells.moment(row, "delivered"),
     )  # fmt: skip

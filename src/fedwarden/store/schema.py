@@ -76,8 +76,9 @@ MIGRATIONS = (  # what leads from each schema to the next
     ),
     (  # what sinks are to be sent, and whether it has arrived; see outbox.py
         """CREATE TABLE outbox (
-            run INTEGER NOT NULL, sink TEXT NOT NULL, number INTEGER NOT NULL, round INTEGER NOT NULL, content TEXT,
-            made REAL NOT NULL, tries INTEGER NOT NULL, due REAL NOT NULL, error TEXT NOT NULL, delivered REAL,
+            run INTEGER NOT NULL, sink TEXT NOT NULL, number INTEGER NOT NULL, round INTEGER NOT NULL,
+            content TEXT NOT NULL, made REAL NOT NULL, tries INTEGER NOT NULL, due REAL NOT NULL, error TEXT NOT NULL,
+            delivered REAL,
             PRIMARY KEY (run, sink, number)
         ) WITHOUT ROWID""",
     ),
