@@ -32,4 +32,4 @@ class JsonLines(logging.Formatter):
 def json_lines(name: str) -> None:
     """Give another package's logger JSON lines too, where they are wanted."""
     for handler in logging.getLogger(name).handlers if os.environ.get(FORM) == "json" else ():
-        handler.setFormatter(JsonLines())
+        handler.format = JsonLines().format  # type: ignore[method-assign]  # Flower's has a format of its own

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .claim import RunInUse, claim
-from .connection import ERRORS, LedgerError, made_by
+from .connection import ERRORS, LedgerError, failed, made_by
 from .ledger import Ledger, Run
 from .schema import STATEMENTS
 
@@ -69,9 +69,12 @@ def backup(ledger: Ledger, file: Path) -> None:
             for path in _checkpoints(ledger.folder):
                 with suppress(FileNotFoundError):  # a run has replaced it, and the newer ones follow
                     made.add(path, str(path.relative_to(ledger.folder)))
-            with closing(sqlite3.connect(copy)) as db:
-                ledger.db.backup(db)
-                db.execute("PRAGMA journal_mode = DELETE")
+            try:
+                with closing(sqlite3.connect(copy)) as db:
+                    ledger.db.backup(db)
+                    db.execute("PRAGMA journal_mode = DELETE")
+            except ERRORS as error:
+                raise failed(f"cannot copy the ledger {ledger.path}", error, 0.0) from error
             made.add(copy, copy.name)
         with open(draft, "rb") as written:
             os.fsync(written.fileno())
@@ -86,9 +89,12 @@ def restore(file: Path, folder: Path) -> None:
     with TemporaryDirectory(prefix=".restore-", dir=folder) as place:
         with _reading(file) as made:
             for part in made:
-                if not part.isfile() or not PART.fullmatch(part.name):
+                source, target = made.extractfile(part) if part.isfile() else None, Path(place) / part.name
+                if source is None or not PART.fullmatch(part.name):
                     raise LedgerError(f"{file} is no backup of a workspace: it has {part.name!a}")
-                made.extract(part, place, filter="data")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source, open(target, "wb") as written:
+                    shutil.copyfileobj(source, written)
         Ledger(Path(place), read_only=True).close()
         for name in ("checkpoints", "ledger.sqlite"):  # a workspace without its ledger has no runs
             with suppress(FileNotFoundError):
