@@ -13,7 +13,7 @@ from ..dashboard.screenshot import screenshot
 from ..dashboard.server import serve
 from ..sim.scenario import ASKED, load_modules
 from ..store.ledger import home as default_home
-from .common import Home, Imports, err
+from .common import LOG, Home, Imports
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -45,7 +45,7 @@ def dashboard(
 
     def ready(address: str) -> None:
         print(f"fedwarden dashboard: {address}", flush=True)
-        err.print("Ctrl-C ends it.", style="dim")
+        LOG.info("Ctrl-C ends it.")
         if open_:
             webbrowser.open(urljoin(address, page))
 

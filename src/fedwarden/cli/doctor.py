@@ -16,8 +16,7 @@ from ..store.earlier import migrate
 from ..store.export import draft, write_json
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
-from .common import AsJson, Home, emit, err, out, safe
-from .export import vacant
+from .common import LOG, AsJson, Home, emit, out, safe, vacant
 
 BEYOND = ("checkpoint",)  # what a repair of the ledger cannot mend
 
@@ -60,7 +59,7 @@ def doctor(
     lost = [f for f in findings if f.fault and f.kind not in BEYOND]
     kept = None
     if export is not None:
-        with draft(vacant(export, force=False)) as made, open(made, "w", encoding="utf-8") as file:
+        with draft(vacant(export)) as made, open(made, "w", encoding="utf-8") as file:
             file.write('{"runs": [')
             for i, found in enumerate(saved):
                 file.write(", " * (i > 0))
@@ -88,7 +87,7 @@ def doctor(
     else:
         _show(findings, told)
     if export is not None:
-        err.print(f"wrote {safe(str(export))}", soft_wrap=True)
+        LOG.info("wrote %s", export)
     if faults:
         raise typer.Exit(1)
 

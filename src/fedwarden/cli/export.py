@@ -12,9 +12,7 @@ from ..core.errors import ConfigError
 from ..core.words import printable
 from ..store.export import draft, write_csv, write_json, write_parquet
 from ..store.record import RunRecord
-from .common import Home, RunNumber, err, reader, safe
-
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+from .common import LOG, Force, Home, RunNumber, reader, vacant
 
 
 class Format(StrEnum):
@@ -68,7 +66,7 @@ def export(
             else:
                 with open(made, "w", encoding="utf-8", newline="") as file:
                     write(record, file)
-    return err.print(f"wrote {safe(str(path))}", soft_wrap=True)
+    return LOG.info("wrote %s", path)
 
 
 class Terminal:
@@ -88,12 +86,3 @@ def by_ending(output: Path | None) -> Format:
     if ending and ending not in set(Format):
         raise ConfigError(f"the ending .{ending} is none of .csv, .parquet and .json; say which with --to")
     return Format(ending or "csv")
-
-
-def vacant(path: Path, force: bool) -> Path:
-    """The path, unless a file is there that may not be replaced."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; give a file with -o")
-    if path.exists() and not force:
-        raise ConfigError(f"{path} is there already; give another file with -o, or --force to replace it")
-    return path

@@ -15,6 +15,7 @@ from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
 from ..sim.recorded import SIMULATORS, as_known, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
+from ..store import outbox
 from ..store.ledger import Run
 from ..store.observed import observed
 from ..store.record import RunRecord
@@ -22,7 +23,7 @@ from ..store.round import RoundStory
 from ..store.series import client_order
 from ..store.story import Client, Standing, Story, rounds_by_note
 from ..store.word import NOTES, UNSAID, Said, latest
-from .common import AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
+from .common import LOG, AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMN = 7  # characters that an accuracy takes in its row
 SCORE = 22  # characters that a score and its limit take at most
@@ -54,6 +55,8 @@ def show(
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
         told = RunRecord.read(ledger, run, whole=every or as_json)
+        for line in outbox.told(outbox.messages(ledger, told.run.id)):
+            LOG.warning("%s", line)
         return emit(_as_json(told)) if as_json else _show(told, home, every)
 
 

@@ -406,8 +406,8 @@ class Guarded(Strategy):
 
     def _send(self) -> None:
         """Send the last round to the sinks, when all that is known of it is in the ledger."""
-        if self.journal is not None and (notes := self.journal.send()):
-            self._amend({}, notes)
+        if self.journal is not None:
+            self.journal.send()
 
     def _following(self, evaluate: EvaluateFn) -> EvaluateFn:
         """The central evaluation, with the run's own count of rounds; its metrics go to the ledger too."""

@@ -327,8 +327,7 @@ class GuardedAggregator(ModelAggregator):
         if self.journal is not None:
             try:
                 self.journal.commit(record, {"round": record.round, "warden": self.guard.remembered()})
-                if notes := self.journal.send():
-                    self.record = self.journal.recorder.amend(record, notes)
+                self.journal.send()
             except Exception as error:
                 self._warn(f"round {record.round} is not recorded: {reason(error)}")
         return self.record

@@ -24,7 +24,7 @@ from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..guard.decide import decide
 from ..guard.jury import worse
-from ..sinks.feed import Live
+from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
 from ..store.recorder import Recorder
@@ -308,8 +308,7 @@ def simulate(
             noted = (*notes, *recorder.notes(record.round), *record.notes)
             record, notes = replace(record, notes=noted), ()
             recorder.commit(record, federation.state_dict)
-            if said := recorder.send():
-                record = recorder.amend(record, said)
+            recorder.send()
             if on_round:
                 on_round(record)
         records = recorder.ledger.records(recorder.run)

@@ -47,6 +47,8 @@ def tables(version: int, prefix: str = "main.") -> dict[str, str]:
             values_of(content) AS content FROM {prefix}report""",
         "audit": f"SELECT * FROM {prefix}audit",
         "word": f"SELECT * FROM {prefix}word",
+        "outbox": "SELECT 0 AS run, '' AS sink, 0 AS number, 0 AS round, '' AS content, 0.0 AS made, 0 AS tries, "
+        "0.0 AS due, '' AS error, NULL AS delivered WHERE 0",
     }
     if version < 7:
         queries["report"] = "SELECT 0 AS run, 0 AS round, '' AS name, x'' AS clients, x'' AS content WHERE 0"

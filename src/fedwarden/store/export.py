@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,7 @@ from .record import RunRecord
 from .series import Series, columns
 
 FORMATS = ("csv", "parquet", "json")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = re.compile(r"\W*?[=+@\u2212-]|\W?\s")  # a spreadsheet may pass over what comes before the sign
 TOGETHER = 100  # rounds in one part of a Parquet file
 TYPES = {"round": "int64", "client": "string", "watch": "string", "flagged": "bool_", "excluded": "bool_"}
 
@@ -61,11 +63,11 @@ def write_csv(record: RunRecord, file: IO[str]) -> None:
 def _cell(value: object) -> object:
     """A name that a client chose may begin like a formula; a leading apostrophe makes it text.
 
-    >>> [_cell(v) for v in ("node-1", "=1+1", -0.5, float("nan"))]
-    ['node-1', "'=1+1", -0.5, None]
+    >>> [_cell(v) for v in ("node-1", "=1+1", " @b", "\uff1d1", -0.5, float("nan"))]
+    ['node-1', "'=1+1", "' @b", "'\uff1d1", -0.5, None]
     """
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) else value
+        return f"'{value}" if FORMULA.match(normalize("NFKC", value)) else value
     return None if value != value else value
 
 

@@ -285,6 +285,7 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
             put("audit", rows[0])
     with new.transaction():
         put("word", [(found.id, s.number, s.kind, s.client, s.by, s.reason, s.said_at, s.round) for s in found.said])
+        put("outbox", _again(damaged, "outbox", found.id, "AND number >= ?", 0))
 
 
 def _again(damaged: Patient, table: str, run: int, tail: str, value: object) -> list[sqlite3.Row]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 OLDEST, SCHEMA = 4, 9  # the schemas that are read
 ROUND_TABLES = ("round", "watch", "remark", "report")
-TABLES = ("run", "client", *ROUND_TABLES, "audit", "word")
+TABLES = ("run", "client", *ROUND_TABLES, "audit", "word", "outbox")
 REMARKS = ("rejected", "note")  # what a remark is about: a reply, or the round
 STATEMENTS = (
     """CREATE TABLE run (
@@ -51,5 +51,12 @@ STATEMENTS = (
         run INTEGER NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL, client TEXT NOT NULL,
         operator TEXT NOT NULL, reason TEXT NOT NULL, said_at REAL NOT NULL, round INTEGER,
         PRIMARY KEY (run, number)
+    ) WITHOUT ROWID""",
+    # what sinks are to be sent, and whether it has arrived; see outbox.py
+    """CREATE TABLE outbox (
+        run INTEGER NOT NULL, sink TEXT NOT NULL, number INTEGER NOT NULL, round INTEGER NOT NULL,
+        content TEXT NOT NULL, made REAL NOT NULL, tries INTEGER NOT NULL, due REAL NOT NULL, error TEXT NOT NULL,
+        delivered REAL,
+        PRIMARY KEY (run, sink, number)
     ) WITHOUT ROWID""",
 )
