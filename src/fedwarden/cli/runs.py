@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def runs(home: Home = None, as_json: AsJson = False) -> None:
     """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and what became of clients.
 
-    The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
+    A run whose process is gone is interrupted since its last round, and `fedwarden run --resume` continues it.
     """
     with reader(home) as ledger:
         rows = [brief(ledger, run) for run in ledger.runs()]
@@ -24,7 +24,7 @@ def runs(home: Home = None, as_json: AsJson = False) -> None:
     shown = table("run", "name", "state", "rounds", "preset", "accuracy", "verdict", left=(1, 2, 4, 6))
     for row in rows:
         done = f"{row['rounds']}/{row['of'] or '?'}"
-        head = (str(row["run"]), safe(row["name"]), row["state"])
+        head = (str(row["run"]), safe(row["name"]), row["state_in_words"])
         shown.add_row(*head, done, safe(row["preset"] or "-"), percent(row["accuracy"]), safe(row["verdict"]))
     out.print(shown)
     if rows:

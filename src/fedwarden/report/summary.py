@@ -46,8 +46,8 @@ def _state(record: RunRecord) -> list[str]:
     of = f"{done} of {count(planned, 'round')}" if isinstance(planned, int) else count(done, "round")
     how = {
         "done": f"is complete: {of}",
-        "running": f"is recorded as running: {of} so far",
-        "interrupted": f"was interrupted after {of}",
+        "running": f"is running: {of} so far",
+        "interrupted": f"is {run.state_in_words}: {of} so far",
         "failed": f"failed after {of}" + (f" ({run.error})" if run.error else ""),
     }.get(run.state, f"is {run.state!r}: {of}")
     who = f" with {count(len(record.series.clients), 'client')}" if record.series.clients else ""

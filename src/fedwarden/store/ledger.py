@@ -17,6 +17,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,7 @@ from typing import Any, Self
 from ..core.types import Observation, RoundRecord
 from . import cells
 from .cells import Damaged
+from .claim import is_abandoned
 from .connection import ERRORS, failed, log_of, open_reader, open_writer, strangers
 from .connection import LedgerError as LedgerError
 from .connection import OldLedger as OldLedger
@@ -170,14 +172,19 @@ class Ledger:
         return matching[0]
 
     def heads(self, tail: str, *values: object) -> list[Run]:
-        """The runs that the end of a query asks for."""
+        """The runs that the end of a query asks for; one that was running and has no writer any more is interrupted."""
         rows = self.query(
-            f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
+            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds, (SELECT finished FROM round "
+            f"WHERE round.run = run.id ORDER BY round DESC LIMIT 1) AS committed FROM run {tail}",
+            *values,
         )
         found = []
         for row in rows:
             with self.reading(f"run {row['id']}"):
-                found.append(read_run(row))
+                run = replace(read_run(row), committed=cells.moment(row, "committed") if row["rounds"] else None)
+                if run.state == "running" and is_abandoned(self.folder, run.id, run.committed):
+                    run = replace(run, state="interrupted")
+                found.append(run)
         return found
 
     def records(self, run: int, after: int = 0, watches: Collection[str] | None = None) -> list[RoundRecord]:
