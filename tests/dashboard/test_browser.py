@@ -343,7 +343,7 @@ def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
             until(lambda _: committed() > seen[-1])
             run.send_signal(signal.SIGSTOP)
             try:
-                until(says="is recorded as running")
+                until(says="is running")
                 until(drawn="heatmap")
                 until(lambda d: shown(d) == str(committed()))
                 seen.append(committed())

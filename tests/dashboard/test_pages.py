@@ -57,11 +57,9 @@ def test_every_page_has_parts_and_a_version(kind, shared):
 
 
 def rows(*names):
-    return [
-        {"run": i, "name": n, "created": 0.0, "state": "done", "engine": "flower", "rounds": 3, "of": None,
-         "preset": None, "accuracy": None, "excluded": [], "verdict": "nobody", "error": ""}
-        for i, n in enumerate(names, 1)
-    ]  # fmt: skip
+    row = {"created": 0.0, "state": "done", "state_in_words": "done", "engine": "flower", "rounds": 3, "of": None,
+           "preset": None, "accuracy": None, "excluded": [], "verdict": "nobody", "error": ""}  # fmt: skip
+    return [{"run": i, "name": n, **row} for i, n in enumerate(names, 1)]
 
 
 def test_the_filter_finds_every_word_somewhere():

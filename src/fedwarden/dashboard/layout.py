@@ -15,6 +15,8 @@ from .routes import link, query, search
 Child = str | int | float | Component | None
 """What a part of a page may hold."""
 
+FAILED = "This could not be shown. "
+STALE = "This page could not be updated, and will try again. "
 TICK = 1000  # milliseconds between two looks for new rounds
 GRAPH: Any = CONFIG
 CLEAR = "rgba(0, 0, 0, 0)"
@@ -70,6 +72,7 @@ def page(title: str, *children: Component) -> list[Component]:
         dcc.Store(id="title", data=title),
         html.Span(id="titled", hidden=True),
         html.Div(id="problem", role="alert"),
+        html.Div(id="failure", role="alert"),
         html.Div(children, id="body"),
     ]
 
@@ -136,8 +139,8 @@ def table(
 
 
 def state(text: str) -> html.Span:
-    """The state of a run as a badge."""
-    return html.Span(text, className=f"badge {text if text in ('running', 'done', 'failed', 'interrupted') else ''}")
+    """The state of a run in words, as a badge."""
+    return html.Span(text, className=f"badge {text.split()[0]}")
 
 
 def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
@@ -145,9 +148,7 @@ def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
     return html.Div([html.P(title, className="lead"), *(html.P(hint) for hint in hints)], className="empty")
 
 
-def problem(text: str) -> html.Div:
-    """What is wrong, while the page goes on trying."""
-    return html.Div(
-        [html.Strong("This page could not be updated. "), text, " It tries again by itself."],
-        className="problem",
-    )
+def problem(text: str, head: str = FAILED) -> html.Div:
+    """What is wrong, and where to go."""
+    ways = [". " if text[-1:].isalnum() else " ", dcc.Link("All runs", href=link("runs"))]
+    return html.Div([html.Strong(head), printable(text), *ways], className="problem")

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode
 
+from flask import has_request_context, request
+
 LARGEST = 2**63 - 1  # of SQLite
-RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?/?", re.ASCII)
+RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?", re.ASCII)
 FIXED = {"/": "runs", "/compare": "compare"}
 
 
@@ -27,13 +29,18 @@ def read(path: object, search: object = "") -> Page:
     >>> read("/run/3/what-if", "?rule=gesd"), read("/run/../etc")
     (Page(kind='what-if', run=3, query={'rule': 'gesd'}), Page(kind='nowhere', run=None, query={}))
     """
-    path = path if isinstance(path, str) else "/"
-    if path in FIXED or path.rstrip("/") in FIXED:
-        return Page(FIXED[path if path in FIXED else path.rstrip("/")], None, query(search))
+    path = (path.removeprefix(root()) if isinstance(path, str) else "").rstrip("/") or "/"
+    if path in FIXED:
+        return Page(FIXED[path], None, query(search))
     found = RUN.fullmatch(path)
     if found is None or int(found[1]) > LARGEST:
         return Page("nowhere")
     return Page(found[2] or "run", int(found[1]), query(search))
+
+
+def root() -> str:
+    """The path before all pages, where this request came by one."""
+    return request.script_root if has_request_context() else ""
 
 
 def query(search: object) -> dict[str, str]:
@@ -63,10 +70,9 @@ def link(kind: str, run: int | None = None, **values: object) -> str:
     >>> link("what-if", 3, rule="gesd"), link("runs"), link("run", 3, client="a b", watch=None)
     ('/run/3/what-if?rule=gesd', '/', '/run/3?client=a+b')
     """
-    path = next((p for p, k in FIXED.items() if k == kind), None) or f"/run/{run}" + (
-        f"/{kind}" if kind != "run" else ""
-    )
-    return path + search(**values)
+    fixed = next((p for p, k in FIXED.items() if k == kind), None)
+    path = fixed or f"/run/{run}" + (f"/{kind}" if kind != "run" else "")
+    return root() + path + search(**values)
 
 
 def search(**values: object) -> str:

@@ -47,9 +47,9 @@ def _state(record: RunRecord) -> list[str]:
     how = {
         "done": f"is complete: {of}",
         "running": f"is running: {of} so far",
-        "interrupted": f"is {run.state_in_words}: {of} so far",
+        "interrupted": f"has been {run.state_in_words}, after {of}",
         "failed": f"failed after {of}" + (f" ({run.error})" if run.error else ""),
-    }.get(run.state, f"is {run.state!r}: {of}")
+    }[run.state]
     who = f" with {count(len(record.series.clients), 'client')}" if record.series.clients else ""
     return [f"Run {run.id} ({run.name}), begun on {day(run.created)}, {how}{who}."]
 

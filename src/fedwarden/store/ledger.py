@@ -174,8 +174,8 @@ class Ledger:
     def heads(self, tail: str, *values: object) -> list[Run]:
         """The runs that the end of a query asks for; one that was running and has no writer any more is interrupted."""
         rows = self.query(
-            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds, (SELECT finished FROM round "
-            f"WHERE round.run = run.id ORDER BY round DESC LIMIT 1) AS committed FROM run {tail}",
+            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds, (SELECT finished FROM "
+            f"round WHERE round.run = run.id ORDER BY round DESC LIMIT 1) AS committed FROM run {tail}",
             *values,
         )
         found = []

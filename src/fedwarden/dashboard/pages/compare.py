@@ -85,7 +85,7 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
     rows = [briefs[v.run.id] for v in (first, second)]
     mine, theirs = (set(v.series.excluded_in) for v in (first, second))
     body = [
-        ["state", *(state(r["state"]) for r in rows)],
+        ["state", *(state(r["state_in_words"]) for r in rows)],
         ["engine", *(r["engine"] for r in rows)],
         ["preset", *(r["preset"] or "-" for r in rows)],
         ["rounds", *(str(r["rounds"]) for r in rows)],

@@ -86,7 +86,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         watch = watch or query(asked).get("watch")
         view = _view(workspace, version, path, watch)
         names = list(view.watches)
-        title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
+        title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state_in_words)]
         shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
         hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))

@@ -81,9 +81,12 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
     return [
         dcc.Link(str(number), href=link("run", number)),
         html.Span(
-            [dcc.Link(row["name"], href=link("run", number)), html.Span(state(row["state"]), className="narrow")]
+            [
+                dcc.Link(row["name"], href=link("run", number)),
+                html.Span(state(row["state_in_words"]), className="narrow"),
+            ]
         ),
-        state(row["state"]),
+        state(row["state_in_words"]),
         f"{row['rounds']} of {row['of']}" if row["of"] else str(row["rounds"]),
         row["engine"],
         row["preset"] or "-",
