@@ -248,7 +248,11 @@ def test_an_audit_with_its_alarm_and_a_run_without(site, browser, until, shared)
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("/run/99", "There is no run 99"), ("/run/../../etc", "no such page"), ("/compare", "Choose two runs")],
+    [
+        ("/run/99", "Run 99 does not exist. See all runs."),
+        ("/run/../../etc", "no such page"),
+        ("/compare", "Choose two runs"),
+    ],
 )
 def test_an_address_that_leads_nowhere_says_so(site, until, shared, path, words):
     site(shared)(path)
@@ -327,7 +331,7 @@ def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
     toml.write_text(LIVE)
     show = site(home)
     show("/run/1")
-    until(says="no ledger in")
+    until(says="No ledger in")
 
     def shown(driver):
         return driver.execute_script(SUMMARY).partition(" of 60")[0].split()[-1]

@@ -174,10 +174,10 @@ def test_a_what_if_names_those_who_change_and_the_limit_of_the_rule(shared):
     settings = ("rule=k_sigma", "rule.k=3")  # of 8 values none lies more than sqrt(7) deviations above the mean
     shown = text(whatif.verdict(Workspace(shared).view(1), settings))
     assert "1 of 8 clients are treated differently" in shown
-    assert "not any more" in shown
+    assert "no longer" in shown
     assert "can flag at most" in shown
     shown = text(whatif.verdict(Workspace(shared).view(1), ("policy=observe",)))
-    assert "not any more" in shown
+    assert "no longer" in shown
 
 
 def test_a_what_if_that_cannot_be_is_a_message(shared):

@@ -183,14 +183,14 @@ def test_a_locked_ledger_is_told_of_soon(home, asker, monkeypatch):
 
 
 def test_an_unknown_run_is_a_message_that_names_the_way_out(home):
-    with pytest.raises(LedgerError, match="no run 17 in this workspace; the page of runs"):
+    with pytest.raises(LedgerError, match="Run 17 does not exist"):
         Workspace(home).view(17)
 
 
 def test_a_run_whose_name_is_a_number_is_not_taken_for_that_number(home):
     with Ledger(home) as ledger:
         ledger.start("17", "flower", {}, {})
-    with pytest.raises(LedgerError, match="no run 17"):
+    with pytest.raises(LedgerError, match="Run 17 does not exist"):
         Workspace(home).run(17)
 
 

@@ -14,7 +14,7 @@ from ..core.errors import FedwardenError
 from ..store.ledger import Ledger
 from .state import PATIENCE, Workspace
 
-MOST = 100  # runs whose numbers are given one by one, the newest
+MAX_RUNS = 100  # runs whose numbers are given one by one, the newest
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -77,7 +77,7 @@ def exposition(briefs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "last_commit_timestamp_seconds": ("Last committed round", lambda row: row["committed"]),
     }
     for name, (words, value) in numbers.items():
-        values = {_labels(run=row["run"], name=row["name"]): value(row) for row in briefs[:MOST]}
+        values = {_labels(run=row["run"], name=row["name"]): value(row) for row in briefs[:MAX_RUNS]}
         yield from _family(f"run_{name}", words, values)
 
 

@@ -16,7 +16,7 @@ Child = str | int | float | Component | None
 """What a part of a page may hold."""
 
 FAILED = "This could not be shown. "
-STALE = "This page could not be updated, and will try again. "
+STALE = "This page could not be updated, and tries again. "
 TICK = 1000  # milliseconds between two looks for new rounds
 GRAPH: Any = CONFIG
 CLEAR = "rgba(0, 0, 0, 0)"
@@ -150,5 +150,5 @@ def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
 
 def problem(text: str, head: str = FAILED) -> html.Div:
     """What is wrong, and where to go."""
-    ways = [". " if text[-1:].isalnum() else " ", dcc.Link("All runs", href=link("runs"))]
-    return html.Div([html.Strong(head), printable(text), *ways], className="problem")
+    words = printable(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'} ")
+    return html.Div([html.Strong(head), words, dcc.Link("See all runs.", href=link("runs"))], className="problem")

@@ -163,7 +163,7 @@ class Workspace:
 def _find(ledger: Ledger, number: int) -> Run:
     found = next(iter(ledger.heads("WHERE id = ?", number)), None)
     if found is None:
-        raise LedgerError(f"There is no run {number} in this workspace; the page of runs lists those there are.")
+        raise LedgerError(f"Run {number} does not exist.")
     return found
 
 

@@ -41,7 +41,7 @@ def register(app: Dash, workspace: Workspace) -> None:
             return html.P("Choose a client in the picture or in the list to see it in full.", className="note")
         view = workspace.view(page.run)
         if name not in view.series.clients:
-            return problem(f"No client “{name}” has taken part in this run so far.")
+            return problem(f"No client “{name}” has taken part in this run so far")
         return sheet(view, name, asked, bool(dark))
 
 

@@ -8,6 +8,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
+from ...core.errors import FedwardenError
 from ...core.words import printable
 from ...figures import clients as similar
 from ...figures import guard as figures
@@ -17,7 +18,7 @@ from ...figures.theme import labels
 from ...report.summary import tell
 from ...store.record import RunRecord
 from ...store.series import Series
-from ..layout import address, aria, field, graph, heading, move, page, state
+from ..layout import address, aria, field, graph, heading, move, page, problem, state
 from ..routes import Page, link, query, read, search
 from ..state import RunView, Workspace
 from . import client as details
@@ -90,7 +91,11 @@ def register(app: Dash, workspace: Workspace) -> None:
         shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
         hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
-        return title, told(workspace, view), names, shown, *hidden
+        try:
+            words = told(workspace, view)
+        except FedwardenError as error:  # of the configuration, without which the rest can be shown
+            words = [problem(str(error))]
+        return title, words, names, shown, *hidden
 
     @app.callback(
         Output("heatmap", "figure"),

@@ -20,7 +20,7 @@ from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
 from ...sim.whatif import Change, compare, decide_again
 from ...store.story import distinct_notes
-from ..layout import address, aria, card, empty, field, heading, page, table
+from ..layout import address, aria, card, empty, field, heading, page, problem, table
 from ..routes import Page, query, read, search
 from ..state import RunView, Workspace
 
@@ -116,7 +116,7 @@ def verdict(view: RunView, chosen: Settings) -> Any:
         with JUDGING:
             guard, changes, notes = judge_again(view, chosen)
     except FedwardenError as error:
-        return html.Div(str(error), className="problem", role="alert")
+        return problem(str(error))
     different = [c for c in changes if c.recorded != c.replayed]
     same = [c for c in changes if c.recorded == c.replayed and c.recorded is not None]
     truth = truth_of(view.run)
@@ -186,8 +186,8 @@ def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
     ]
     heads = [
         "client",
-        "excluded or in doubt, recorded",
-        "excluded or in doubt, what if",
+        "excluded or in doubt since (recorded)",
+        "excluded or in doubt since (what if)",
         "change",
         *([] if truth is None else ["truth"]),
     ]
@@ -200,8 +200,8 @@ def _words(change: Change) -> str:
     if before == after:
         return "as recorded"
     if after is None:
-        seen = f", as far as it was seen (to round {change.unseen_from - 1})" if change.unseen_from else ""
-        return "not any more" + seen
+        seen = f" up to round {change.unseen_from - 1}, its last" if change.unseen_from else ""
+        return "no longer" + seen
     if before is None:
         return "only in the what-if"
     return f"{abs(after - before)} rounds {'later' if after > before else 'earlier'}"
@@ -212,7 +212,7 @@ def _unseen(changes: Sequence[Change]) -> Any:
     if not gone:
         return None
     text = (
-        f"The recorded run stopped asking {len(gone)} clients when it excluded them: of later rounds nothing is known."
+        f"The recorded run stopped asking {len(gone)} clients when it excluded them, so their later rounds are unknown."
     )
     return html.P(text, className="note")
 
