@@ -46,7 +46,7 @@ def create_app(folder: Path, access: Access = LOCAL) -> Dash:
     app.layout = lambda: layout.frame(str(folder))
     health.register(app.server, workspace)
     _route(app, workspace)
-    for module in set(pages.PAGES.values()):
+    for module in pages.PAGES.values():
         module.register(app, workspace)
     protect(app.server, access, app.csp_hashes(), {path.name for path in ASSETS.iterdir()})
     return app
@@ -58,7 +58,7 @@ def _route(app: Dash, workspace: Workspace) -> None:
         """The page of an address; what it shows follows with its first version."""
         page = read(path, search)
         try:
-            shown: list[Component] = pages.PAGES[page.kind].show(page)
+            shown: list[Component] = pages.PAGES[page.kind].show(page) if page.kind in pages.PAGES else layout.nowhere()
         except Exception as error:
             return layout.page("Error", layout.heading("This page cannot be shown"), layout.problem(_words(app, error)))
         return shown
@@ -78,7 +78,7 @@ def _route(app: Dash, workspace: Workspace) -> None:
         """Whether there is something new; a page that cannot be read keeps what it shows and says so."""
         page = read(path, search)
         try:
-            version = pages.PAGES[page.kind].version(workspace, page)
+            version = pages.PAGES[page.kind].version(workspace, page) if page.kind in pages.PAGES else ""
         except FedwardenError as error:
             return (
                 no_update,

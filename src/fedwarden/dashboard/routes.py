@@ -16,10 +16,10 @@ FIXED = {"/": "runs", "/compare": "compare"}
 
 @dataclass(frozen=True)
 class Page:
-    """A kind of page, the run it is about, and its query."""
+    """A kind of page, the run it is about (0 of none), and its query."""
 
     kind: str
-    run: int | None = None
+    run: int = 0
     query: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -27,11 +27,11 @@ def read(path: object, search: object = "") -> Page:
     """The page behind an address; of kind "nowhere" where there is none.
 
     >>> read("/run/3/what-if", "?rule=gesd"), read("/run/../etc")
-    (Page(kind='what-if', run=3, query={'rule': 'gesd'}), Page(kind='nowhere', run=None, query={}))
+    (Page(kind='what-if', run=3, query={'rule': 'gesd'}), Page(kind='nowhere', run=0, query={}))
     """
     path = (path.removeprefix(root()) if isinstance(path, str) else "").rstrip("/") or "/"
     if path in FIXED:
-        return Page(FIXED[path], None, query(search))
+        return Page(FIXED[path], 0, query(search))
     found = RUN.fullmatch(path)
     if found is None or int(found[1]) > LARGEST:
         return Page("nowhere")
@@ -57,11 +57,9 @@ def number(text: object) -> int | None:
     >>> number("12"), number("1e3"), number("../1"), number(None)
     (12, None, None, None)
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text if 0 <= text <= LARGEST else None
-    if not (isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 19):
-        return None
-    return int(text) if int(text) <= LARGEST else None
+    digits = str(text) if isinstance(text, int | str) else ""
+    known = digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= LARGEST
+    return int(digits) if known else None
 
 
 def link(kind: str, run: int | None = None, **values: object) -> str:

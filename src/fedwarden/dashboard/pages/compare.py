@@ -6,12 +6,26 @@ import json
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
-from dash.exceptions import PreventUpdate
 
 from ...core.words import listed, percent
 from ...figures import guard as figures
 from ...store.series import client_order
-from ..layout import Child, address, aria, empty, field, graph, heading, move, page, state, table
+from ..layout import (
+    DARK,
+    VERSION,
+    Child,
+    address,
+    aria,
+    empty,
+    field,
+    graph,
+    heading,
+    move,
+    page,
+    state,
+    table,
+    wait_for,
+)  # fmt: skip
 from ..routes import Page, link, number, query, search
 from ..state import RunView, Workspace
 
@@ -35,41 +49,25 @@ def version(workspace: Workspace, _: Page) -> str:
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output("first", "options"),
-        Output("second", "options"),
-        Output("first", "value"),
-        Output("second", "value"),
-        Input("version", "data"),
-        Input("compare-address", "search"),
-    )
+    where = Input("compare-address", "search")
+
+    @app.callback([Output(end, part) for part in ("options", "value") for end in ENDS], VERSION, where)
     def choices(version: object, asked: object) -> object:
-        if version is None or asked is None:
-            raise PreventUpdate
+        wait_for(version, asked)
         options = [{"value": r["run"], "label": f"{r['run']}  {r['name']}"} for r in workspace.briefs()]
         return options, options, *(number(query(asked).get(end)) for end in ENDS)
 
     @app.callback(
-        Output("compare-address", "search"),
-        Input("first", "value"),
-        Input("second", "value"),
-        State("version", "data"),
+        Output("compare-address", "search"), *(Input(end, "value") for end in ENDS), State("version", "data"),
         State("compare-address", "search"),
-    )
+    )  # fmt: skip
     def choose(first: object, second: object, version: object, asked: object) -> object:
         found = search(first=number(first), second=number(second))
         return no_update if version is None or not found else move(asked, found)
 
-    @app.callback(
-        Output("facts", "children"),
-        Output("both", "figure"),
-        Input("version", "data"),
-        Input("compare-address", "search"),
-        Input("dark", "data"),
-    )
+    @app.callback(Output("facts", "children"), Output("both", "figure"), VERSION, where, DARK)
     def draw(version: object, asked: object, dark: object) -> object:
-        if version is None or asked is None or dark is None:
-            raise PreventUpdate
+        wait_for(version, asked, dark)
         numbers = [number(query(asked).get(k)) for k in ENDS]
         if None in numbers:
             return empty("Choose two runs."), no_update
