@@ -63,7 +63,7 @@ def decide_again(
 
 @dataclass(frozen=True)
 class Change:
-    """The first round in which a client was excluded or in doubt, in the recorded run and in the replay; None = never."""
+    """The first round in which a client was excluded or in doubt, in the run and in the replay; None = never."""
 
     client: str
     recorded: int | None

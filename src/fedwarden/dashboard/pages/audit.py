@@ -12,23 +12,7 @@ from dash.exceptions import PreventUpdate
 from ...core.types import Observation
 from ...core.words import number
 from ...figures import audit as figures
-from ..layout import (
-    DARK,
-    PATH,
-    QUERY,
-    VERSION,
-    address,
-    aria,
-    card,
-    empty,
-    field,
-    graph,
-    heading,
-    move,
-    page,
-    run_of,
-    table,
-)  # fmt: skip
+from .. import layout as ui
 from ..routes import Page, query, search
 from ..state import Workspace
 
@@ -37,18 +21,18 @@ ALARMS = 100  # rows
 
 def show(asked: Page) -> list[Component]:
     tools = [
-        field(label, dcc.Dropdown(id=id, clearable=False), of=id)
+        ui.field(label, dcc.Dropdown(id=id, clearable=False), of=id)
         for id, label in (("observer", "Seen by"), ("source", "Source"))
     ]
     shown = [
         html.Div(tools, className="tools"),
-        graph("leakage", "What the shared model shows by round, with trend and alarms"),
-        card("Alarms", html.Div(id="alarms", **aria(live="polite"))),
+        ui.graph("leakage", "What the shared model shows by round, with trend and alarms"),
+        ui.card("Alarms", html.Div(id="alarms", **ui.aria(live="polite"))),
     ]
-    return page(
+    return ui.page(
         f"Audit, run {asked.run}",
-        address("audit"),
-        heading(f"Run {asked.run}", asked.run, "audit"),
+        ui.address("audit"),
+        ui.heading(f"Run {asked.run}", asked.run, "audit"),
         html.Div(id="no-audit"),
         html.Div(shown, id="audit", hidden=True),
     )
@@ -64,10 +48,10 @@ def register(app: Dash, workspace: Workspace) -> None:
     observed = Input("observer", "value")
     controls = [Output(control, part) for control in ("observer", "source") for part in ("options", "value")]
 
-    @app.callback([Output("no-audit", "children"), Output("audit", "hidden"), *controls], VERSION, observed,
-                  State("source", "value"), PATH, QUERY)  # fmt: skip
+    @app.callback([Output("no-audit", "children"), Output("audit", "hidden"), *controls], ui.VERSION, observed,
+                  State("source", "value"), ui.PATH, ui.QUERY)  # fmt: skip
     def choices(version: object, observer: object, source: object, path: object, asked: object) -> object:
-        run = run_of(path, version)
+        run = ui.run_of(path, version)
         observers = workspace.observers(run)
         if not observers:
             return nothing(), True, [], None, [], None
@@ -81,16 +65,16 @@ def register(app: Dash, workspace: Workspace) -> None:
 
     @app.callback(
         Output("leakage", "figure"), Output("alarms", "children"), Output("audit-address", "search"),
-        VERSION, observed, Input("source", "value"), DARK, PATH, State("audit-address", "search"),
+        ui.VERSION, observed, Input("source", "value"), ui.DARK, ui.PATH, State("audit-address", "search"),
     )  # fmt: skip
     def draw(version: object, observer: Any, source: Any, dark: object, path: object, asked: object) -> object:
-        run = run_of(path, version, dark)
+        run = ui.run_of(path, version, dark)
         seen = workspace.observations(run, observer) if observer in workspace.observers(run) else []
         if source not in sources(seen):
             raise PreventUpdate
         drawn = figures.leakage(seen, *source.split("/", 2), bool(dark)).update_layout(uirevision=source)
         found = search(**{**query(asked), "observer": observer, "source": source})
-        return drawn, alarms(seen), move(asked, found)
+        return drawn, alarms(seen), ui.move(asked, found)
 
 
 def sources(seen: Sequence[Observation]) -> list[str]:
@@ -125,11 +109,11 @@ def alarms(seen: Sequence[Observation]) -> Component:
         moved = ", ".join(map(str, o.moved())) or "-"
         rows.append([str(o.round), name(_key(o)), number(o.value), number(o.expected), f"{o.p:.2g}", moved])
     heads = ("round", "source", "measured", "expected", "chance", "classes that moved")
-    return table("Alarms, latest first", heads, rows, (0, 2, 3, 4))
+    return ui.table("Alarms, latest first", heads, rows, (0, 2, 3, 4))
 
 
 def nothing() -> html.Div:
-    return empty(
+    return ui.empty(
         "No audit has been recorded in this run.",
         ["A participant records one with ", html.Code("fedwarden.flower.audit_mod"), " on its own machine; the ledger "
          "that it writes there is shown here."],

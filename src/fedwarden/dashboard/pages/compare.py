@@ -10,22 +10,7 @@ from dash.development.base_component import Component
 from ...core.words import listed, percent
 from ...figures import guard as figures
 from ...store.series import client_order
-from ..layout import (
-    DARK,
-    VERSION,
-    Child,
-    address,
-    aria,
-    empty,
-    field,
-    graph,
-    heading,
-    move,
-    page,
-    state,
-    table,
-    wait_for,
-)  # fmt: skip
+from .. import layout as ui
 from ..routes import Page, link, number, query, search
 from ..state import RunView, Workspace
 
@@ -33,14 +18,14 @@ ENDS = ("first", "second")
 
 
 def show(_: Page) -> list[Component]:
-    ends = [field(f"{end.title()} run", dcc.Dropdown(id=end, clearable=False), of=end) for end in ENDS]
-    return page(
+    ends = [ui.field(f"{end.title()} run", dcc.Dropdown(id=end, clearable=False), of=end) for end in ENDS]
+    return ui.page(
         "Compare",
-        address("compare"),
-        heading("Two runs side by side"),
+        ui.address("compare"),
+        ui.heading("Two runs side by side"),
         html.Div(ends, className="tools"),
-        html.Div(id="facts", **aria(live="polite")),
-        graph("both", "Accuracy and excluded clients of both runs", 520),
+        html.Div(id="facts", **ui.aria(live="polite")),
+        ui.graph("both", "Accuracy and excluded clients of both runs", 520),
     )
 
 
@@ -51,9 +36,9 @@ def version(workspace: Workspace, _: Page) -> str:
 def register(app: Dash, workspace: Workspace) -> None:
     where = Input("compare-address", "search")
 
-    @app.callback([Output(end, part) for part in ("options", "value") for end in ENDS], VERSION, where)
+    @app.callback([Output(end, part) for part in ("options", "value") for end in ENDS], ui.VERSION, where)
     def choices(version: object, asked: object) -> object:
-        wait_for(version, asked)
+        ui.wait_for(version, asked)
         options = [{"value": r["run"], "label": f"{r['run']}  {r['name']}"} for r in workspace.briefs()]
         return options, options, *(number(query(asked).get(end)) for end in ENDS)
 
@@ -63,14 +48,14 @@ def register(app: Dash, workspace: Workspace) -> None:
     )  # fmt: skip
     def choose(first: object, second: object, version: object, asked: object) -> object:
         found = search(first=number(first), second=number(second))
-        return no_update if version is None or not found else move(asked, found)
+        return no_update if version is None or not found else ui.move(asked, found)
 
-    @app.callback(Output("facts", "children"), Output("both", "figure"), VERSION, where, DARK)
+    @app.callback(Output("facts", "children"), Output("both", "figure"), ui.VERSION, where, ui.DARK)
     def draw(version: object, asked: object, dark: object) -> object:
-        wait_for(version, asked, dark)
+        ui.wait_for(version, asked, dark)
         numbers = [number(query(asked).get(k)) for k in ENDS]
         if None in numbers:
-            return empty("Choose two runs."), no_update
+            return ui.empty("Choose two runs."), no_update
         first, second = (workspace.view(n, "") for n in numbers if n is not None)
         names = (f"{first.run.id} {first.run.name}", f"{second.run.id} {second.run.name}")
         drawn = figures.compare(first.series, second.series, names, bool(dark))
@@ -83,7 +68,7 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
     rows = [briefs[v.run.id] for v in (first, second)]
     mine, theirs = (set(v.series.excluded_in) for v in (first, second))
     body = [
-        ["state", *(state(r["state_in_words"]) for r in rows)],
+        ["state", *(ui.state(r["state_in_words"]) for r in rows)],
         ["engine", *(r["engine"] for r in rows)],
         ["preset", *(r["preset"] or "-" for r in rows)],
         ["rounds", *(str(r["rounds"]) for r in rows)],
@@ -92,8 +77,8 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
         ["excluded in both", *[_names(mine & theirs)] * 2],
         ["excluded in this run only", *map(_names, (mine - theirs, theirs - mine))],
     ]
-    heads: list[Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
-    return table("Both runs", heads, body)
+    heads: list[ui.Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
+    return ui.table("Both runs", heads, body)
 
 
 def _names(clients: set[str]) -> str:

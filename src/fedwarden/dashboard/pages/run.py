@@ -17,22 +17,7 @@ from ...figures.theme import labels
 from ...report.summary import tell
 from ...store.record import RunRecord
 from ...store.series import Series
-from ..layout import (
-    DARK,
-    PATH,
-    QUERY,
-    VERSION,
-    address,
-    aria,
-    field,
-    graph,
-    heading,
-    move,
-    page,
-    problem,
-    run_of,
-    state,
-)  # fmt: skip
+from .. import layout as ui
 from ..routes import Page, link, query, search
 from ..state import RunView, Workspace
 from . import client as details
@@ -48,20 +33,20 @@ def show(asked: Page) -> list[Component]:
     watch = dcc.Dropdown(id="watch", clearable=False, placeholder="no watch yet")
     scale = scale if scale in SCALES else SCALES[0]
     scales = dcc.RadioItems(SCALES, scale, id="scale", inline=True, className="segmented")
-    tools = html.Div([field("Watch", watch, of="watch"), field("Colours", scales)], className="tools")
+    tools = html.Div([ui.field("Watch", watch, of="watch"), ui.field("Colours", scales)], className="tools")
     pictures = [
-        graph("scores", "Scores over rounds with the limit", 420, hidden=True),
-        graph("similar", "A map of the clients by the directions of their updates", 460, hidden=True),
-        graph("learning", "Accuracy and loss by round, with exclusions", 580, hidden=True),
+        ui.graph("scores", "Scores over rounds with the limit", 420, hidden=True),
+        ui.graph("similar", "A map of the clients by the directions of their updates", 460, hidden=True),
+        ui.graph("learning", "Accuracy and loss by round, with exclusions", 580, hidden=True),
     ]
-    heatmap = graph("heatmap", "Scores of every client in every round", 420)
-    return page(
+    heatmap = ui.graph("heatmap", "Scores of every client in every round", 420)
+    return ui.page(
         f"Run {asked.run}",
-        address("run"),
-        heading(f"Run {asked.run}", asked.run, "run"),
-        html.Div(id="summary", className="summary", **aria(live="polite")),
+        ui.address("run"),
+        ui.heading(f"Run {asked.run}", asked.run, "run"),
+        html.Div(id="summary", className="summary", **ui.aria(live="polite")),
         glance.part(),
-        html.Div(id="client", **aria(live="polite")),
+        html.Div(id="client", **ui.aria(live="polite")),
         html.Div([tools, heatmap], id="watched", hidden=True),
         html.Div(pictures, className="halves", id="pictures"),
     )
@@ -75,7 +60,7 @@ def version(workspace: Workspace, asked: Page) -> str:
 
 def register(app: Dash, workspace: Workspace) -> None:
     def view_of(path: object, watch: object, *needed: object) -> RunView:
-        return workspace.view(run_of(path, *needed), str(watch or ""))
+        return workspace.view(ui.run_of(path, *needed), str(watch or ""))
 
     def watched(path: object, watch: Any, *needed: object) -> RunView:
         view = view_of(path, watch, watch, *needed)
@@ -86,39 +71,39 @@ def register(app: Dash, workspace: Workspace) -> None:
     first = [Output("run-heading", "children"), Output("summary", "children")]
     choice = [Output("watch", "options"), Output("watch", "value")]
 
-    @app.callback([*first, *choice, *(Output(part, "hidden") for part in PARTS)], VERSION, PATH, QUERY, CHOSEN)
+    @app.callback([*first, *choice, *(Output(part, "hidden") for part in PARTS)], ui.VERSION, ui.PATH, ui.QUERY, CHOSEN)
     def head(version: object, path: object, asked: object, watch: object) -> object:
         watch = watch or query(asked).get("watch")
         view = view_of(path, watch, version)
         names = list(view.watches)
-        title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state_in_words)]
+        title = [f"Run {view.run.id}  {view.run.name} ", ui.state(view.run.state_in_words)]
         shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
         hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
         try:
             words = told(workspace, view)
         except FedwardenError as error:  # of the configuration, without which the rest can be shown
-            words = [problem(str(error))]
+            words = [ui.problem(str(error))]
         return title, words, names, shown, *hidden
 
-    @app.callback(Output("heatmap", "figure"), VERSION, WATCH, Input("scale", "value"), DARK, PATH)
+    @app.callback(Output("heatmap", "figure"), ui.VERSION, WATCH, Input("scale", "value"), ui.DARK, ui.PATH)
     def draw_heatmap(version: object, watch: Any, scale: object, dark: object, path: object) -> object:
         view = watched(path, watch, version, dark)
         chosen = next((s for s in SCALES if s == scale), SCALES[0])
         return figures.heatmap(view.series, watch, chosen, bool(dark)).update_layout(uirevision=f"{path} {watch}")
 
-    @app.callback(Output("learning", "figure"), VERSION, DARK, PATH, CHOSEN)
+    @app.callback(Output("learning", "figure"), ui.VERSION, ui.DARK, ui.PATH, CHOSEN)
     def draw_learning(version: object, dark: object, path: object, watch: object) -> object:
         view = view_of(path, watch, version, dark)
         return figures.learning(view.series, bool(dark)).update_layout(uirevision=path)
 
-    @app.callback(Output("scores", "figure"), VERSION, WATCH, ADDRESS, DARK, PATH)
+    @app.callback(Output("scores", "figure"), ui.VERSION, WATCH, ADDRESS, ui.DARK, ui.PATH)
     def draw_scores(version: object, watch: Any, asked: object, dark: object, path: object) -> object:
         view = watched(path, watch, version, asked, dark)
         drawn = figures.scores(view.story, watch, [query(asked).get("client", "")], bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}")
 
-    @app.callback(Output("similar", "figure"), VERSION, ADDRESS, DARK, PATH, CHOSEN)
+    @app.callback(Output("similar", "figure"), ui.VERSION, ADDRESS, ui.DARK, ui.PATH, CHOSEN)
     def draw_map(version: object, asked: object, dark: object, path: object, watch: object) -> object:
         view = view_of(path, watch, version, asked, dark)
         return similar.similarity(view.story, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
@@ -126,7 +111,7 @@ def register(app: Dash, workspace: Workspace) -> None:
     clicks = [Input("heatmap", "clickData"), Input("similar", "clickData")]
     known = State("run-address", "search")
 
-    @app.callback(Output(ADDRESS.component_id, "search"), WATCH, Input("scale", "value"), *clicks, PATH, known,
+    @app.callback(Output(ADDRESS.component_id, "search"), WATCH, Input("scale", "value"), *clicks, ui.PATH, known,
                   prevent_initial_call=True)  # fmt: skip
     def steer(watch: object, scale: object, cell: object, point: object, path: object, asked: object) -> object:
         """What is chosen is in the address, so that a link shows it again."""
@@ -137,7 +122,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         click = point if ctx.triggered_id == "similar" else cell if ctx.triggered_id == "heatmap" else None
         if (clicked := clicked_client(click, view.series)) is not None:
             new["client"] = clicked
-        return move(asked, search(**new))
+        return ui.move(asked, search(**new))
 
     details.register(app, workspace)
     glance.register(app, workspace)

@@ -19,22 +19,7 @@ from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
 from ...sim.whatif import Change, compare, decide_again
 from ...store.story import distinct_notes
-from ..layout import (
-    PATH,
-    QUERY,
-    VERSION,
-    address,
-    aria,
-    card,
-    empty,
-    field,
-    heading,
-    move,
-    page,
-    problem,
-    run_of,
-    table,
-)  # fmt: skip
+from .. import layout as ui
 from ..routes import Page, query, search
 from ..state import RunView, Workspace
 
@@ -54,12 +39,12 @@ def show(asked: Page) -> list[Any]:
         "stay those of the recorded run."
     )
     controls = html.Div([_part(part, label, asked.query) for part, label in PARTS.items()], className="thirds")
-    return page(
+    return ui.page(
         f"What if, run {asked.run}",
-        address("what-if"),
-        heading(f"Run {asked.run}", asked.run, "what-if"),
-        card("Another guard", controls, note=note),
-        dcc.Loading(html.Div(id="verdict", **aria(live="polite")), delay_show=300, custom_spinner=spinner),
+        ui.address("what-if"),
+        ui.heading(f"Run {asked.run}", asked.run, "what-if"),
+        ui.card("Another guard", controls, note=note),
+        dcc.Loading(html.Div(id="verdict", **ui.aria(live="polite")), delay_show=300, custom_spinner=spinner),
     )
 
 
@@ -72,21 +57,21 @@ def register(app: Dash, workspace: Workspace) -> None:
     part, option = {"type": "part", "part": ALL}, {"type": "option", "part": ALL, "name": ALL}
     one = {"part": MATCH}
 
-    @app.callback(Output({"type": "options", **one}, "children"), Input({"type": "part", **one}, "value"), QUERY)
+    @app.callback(Output({"type": "options", **one}, "children"), Input({"type": "part", **one}, "value"), ui.QUERY)
     def offer(name: Any, asked: Any) -> Any:
         part = ctx.outputs_grouping["id"]["part"]
         return options(part, name, query(asked)) if part in PARTS and name in names(part) else []
 
     @app.callback(
-        Output("verdict", "children"), Output("what-if-address", "search"), VERSION, Input(part, "value"),
-        Input(option, "value"), State(part, "id"), State(option, "id"), PATH, State("what-if-address", "search"),
+        Output("verdict", "children"), Output("what-if-address", "search"), ui.VERSION, Input(part, "value"),
+        Input(option, "value"), State(part, "id"), State(option, "id"), ui.PATH, State("what-if-address", "search"),
     )  # fmt: skip
     def decide(version: Any, chosen: Any, values: Any, parts: Any, places: Any, path: Any, asked: Any) -> Any:
-        run = run_of(path, version)
+        run = ui.run_of(path, version)
         wanted = {p["part"]: name for p, name in zip(parts, chosen, strict=True)}
         given = {f"{p['part']}.{p['name']}": value for p, value in zip(places, values, strict=True)}
         kept = chosen_parts(wanted, given)
-        return verdict(workspace.view(run), settings(kept)), move(asked, search(**kept))
+        return verdict(workspace.view(run), settings(kept)), ui.move(asked, search(**kept))
 
 
 def chosen_parts(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
@@ -110,19 +95,19 @@ def settings(kept: Mapping[str, str]) -> Settings:
 def verdict(view: RunView, chosen: Settings) -> Any:
     """What the other guard would have decided, in words and by client."""
     if not view.records:
-        return empty("No round has been recorded yet.", "Once there is one, another guard can be tried on it here.")
+        return ui.empty("No round has been recorded yet.", "Once there is one, another guard can be tried on it here.")
     try:
         with JUDGING:
             guard, changes, notes = judge_again(view, chosen)
     except FedwardenError as error:
-        return problem(str(error))
+        return ui.problem(str(error))
     different = [c for c in changes if c.recorded != c.replayed]
     same = [c for c in changes if c.recorded == c.replayed and c.recorded is not None]
     truth = truth_of(view.run)
     head = f"{len(different)} of {len(changes)} clients are treated differently."
     over = html.Details([html.Summary(f"Over rounds 1 to {view.records[-1].round}; the guard in full"), guard])
     warnings = [html.Li(printable(f"From round {rounds[0]}: {note}")) for note, rounds in notes.items()]
-    return card(
+    return ui.card(
         head if different else "The same decisions.",
         html.Div(over, className="note"),
         html.Div([html.Strong("Limits"), html.Ul(warnings)], className="warning") if warnings else None,
@@ -155,7 +140,7 @@ def options(part: str, name: str, asked: Mapping[str, str]) -> list[Any]:
             control: Any = dcc.Dropdown(list(choices), known, id=id, clearable=False)
         else:
             control = dcc.Input(_number(value), id=id, type="number", step="any", debounce=0.4)
-        made.append(field(option.replace("_", " "), control, of=_spell_id(id)))
+        made.append(ui.field(option.replace("_", " "), control, of=_spell_id(id)))
     return made
 
 
@@ -165,7 +150,7 @@ def _part(part: str, label: str, asked: Mapping[str, str]) -> html.Div:
     id = {"type": "part", "part": part}
     offers = [{"label": AS_RECORDED, "value": ""}, *known]
     control = dcc.Dropdown(offers, chosen if chosen in known else "", id=id, clearable=False)
-    return html.Div([field(label, control, of=_spell_id(id)), html.Div(id={"type": "options", "part": part})])
+    return html.Div([ui.field(label, control, of=_spell_id(id)), html.Div(id={"type": "options", "part": part})])
 
 
 def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
@@ -177,7 +162,7 @@ def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
     if truth is None:
         rows = [row[:-1] for row in rows]
     more = html.P(f"{len(changes) - ROWS} more clients.") if len(changes) > ROWS else None
-    shown = table(CAPTION, heads if truth is None else [*heads, "truth"], rows)
+    shown = ui.table(CAPTION, heads if truth is None else [*heads, "truth"], rows)
     return html.Div([shown, more])
 
 
