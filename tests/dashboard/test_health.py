@@ -75,7 +75,7 @@ def test_the_runs_for_prometheus(home):
     assert samples["fedwarden_run_accuracy", "1", "guarded"] == 0.6
     assert samples["fedwarden_run_excluded_clients", "1", "guarded"] == 1
     assert samples["fedwarden_run_failed", "2", "plain"] == 1
-    assert time.time() - samples["fedwarden_last_commit_timestamp_seconds",] < 3600
+    assert time.time() - samples["fedwarden_run_last_commit_timestamp_seconds", "1", "guarded"] < 3600
 
 
 def test_a_name_cannot_add_a_line_to_the_metrics():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,15 @@ from ..store.ledger import Ledger
 from .state import PATIENCE, Workspace
 
 MAX_RUNS = 100  # runs whose numbers are given one by one, the newest
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+NUMBERS: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
+    "running": ("Whether a process writes the run", lambda row: int(row["state"] == "running")),
+    "failed": ("Whether the run failed or was interrupted", lambda row: int(row["state"] in ("failed", "interrupted"))),
+    "rounds": ("Committed rounds", lambda row: row["rounds"]),
+    "accuracy": ("Clean accuracy after the last round", lambda row: row["accuracy"]),
+    "excluded_clients": ("Clients that are excluded or suspended", lambda row: len(row["excluded"])),
+    "last_commit_timestamp_seconds": ("When the last round was committed", lambda row: row["committed"]),
+}
 
 
 def register(server: Flask, workspace: Workspace) -> None:
@@ -27,9 +35,9 @@ def register(server: Flask, workspace: Workspace) -> None:
     @server.get("/metrics")
     def metrics() -> tuple[str, int, dict[str, str]]:
         try:
-            return "".join(f"{line}\n" for line in exposition(workspace.briefs())), 200, {"Content-Type": TEXT}
+            return "".join(f"{line}\n" for line in exposition(workspace.briefs())), 200, TEXT
         except FedwardenError as error:
-            return f"{error}\n", 503, {"Content-Type": TEXT}
+            return f"{error}\n", 503, TEXT
 
 
 def health(folder: Path) -> dict[str, Any]:
@@ -58,25 +66,9 @@ def exposition(briefs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     >>> [line for line in exposition([run]) if "rounds{" in line]
     ['fedwarden_run_rounds{run="3",name="a \\\\"b\\\\""} 2']
     """
-    commits = [row["committed"] for row in briefs if row["committed"] is not None]
-    yield from _family(
-        "runs", "Runs by state", {_labels(state=s): n for s, n in Counter(r["state"] for r in briefs).items()}
-    )
-    yield from _family(
-        "last_commit_timestamp_seconds", "Last committed round of all runs", {"": max(commits, default=None)}
-    )
-    numbers = {
-        "running": ("Whether a process writes the run", lambda row: int(row["state"] == "running")),
-        "failed": (
-            "Whether the run failed or was interrupted",
-            lambda row: int(row["state"] in ("failed", "interrupted")),
-        ),
-        "rounds": ("Committed rounds", lambda row: row["rounds"]),
-        "accuracy": ("Clean accuracy after the last round", lambda row: row["accuracy"]),
-        "excluded_clients": ("Clients that are excluded or suspended", lambda row: len(row["excluded"])),
-        "last_commit_timestamp_seconds": ("Last committed round", lambda row: row["committed"]),
-    }
-    for name, (words, value) in numbers.items():
+    states = Counter(row["state"] for row in briefs)
+    yield from _family("runs", "Runs by state", {_labels(state=state): n for state, n in states.items()})
+    for name, (words, value) in NUMBERS.items():
         values = {_labels(run=row["run"], name=row["name"]): value(row) for row in briefs[:MAX_RUNS]}
         yield from _family(f"run_{name}", words, values)
 

@@ -58,13 +58,9 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
         marker={"symbol": "x", "size": 9, "color": VERMILION, "line": {"color": "white", "width": 1}},
         text=[_why(series, j, i) for j, i in mine.values()],
     )  # fmt: skip
-    fig.update_layout(
-        coloraxis=bar,
-        showlegend=True,
-        xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 12},
-        yaxis={"title": {"text": "client"}, "type": "category", "showgrid": False, "autorange": "reversed"},
-    )
-    return fig
+    fig.update_xaxes(title_text="round", type="category", showgrid=False, nticks=12)
+    fig.update_yaxes(title_text="client", type="category", showgrid=False, autorange="reversed")
+    return fig.update_layout(coloraxis=bar, showlegend=True)
 
 
 def watch_of(series: Series, watch: str) -> WatchSeries:
