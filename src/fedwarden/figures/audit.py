@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -26,7 +27,10 @@ def leakage(
         return empty(title, "nothing has been observed yet", dark)
     rounds, value, expected = (np.array([getattr(o, k) for o in found]) for k in ("round", "value", "expected"))
     half = np.array([margin(o) for o in found])
-    axes = {"xaxis": {"title": {"text": "round"}, **whole_rounds(rounds)}, "yaxis": {"title": {"text": "value"}}}
+    axes: dict[str, Any] = {
+        "xaxis": {"title": {"text": "round"}, **whole_rounds(rounds)},
+        "yaxis": {"title": {"text": "value"}},
+    }
     fig = figure(title, dark, 380, **axes)
     if np.isfinite(half).any():
         for y, style in ((expected - half, {}), (expected + half, {"fill": "tonexty", "fillcolor": BAND,

@@ -72,7 +72,8 @@ def register(app: Dash, workspace: Workspace) -> None:
         seen = workspace.observations(run, observer) if observer in workspace.observers(run) else []
         if source not in sources(seen):
             raise PreventUpdate
-        drawn = figures.leakage(seen, *source.split("/", 2), bool(dark)).update_layout(uirevision=source)
+        what, metric, layer = source.split("/", 2)
+        drawn = figures.leakage(seen, what, metric, layer, bool(dark)).update_layout(uirevision=source)
         found = search(**{**query(asked), "observer": observer, "source": source})
         return drawn, alarms(seen), ui.move(asked, found)
 

@@ -43,7 +43,7 @@ def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     text = [reasons(view, name), takes_part(view, name), refused(view, name)]
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
     scores = figures.client(view.series, name, dark).update_layout(title_text="", margin_t=16)
-    left = [_drawn("client-figure", scores, f"Scores and weight of client {printable(name)} by round", name)]
+    left: list[Any] = [_drawn("client-figure", scores, f"Scores and weight of client {printable(name)} by round", name)]
     if (told := clients.told(view.series, name, dark)) is not None:
         head = "What it reports, and how its replies arrive"
         left += [html.H3(head), _drawn("told-figure", told, head, name)]
