@@ -1,5 +1,6 @@
 """What is kept of a workspace, when it is read again, and what a ledger in trouble does to it."""
 
+import json
 import shutil
 import sqlite3
 import time
@@ -149,6 +150,25 @@ def test_trouble_is_told_and_passes(what, home, tmp_path, asker):
     well = ask("version.data", **look, problem__children="something")["response"]
     assert well["version"]["data"] == version
     assert well["problem"]["children"] == []
+
+
+def test_what_cannot_be_shown_is_named_until_there_is_something_new(home, asker):
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+        config = json.loads(db.execute("SELECT config FROM run WHERE id = 1").fetchone()[0])
+        db.execute(
+            "UPDATE run SET engine = 'in-process', config = ? WHERE id = 1", [json.dumps({**config, "zebra": 1})]
+        )
+    ask, look = asker(home), {"url__pathname": "/run/1", "url__search": ""}
+    shown = ask("run-heading.children", **look, version__data="1")["response"]
+    assert "nknown key" in str(shown["summary"])
+    assert "See all runs." in str(shown["summary"])
+    assert shown["glance-part"] == {"hidden": False}  # the rest is there
+    nowhere = ask("learning.figure", url__pathname="/run/9", version__data="1", dark__data=False)
+    assert "Run 9 does not exist" in str(nowhere["sideUpdate"]["failure"])
+    first = ask("version.data", **look)["response"]
+    assert first["failure"] == {"children": []}
+    again = ask("version.data", **look, version__data=first["version"]["data"])
+    assert "failure" not in again.get("response", {})
 
 
 def test_a_locked_ledger_is_told_of_soon(home, asker, monkeypatch):

@@ -37,6 +37,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+POLICY = (  # what a page may load: our scripts and the inline one by its hash; Plotly and Dash write inline styles
+    "default-src 'none'; script-src 'self' {}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src "
+    "'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 REFUSED = (
     "This dashboard needs its access token: open the address that `fedwarden dashboard` printed when it started.\n"
 )
@@ -94,29 +98,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def content_policy(script_hashes: Sequence[str]) -> str:
-    """What a page may load: scripts of ours and those inline ones whose hash is known, nothing from elsewhere.
-
-    Inline styles stay allowed, because Plotly and Dash write them; scripts made from text do not.
-    """
-    return "; ".join(
-        (
-            "default-src 'none'",
-            " ".join(("script-src 'self'", *script_hashes)),
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        )
-    )
-
-
 def protect(server: Flask, access: Access, script_hashes: Sequence[str], assets: Collection[str]) -> None:
     """Put the checks before every request and the headers behind every answer."""
-    policy = content_policy(script_hashes)
+    policy = POLICY.format(" ".join(script_hashes))
     server.config["MAX_CONTENT_LENGTH"] = LARGEST
     if access.proxied:
         server.wsgi_app = ProxyFix(server.wsgi_app, x_host=1)  # type: ignore[method-assign]
