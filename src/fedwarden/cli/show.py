@@ -63,7 +63,7 @@ def show(
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, story, series = told.run, told.story, told.series
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
-    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
+    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state_in_words}[/]")
     if run.error:
         out.print(f"[red]failed[/]: {safe(run.error)}")
     for sentence in [*(story.sentences if len(series) else ()), *observed(told.observations)]:
@@ -302,6 +302,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "run": run.id,
         "name": run.name,
         "state": run.state,
+        "committed": run.committed,
         "engine": run.engine,
         "config": run.config,
         "versions": run.versions,

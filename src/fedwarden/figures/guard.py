@@ -94,10 +94,7 @@ def scores(story: Story, watch: str, clients: Sequence[str] = (), dark: bool = F
         fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode=_dots(series), hovertemplate=hover,
                         name=f"client {names[place[client]]}", line={"color": CYCLE[k], "width": 2.5},
                         marker={"size": 5})  # fmt: skip
-    fig.update_layout(
-        xaxis={"title": {"text": "round"}, **whole_rounds(series.rounds)}, yaxis={"title": {"text": "score"}}
-    )
-    return fig
+    return fig.update_xaxes(whole_rounds(series.rounds), title_text="round").update_yaxes(title_text="score")
 
 
 def client(series: Series, client: str, dark: bool = False) -> go.Figure:
@@ -125,16 +122,14 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
         line={"color": GREY, "width": 2, "shape": "hv"},
         hovertemplate="round %{x}<br>weight in the model %{y:.3g}<extra></extra>",
     )  # fmt: skip
-    refused = [(t, reason) for t, c, reason in series.rejected if c == client]
-    if refused:
+    if refused := [(t, reason) for t, c, reason in series.rejected if c == client]:
         fig.add_scatter(
             x=[t for t, _ in refused], y=[0] * len(refused), mode="markers", name="rejected reply", row=2, col=1,
             marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
             text=[f"round {t}: reply rejected<br>{plain(str(reason))}" for t, reason in refused],
         )  # fmt: skip
     fig.update_yaxes(title_text="0 = median client<br>1 = limit", row=1, col=1)
-    fig.update_yaxes(title_text="weight", rangemode="tozero", row=2, col=1)
-    return fig
+    return fig.update_yaxes(title_text="weight", rangemode="tozero", row=2, col=1)
 
 
 def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> go.Figure:
@@ -151,8 +146,7 @@ def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = 
                         col=1, line={**line, "shape": "hv"}, mode="lines",
                         hovertemplate="round %{x}<br>%{y} excluded so far")  # fmt: skip
     fig.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
-    fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
-    return fig
+    return fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
 
 
 def _dots(series: Series) -> str:

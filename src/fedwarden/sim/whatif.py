@@ -15,7 +15,7 @@ from ..guard.replay import find_sources, replay
 from ..guard.warden import Warden
 from ..store.ledger import Run
 from ..store.word import Said, word_of
-from .metrics import first_out
+from .metrics import first_verdicts
 from .recorded import SIMULATORS, naming_plugins, recorded_scenario
 
 
@@ -61,7 +61,7 @@ def decide_again(
 
 @dataclass(frozen=True)
 class Change:
-    """The first round in which a client was out or in doubt in the recorded run, and in the replay; None = never."""
+    """The first round in which a client was excluded or in doubt, in the run and in the replay; None = never."""
 
     client: str
     recorded: int | None
@@ -72,7 +72,7 @@ class Change:
 
 def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) -> list[Change]:
     """Every client of the run, in order of appearance, before and after."""
-    before, after = first_out(recorded), first_out(replayed)
+    before, after = first_verdicts(recorded), first_verdicts(replayed)
     seen = dict[str, int]()
     for record, later in zip_longest(recorded, recorded[1:]):
         if later is None or later.client_ids != record.client_ids:

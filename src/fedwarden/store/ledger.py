@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +30,7 @@ import numpy as np
 
 from ..core.types import Observation, RoundRecord
 from . import cells, earlier
+from .claim import is_abandoned
 from .connection import ERRORS, failed, log_of, open_reader, open_writer, strangers
 from .connection import LedgerError as LedgerError
 from .parse import LARGEST, SMALLEST, clients_in, read_observation, read_record, read_run, round_rows
@@ -194,14 +196,19 @@ class Ledger:
         return matching[0]
 
     def heads(self, tail: str, *values: object) -> list[Run]:
-        """The runs that the end of a query asks for."""
+        """The runs that the end of a query asks for; one that was running and has no writer any more is interrupted."""
         rows = self.query(
-            f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
+            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds, (SELECT finished FROM "
+            f"round WHERE round.run = run.id ORDER BY round DESC LIMIT 1) AS committed FROM run {tail}",
+            *values,
         )
         found = []
         for row in rows:
             with self.reading(f"run {row['id']}"):
-                found.append(read_run(row))
+                run = replace(read_run(row), committed=cells.moment(row, "committed") if row["rounds"] else None)
+                if run.state == "running" and is_abandoned(self.folder, run.id, run.committed):
+                    run = replace(run, state="interrupted")
+                found.append(run)
         return found
 
     def records(

@@ -24,6 +24,8 @@ def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
         "name": run.name,
         "created": run.created,
         "state": run.state,
+        "state_in_words": run.state_in_words,
+        "committed": run.committed,
         "engine": run.engine,
         "rounds": run.rounds,
         "of": run.config.get("rounds"),

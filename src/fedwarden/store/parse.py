@@ -7,6 +7,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,20 @@ class Run:
     versions: dict[str, str]
     summary: dict[str, Any]
     rounds: int
+    committed: float | None = None
+    """When its last round was, in seconds since 1970; None before the first."""
+
+    @property
+    def state_in_words(self) -> str:
+        """Its state in words.
+
+        >>> Run(3, "ward", 0.0, "interrupted", "in-process", {}, {}, {}, 2, committed=90.0).state_in_words
+        'interrupted since 1970-01-01 00:01 UTC'
+        """
+        if self.state != "interrupted":
+            return self.state
+        since = datetime.fromtimestamp(self.created if self.committed is None else self.committed, UTC)
+        return f"interrupted since {since:%Y-%m-%d %H:%M} UTC"
 
     @property
     def identity(self) -> str:

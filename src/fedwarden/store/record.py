@@ -78,7 +78,7 @@ class RunRecord:
     def _repr_html_(self) -> str:
         accuracy, story = self.metric("accuracy"), self.story
         told = {
-            "state": self.run.state,
+            "state": self.run.state_in_words,
             "rounds": f"{len(self.series)} of {self.run.config.get('rounds', '?')}",
             "clients": len(self.series.clients),
             "watches": ", ".join(self.series.watches) or "none",
