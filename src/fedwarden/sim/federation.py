@@ -24,7 +24,7 @@ from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..guard.decide import decide
 from ..guard.jury import worse
-from ..sinks.feed import Live
+from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
 from ..store.recorder import Recorder
@@ -150,7 +150,7 @@ class Federation:
         return replace(server, probe=asked.to(device), labels=answers.to(device))
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
+        state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}
         state |= {"losses": self.losses} if self.losses else {}
         return state if self.previous is None else {**state, "previous": self.previous}
 
@@ -308,8 +308,7 @@ def simulate(
             noted = (*notes, *recorder.notes(record.round), *record.notes)
             record, notes = replace(record, notes=noted), ()
             recorder.commit(record, federation.state_dict)
-            if said := recorder.send():
-                record = recorder.amend(record, said)
+            recorder.send()
             if on_round:
                 on_round(record)
         records = recorder.ledger.records(recorder.run)

@@ -18,6 +18,7 @@ from ..core.errors import ConfigError, nearest
 from ..core.registry import adopt
 from ..core.schedule import strength
 from ..core.seeds import numpy_rng
+from ..core.types import LONGEST_NAME
 from ..guard.config import GuardConfig
 from ..sinks.data_points import MOST, Clients
 from ..sinks.feed import Feed
@@ -41,7 +42,7 @@ class DataConfig(Strict):
     folder: str | None = None
     partition: Part = Component(name="iid")
     clients: int = Field(20, ge=1, le=MANY)
-    names: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    names: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)], ...] | None = None
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)

@@ -7,8 +7,7 @@ It owns the run's row in the ledger, the lock that makes this process its only w
         for t in rounds:
             record = ...                              # what a round makes of recorder.word(t), with recorder.notes(t)
             recorder.commit(record, state)
-            if notes := recorder.send():
-                recorder.amend(record, notes)
+            recorder.send()
         recorder.finish(summary)
 
 A checkpoint is written before its round is committed, so that every committed round can be continued from.
@@ -20,7 +19,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -28,6 +26,7 @@ import numpy as np
 import scipy
 import torch
 
+from .. import __version__
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
 from ..core.words import reason
@@ -35,7 +34,7 @@ from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
 from .parse import ERROR
-from .word import notes_of, said_in, take_up, word_of
+from .word import notes_of, said_in, say, standing, take_up, word_of
 
 T = TypeVar("T")
 
@@ -43,8 +42,12 @@ T = TypeVar("T")
 class Sinks(Protocol):
     """Whoever is sent the rounds of a run; nothing that happens to them may end it."""
 
-    def send(self, ledger: Ledger, run: int, /) -> Sequence[Note]:
-        """Send what is new; what is to be noted of it."""
+    def open(self, ledger: Ledger, run: int, /) -> None:
+        """A run begins, or goes on."""
+        ...
+
+    def send(self) -> None:
+        """Send what is committed, without a delay."""
         ...
 
     def close(self, state: str, /) -> None: ...
@@ -61,7 +64,8 @@ class Recorder:
         self.sinks, self.every, self.last = sinks, every, last
         self.ledger = Ledger(folder)
         self.held = ExitStack()
-        self.run = 0  # no run before it is started or resumed
+        self.run, self.name = 0, ""  # no run before it is started or resumed
+        self.rows = checkpoint.Rows()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -76,10 +80,18 @@ class Recorder:
     def start(
         self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
     ) -> None:
-        """Begin a new run; ``software`` are versions beside those that every run depends on."""
+        """Begin a new run; ``software`` are versions beside those that every run depends on.
+
+        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
+        """
+        which = config.get("standing") or (config.get("guard") or {}).get("standing")
+        carried = None if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
-        self.run = run
+        self._begun(self.ledger.run(run))
+        if carried is not None:
+            for kind, client in carried.left:
+                say(self.ledger, run, kind, client, carried.by, carried.reason)
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
@@ -91,10 +103,10 @@ class Recorder:
         """
         folder = self.ledger.folder
         self.held.enter_context(claim(folder, run.id))
-        made, notes = checkpoint.newest(folder, run.id, self.ledger.last_round(run.id), use)
+        made, notes = checkpoint.newest(folder, run.id, run.identity, self.ledger.last_round(run.id), use)
         checkpoint.clear_drafts(folder, run.id)
         self.ledger.reopen(run.id, config)
-        self.run = run.id
+        self._begun(run)
         return made, notes
 
     def word(self, round: int) -> Word:
@@ -109,7 +121,8 @@ class Recorder:
         """Write a round, after its checkpoint where one is due; ``state`` is asked only then."""
         folder = self.ledger.folder
         if record.round % self.every == 0 or record.round == self.last:
-            checkpoint.save(checkpoint.checkpoint_path(folder, self.run, record.round), dict(state()))
+            path = checkpoint.checkpoint_path(folder, self.run, record.round)
+            checkpoint.save(path, dict(state()), self.name, self.rows)
         self.ledger.append(self.run, record)
         checkpoint.forget(folder, self.run, record.round)
 
@@ -119,9 +132,10 @@ class Recorder:
         self.ledger.append(self.run, record)
         return record
 
-    def send(self) -> Sequence[Note]:
-        """Send the committed rounds that are new to the sinks; what is to be noted of it in the newest one."""
-        return self.sinks.send(self.ledger, self.run) if self.sinks else ()
+    def send(self) -> None:
+        """Send the committed rounds to the sinks, which no round waits for."""
+        if self.sinks:
+            self.sinks.send()
 
     def finish(self, summary: Mapping[str, Any] | None = None, error: str | None = None) -> None:
         """The run has played all its rounds: it is done, or failed where they came to nothing, for the ``error``."""
@@ -144,6 +158,11 @@ class Recorder:
         self.ledger.close()
         self.held.close()
 
+    def _begun(self, run: Run) -> None:
+        self.run, self.name = run.id, run.identity
+        if self.sinks:
+            self.sinks.open(self.ledger, run.id)
+
     def _end(self, state: str) -> None:
         self.ended = True
         if self.sinks:
@@ -153,7 +172,7 @@ class Recorder:
 def versions() -> dict[str, str]:
     """What a run's numbers depend on besides its configuration."""
     return {
-        "fedwarden": version("fedwarden"),
+        "fedwarden": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...core.registry import register
+from ...core.types import name_fault
+from ...core.words import short
 from .sources import Array, DataError, Dataset, by_owner
 
 Mask = NDArray[np.bool_]
@@ -99,6 +101,7 @@ def dataset_of(table: Table, where: str, classes: int | None = None, numbers: bo
     if classes is not None and not y.is_floating_point():
         _refuse(y.numpy() >= classes, table, f"a label from 0 to {classes - 1}", table.labels, where)
     names, owned = _clients(table, where)
+    _check_names(names or (), where)
     train = torch.from_numpy(~table.test)
     test = ~train
     return Dataset(x[train], y[train], x[test], y[test], classes or seen, owned, names=names)
@@ -112,6 +115,7 @@ def of_clients(clients: Clients, test: Samples | float | None = None, numbers: b
     named = clients if isinstance(clients, Mapping) else {str(i): data for i, data in enumerate(clients)}
     if not named:
         raise DataError("clients: expected the samples of at least one client; got none")
+    _check_names(map(str, named), "clients")
     parts = [_pair(data, f"client {name}") for name, data in named.items()]
     share = TEST if test is None else test
     own = [] if isinstance(share, float | int) else [_pair(share, "the test set")]
@@ -174,11 +178,18 @@ def check(data: object, where: str) -> Dataset:
         expect(len(data.names) == len(clients), f"a name for each of {len(clients)} clients", len(data.names))
         known = len({name for name in data.names if isinstance(name, str) and name}) == len(data.names)
         expect(known, "a different text as the name of each client", f"{data.names!r:.60}")
+    _check_names(data.names or (), where)
     for i, rows in enumerate(clients):
         if len(rows) and not 0 <= min(rows) <= max(rows) < len(data.y_train):
             who = f"client {data.names[i] if data.names else i}"
             raise DataError(f"{where}: {who}: expected rows from 0 to {len(data.y_train) - 1}; got others")
     return data
+
+
+def _check_names(names: Iterable[str], where: str) -> None:
+    for name in names:
+        if fault := name_fault(name):
+            raise DataError(f"{where}: client {short(name, 40)}: {fault}")
 
 
 def _clients(table: Table, where: str) -> tuple[tuple[str, ...] | None, tuple[NDArray[np.int64], ...] | None]:
