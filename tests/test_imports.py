@@ -102,7 +102,7 @@ def test_the_command_line_loads_typer_until_a_command_runs():
 
 @pytest.mark.parametrize(
     ("command", "own"),
-    [("runs", {"core", "store"}), ("show", {"core", "guard", "history", "rules", "store", "sim", "sinks"})],
+    [("workspace", {"core", "store"}), ("show", {"core", "guard", "history", "rules", "store", "sim", "sinks"})],
 )
 def test_commands_that_read_a_run_load_no_torch(command, own):
     statement = f"import fedwarden.cli.{command}"

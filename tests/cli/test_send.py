@@ -1,11 +1,18 @@
 """``fedwarden send``, and ``[[sinks]]`` in a scenario: the same values either way."""
 
+import json
+import sys
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fedwarden.sinks import courier
+from fedwarden.sinks.alerts import COMMAND, Alert, Call
+from fedwarden.sinks.feed import Feed
+from fedwarden.store import outbox
 from fedwarden.store.ledger import Ledger
 
 
@@ -40,17 +47,46 @@ def test_a_run_may_be_resumed_with_other_sinks(tiny, call, tmp_path):
     assert [t for t, _ in scalars(folder)["round/clients"]] == [1, 2, 3]
 
 
-def test_a_sink_that_fails_is_a_note_and_the_run_goes_on(tiny, call, call_json, tmp_path):
+def test_a_sink_that_fails_is_pending_and_the_run_goes_on(tiny, call, call_json, tmp_path, monkeypatch):
+    monkeypatch.setattr(courier, "END", 0.5)
     (tmp_path / "taken").write_text("a file, not a folder")
     table = f'sinks=[{{name = "tensorboard", folder = "{tmp_path / "taken"}"}}]'
     code, _, err = call("run", tiny, "--set", table)
     assert code == 0
-    assert "warning round 1: the sink 'tensorboard' could not take round 1" in err
-    with Ledger(read_only=True) as ledger:
-        notes = [[n for n in record.notes if n.kind.startswith("sink")] for record in ledger.records(1)]
-    assert [len(found) for found in notes] == [1, 0, 1]
-    assert "fedwarden send 1 --to tensorboard sends the rest" in str(notes[2][0])
-    assert call("send", 1, "--to", "tensorboard", "--set", f"folder={tmp_path / 'other'}")[0] == 0
+    first, last = [line for line in err.splitlines() if "warning run 1: " in line]
+    assert "the sink 'tensorboard' could not take round 1" in first
+    assert last.endswith("see: fedwarden send 1 --pending")
+    assert call_json("runs", "--long")["runs"][0]["pending"] == 1
+    assert "1 --pending" in call("show", 1)[2]
+    code, out, _ = call("send", "--pending")
+    assert code == 1
+    assert "0 of 1 message sent" in out
+    (tmp_path / "taken").unlink()
+    assert call("send", "tiny", "--pending")[:2] == (0, "1 of 1 message sent\n")
+    assert [t for t, _ in scalars(tmp_path / "taken")["metric/accuracy"]] == [1, 2, 3]
+    assert call("send", "--pending")[:2] == (0, "nothing is pending\n")
+
+
+def test_pending_alerts_are_sent_afterwards(workspace, call, tmp_path, monkeypatch):
+    script = tmp_path / "page.py"
+    script.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_text(sys.stdin.read())\n")
+    feed, mine = Feed("command"), Feed(Call(print))
+    alert = asdict(Alert("excluded", "ward", 1, "a", "client a is excluded"))
+    with Ledger(workspace) as ledger:
+        run = ledger.start("ward", "test", {}, {})
+        outbox.put(ledger, run, "command 2", feed.table, 1, [alert])
+        outbox.put(ledger, run, "Call", mine.table, 1, [alert])
+    code, _, err = call("send", "--pending")
+    assert code == 1
+    assert "FEDWARDEN_ALERT_COMMAND, which is not set" in err
+    assert "there is no sink 'Call'" in err  # a function of one's own lives in its run alone
+    monkeypatch.setenv(COMMAND, f"{sys.executable} {script} {tmp_path / 'told.json'}")
+    assert call("send", "--pending", "--json")[0] == 1
+    assert json.loads((tmp_path / "told.json").read_text())["alerts"][0]["client"] == "a"
+    with Ledger(workspace, read_only=True) as ledger:
+        (message,) = [m for m in outbox.messages(ledger, pending=False) if m.sink == "command 2" and m.number]
+    assert message.tries == 2
+    assert message.delivered > message.made
 
 
 def test_a_sink_that_a_scenario_misspells_ends_it_before_it_starts(tiny, call, workspace):

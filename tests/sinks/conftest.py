@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from mlflow.tracking import MlflowClient
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
+from fedwarden.sinks.alerts import ADDRESS
 from fedwarden.store.ledger import Ledger
 
 HOSTILE = ("a/b", "a:2Fb", "..", "", "x y", "é", "{}\"'\n", "n" * 300, "<script>", "~")
@@ -42,6 +47,80 @@ def round_of(
         (),
         {"accuracy": 0.5 + 0.1 * t, "train/loss": 1.0 / t, "broken": math.nan} if metrics is None else metrics,
     )
+
+
+IDS = tuple("abcd")
+
+
+def verdict_of(
+    t: int, flagged: str = "", excluded: str = "", suspended: str = "", weights: Sequence[float] | None = None
+) -> RoundRecord:
+    """A round of four clients with one watch, of which some are flagged, out, or suspended."""
+    flags = np.array([c in flagged for c in IDS])
+    watch = WatchRecord("far", flags * 5.0, flags * 5.0, 2.0, flags, None, {}, "it lies far away")
+    kept = np.ones(4) / 4 if weights is None else np.array(weights)
+    return RoundRecord(t, IDS, np.ones(4), kept, (watch,), flags, tuple(excluded), suspended=tuple(suspended))
+
+
+class Target(ThreadingHTTPServer):
+    """A server on loopback that keeps what is posted while it is ``well``; else it does as its ``mood`` says."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.bodies: list[Any] = []
+        self.asked = 0
+        self.mood, self.free = "well", Event()
+        Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook"
+
+    def told(self, client: str) -> int:
+        """How many messages say that a client is excluded."""
+        return sum(f"client {client} is excluded" in body["text"] for body in self.bodies)
+
+    def stop(self) -> None:
+        self.free.set()
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Target
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked += 1
+        if (mood := self.server.mood) == "hangs":
+            self.server.free.wait(30)
+            return
+        if mood in ("well", "answers twice"):
+            self.server.bodies.append(body)
+        for _ in range(1 + (mood == "answers twice")):
+            self.send_response({"answers 500": 500, "redirects": 302}.get(mood, 200))
+            if mood == "redirects":
+                self.send_header("Location", self.server.url)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.bodies.append({"text": "fetched"})
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    server = Target()
+    monkeypatch.setenv(ADDRESS, server.url)
+    yield server
+    server.stop()
 
 
 @pytest.fixture

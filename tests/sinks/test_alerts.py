@@ -1,76 +1,24 @@
-"""Alerts: what is told by hand, a real server and a real command that receive it, and that no round waits or fails."""
+"""Alerts: what is told by hand, and a real server and a real command that receive it."""
 
 import json
 import sys
 import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.notes import Note
-from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
-from fedwarden.sinks.alerts import ADDRESS, COMMAND, KEY, KINDS, Alert, Call, Command, Webhook, alerts
-from fedwarden.sinks.feed import Feed, Live
+from fedwarden.core.types import Rejection, RoundRecord
+from fedwarden.sinks.alerts import ADDRESS, COMMAND, KEY, KINDS, Alert, Call, Command, Webhook, alerts, for_chat
+from fedwarden.sinks.courier import Live
+from fedwarden.sinks.feed import Feed
 from fedwarden.store.ledger import Ledger
 
-IDS = tuple("abcd")
+from .conftest import verdict_of as record
+
 NOBODY = RoundRecord(0, (), np.zeros(0), np.zeros(0))
-
-
-def record(t, flagged="", excluded="", suspended="", weights=None):
-    flags = np.array([c in flagged for c in IDS])
-    watch = WatchRecord("far", flags * 5.0, flags * 5.0, 2.0, flags, None, {}, "it lies far away")
-    kept = np.ones(4) / 4 if weights is None else np.array(weights)
-    return RoundRecord(
-        t, IDS, np.ones(4), kept, (watch,), flags, tuple(excluded), suspended=tuple(suspended), metrics={}
-    )  # fmt: skip
-
-
-class Target(ThreadingHTTPServer):
-    """A local server that keeps what is posted; it answers 500 to the first so many, and waits where it is held."""
-
-    def __init__(self, failures=0):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.bodies, self.failures, self.free = [], failures, threading.Event()
-        self.free.set()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}/hook"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.free.wait(30)
-        self.server.failures -= 1
-        if self.server.failures < 0:
-            self.server.bodies.append(body)
-        self.send_response(500 if self.server.failures >= 0 else 200)
-        self.end_headers()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def target(monkeypatch):
-    server = Target()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(ADDRESS, server.url)
-    yield server
-    server.free.set()
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    with Ledger(tmp_path) as made:
-        yield made
 
 
 def test_what_is_told_of_a_round_by_hand():
@@ -87,70 +35,36 @@ def test_what_is_told_of_a_round_by_hand():
     assert [a.kind for a in stalled] == ["stalled"]
 
 
-def test_a_name_cannot_steer_the_terminal_that_shows_an_alert():
-    assert "\x1b" not in str(Alert("excluded", "ward", 1, "a", "client \x1b[2J is excluded"))
+def test_a_name_cannot_steer_a_terminal_or_a_chat():
+    alert = Alert("excluded", "<!here> run", 1, "a", "client \x1b[2J <!channel> [a](http://b.example) is out, @all")
+    assert "\x1b" not in str(alert)
+    text = for_chat(str(alert))
+    assert "<" not in text
+    for lively in ("](", "://", "@all"):
+        assert lively in str(alert)
+        assert lively not in text
 
 
 def played(ledger, sink, *records, state="done"):
     run = ledger.start("ward", "test", {}, {})
     live = Live([Feed(sink)])
-    notes = []
+    live.open(ledger, run)
     for r in records:
         ledger.append(run, r)
-        notes += live.send(ledger, run)
+        live.send()
     live.close(state)
-    return notes
 
 
 def test_a_chat_a_pager_and_json_receive_them(target, ledger, monkeypatch):
     monkeypatch.setenv(KEY, "secret-key")
     for form in ("chat", "pager", "json"):
-        assert played(ledger, Webhook(form=form, every=0), record(1), record(2, flagged="a", excluded="a")) == []
+        played(ledger, Webhook(form=form, every=0), record(1), record(2, flagged="a", excluded="a"))
     chat, pager, whole = target.bodies
     assert chat["text"].startswith("run 1 (ward), round 2: ")
     assert "client a is excluded" in chat["text"]
     assert pager["routing_key"] == "secret-key"
     assert "client a" in pager["payload"]["summary"]
     assert whole["alerts"][0]["client"] == "a"
-
-
-def test_what_comes_while_one_is_delivered_goes_together_and_no_round_waits(target, ledger):
-    target.free.clear()
-    run = ledger.start("ward", "test", {}, {})
-    live = Live([Feed(Webhook(every=0, timeout=30))])
-    for t, gone in enumerate(("a", "ab", "abc"), 1):
-        ledger.append(run, record(t, excluded=gone))
-        assert live.send(ledger, run) == []  # the server does not answer yet
-    target.free.set()
-    live.close("done")
-    told = "\n".join(body["text"] for body in target.bodies)
-    assert [c for c in "abc" if f"client {c} is excluded" in told] == ["a", "b", "c"]
-    assert len(target.bodies) <= 3
-
-
-def test_a_server_that_fails_is_tried_again(target, ledger):
-    target.failures = 2
-    assert played(ledger, Webhook(every=0), record(1, excluded="a")) == []
-    assert len(target.bodies) == 1
-
-
-def test_what_could_not_be_delivered_is_noted_without_the_address(target, ledger):
-    target.failures = 99
-    run = ledger.start("ward", "test", {}, {})
-    live = Live([Feed(Webhook(every=0))])
-    ledger.append(run, record(1, excluded="a"))
-    assert live.send(ledger, run) == []
-    live.feeds[0].channel.ending.set()
-    live.feeds[0].channel.thread.join(30)
-    target.failures = 0
-    ledger.append(run, record(2, excluded="ab"))
-    (note,) = live.send(ledger, run)
-    assert "1 alert could not be delivered: the address answered 500" in str(note)
-    assert target.url not in str(note)
-    ledger.append(run, record(3, flagged="c", excluded="abc"))
-    assert live.send(ledger, run) == []
-    live.close("done")
-    assert "client c is excluded" in target.bodies[-1]["text"]  # the sink is opened again, and told of what is new
 
 
 def test_a_run_that_fails_is_told(target, ledger):
@@ -162,18 +76,19 @@ def test_a_command_gets_them_on_standard_input(ledger, tmp_path, monkeypatch):
     script = tmp_path / "page.py"
     script.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_text(sys.stdin.read())\n")
     monkeypatch.setenv(COMMAND, f"{sys.executable} {script} {tmp_path / 'told.json'}")
-    assert played(ledger, Command(every=0), record(1, excluded="b")) == []
+    played(ledger, Command(every=0), record(1, excluded="b"))
     assert json.loads((tmp_path / "told.json").read_text())["alerts"][0]["client"] == "b"
 
 
-def test_where_they_go_is_in_the_environment_alone(ledger, monkeypatch):
+def test_where_they_go_is_in_the_environment_alone(monkeypatch):
     monkeypatch.delenv(ADDRESS, raising=False)
-    notes = played(ledger, Webhook(), record(1))
-    assert "FEDWARDEN_WEBHOOK, which is not set" in str(notes[0])
+    with pytest.raises(ConfigError, match="FEDWARDEN_WEBHOOK, which is not set"):
+        Webhook().target()
     monkeypatch.setenv(ADDRESS, "file:///etc/passwd")
-    assert "begins with https://" in str(played(ledger, Webhook(), record(1))[0])
+    with pytest.raises(ConfigError, match="begins with https://"):
+        Webhook().target()
     for wrong in ({"kinds": ("gone",)}, {"kinds": "excluded"}, {"every": -1.0}, {"form": "fax"}, {"patience": 0}):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ValueError, match="got"):
             Webhook(**wrong)
 
 
@@ -185,7 +100,7 @@ def test_a_client_in_doubt_is_told_once(ledger):
         replace(record(t, flagged="a" if kind else ""), notes=(doubt[kind],) if kind else ())
         for t, kind in enumerate(("on_trial", "left_out", "", "on_trial"), 1)
     ]
-    assert played(ledger, Call(told.extend), *rounds) == []
+    played(ledger, Call(told.extend), *rounds)
     assert [(a.kind, a.client, a.round) for a in told] == [("in doubt", "a", 1)]
     assert told[0].words.startswith("client a is in doubt since round 1: it lies far away (far 5, limit 2, ")
     assert ". Client a is different, harm not shown: it lies far away. If you know why" in told[0].words
@@ -215,8 +130,9 @@ def test_a_round_that_does_not_come_is_told_once(tmp_path):
     with Ledger(tmp_path) as ledger:
         run = ledger.start("slow", "x", {}, {})
         live = Live([Feed(Call(hear, patience=0.3))])
+        live.open(ledger, run)
         ledger.append(run, record(1))
-        live.send(ledger, run)
+        live.send()
         assert heard.wait(30)
         heard.clear()
         assert not heard.wait(1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -18,13 +19,13 @@ import typer
 from typer.core import TyperGroup
 
 from ..core.errors import ConfigError, FedwardenError
-from ..core.words import printable
+from ..core.log import FORM, JsonLines, Words
 
 COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for an entry point; what it does
     "demo": ("demo", "Twenty clients, four of them attackers, with and without the guard; under a minute."),
     "run": ("run", "Run the federation that a TOML file describes, or continue one that was interrupted."),
     "list": ("listing", "What a scenario may name: aggregators, attacks, data sets, models, presets, rules, ..."),
-    "runs": ("runs", "The runs of the workspace."),
+    "runs": ("workspace", "The runs of the workspace."),
     "show": ("show", "One run: its accuracy, its clients, their states and why."),
     "trust": ("word", "No watch acts on this client from the next round of a running federation on."),
     "exclude": ("word", "Leave a client out from the next round on, until it is readmitted."),
@@ -35,8 +36,11 @@ COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for 
     "replay": ("replay", "Decide again from a run's recorded signals with another rule, without training."),
     "report": ("report", "One run as an HTML file to read, print and pass on: words, figures, tables, configuration."),
     "export": ("export", "One run as CSV, Parquet or JSON for other programs."),
-    "send": ("send", "Send a run's values by client and round to TensorBoard, MLflow, OpenTelemetry or Prometheus."),
+    "send": ("send", "Send a run to TensorBoard, MLflow, OpenTelemetry or Prometheus, or what its sinks have missed."),
     "doctor": ("doctor", "Check the workspace, and save what can be read of a damaged ledger."),
+    "prune": ("workspace", "Remove all but the newest runs, with their checkpoints."),
+    "backup": ("workspace", "The workspace as one file, also while a run writes it."),
+    "restore": ("workspace", "A workspace from such a file."),
     "audit": ("audit", "What the others would see of a planned change of one client's data; simulated, in words."),
     "bench": ("bench", "Run every attack against your own configuration; with fedwarden-research other benches too."),
     "reproduce": (None, "Make the tables and figures of the papers again; comes with fedwarden-research."),
@@ -47,6 +51,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 CTRL_C = 128 + signal.SIGINT
 NO_MEMORY = re.compile(r"tried to allocate|annot allocate|out of memory|can't start new thread")  # torch's words
 SMALLER = "lower train.batch_size, train.group, train.workers, data.clients or the size of the model"
+LOG = logging.getLogger("fedwarden")
 USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for the base of its usage errors
 
 
@@ -91,9 +96,38 @@ for _name, (_, _help) in COMMANDS.items():
     app.command(_name, help=_help)(_stub)
 
 
+class Stderr(logging.Handler):
+    """The log on standard error, which may be closed, or belong to a progress bar for a while."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except OSError:  # a terminal that was closed, a full disk: what could not be written is not tried again
+            _discard(sys.stdout)
+            _discard(sys.stderr)
+
+
+def log_as(form: str | None) -> None:
+    """Log in words or as JSON from now on; by default as the environment says."""
+    if form not in (None, "words", "json"):
+        raise typer.BadParameter(f"{form!r} is none of: words, json")
+    for handler in LOG.handlers:
+        handler.setFormatter(JsonLines() if (form or os.environ.get(FORM)) == "json" else Words())
+
+
 @app.callback(invoke_without_command=True)
 def root(
-    context: typer.Context, show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            callback=log_as,
+            is_eager=True,
+            metavar="words|json",
+            help="How warnings, progress and errors are written to standard error; by default as FEDWARDEN_LOG says.",
+        ),
+    ] = None,
 ) -> None:
     """Watches, guards and audits federated learning.
 
@@ -134,12 +168,26 @@ def heeding_signals() -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextmanager
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    """The package's log, information included, goes there."""
+    level = LOG.level
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    log_as(None)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+        LOG.setLevel(level)
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; what a user can cause ends in one line on standard error and exit code 2.
 
     After a signal the exit code is 128 and the number of the signal, as a shell has it.
     """
-    with heeding_signals() as came:
+    with heeding_signals() as came, logging_to(Stderr()):
         try:
             code = _run(args)
         except Signalled:  # it came while another end was being told of
@@ -178,12 +226,11 @@ def told(error: BaseException) -> str | None:
 
 
 def _fail(message: str, code: int) -> int:
+    LOG.error("%s", " ".join(message.split()))
     try:
-        print("error: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
         sys.stdout.flush()
-    except OSError:  # a terminal that was closed, a full disk: what could not be written is not tried again at the end
+    except OSError:
         _discard(sys.stdout)
-        _discard(sys.stderr)
     return code
 
 

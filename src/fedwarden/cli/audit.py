@@ -24,7 +24,7 @@ from ..sim.change_audit import (
     as_table,
     load_plan,
 )
-from .common import AsJson, Settings, emit, err, hint, out, progress, safe, table
+from .common import LOG, AsJson, Quiet, Settings, emit, hint, out, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -36,7 +36,7 @@ def audit(
     ],
     settings: Settings = None,
     as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Simulate a planned change of one client's data and say what the other clients could tell of it.
 
@@ -201,6 +201,6 @@ def _follow(plan: AuditPlan, quiet: bool) -> Answer:
             bar.update(task, completed=number, status=f"{branch or 'before the change'}, round {t}")
             if bar.disable and not quiet and number not in told:  # a log file
                 told.add(number)
-                err.print(f"audit: seed {number + 1} of {total}", markup=False)
+                LOG.info("audit: seed %d of %d", number + 1, total)
 
         return answer(plan, on_round)

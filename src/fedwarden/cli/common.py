@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +19,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..core.errors import ConfigError
+from ..core.log import JsonLines
 from ..core.notes import Note
 from ..core.words import printable
-from ..store.ledger import Ledger, OldLedger, home
+from ..store.ledger import Ledger, home
 
 Home = Annotated[
     Path | None,
@@ -41,6 +45,12 @@ Imports = Annotated[
 ]
 RunNumber = Annotated[str, typer.Argument(help="A run's number, or its name for the latest of that name.")]
 
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default named after the run.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no warnings.")]
+NEEDS = {"report": "plotly", "dashboard": "dash"}  # commands that a core installation does not have
+
+LOG = logging.getLogger("fedwarden")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -60,12 +70,8 @@ def lively() -> bool:
 
 
 def reader(folder: Path | None) -> Ledger:
-    """The ledger, for reading alone; one of an older version is brought up to date first."""
-    try:
-        return Ledger(folder, read_only=True)
-    except OldLedger:
-        Ledger(folder, create=False).close()
-        return Ledger(folder, read_only=True)
+    """The ledger, for reading alone."""
+    return Ledger(folder, read_only=True)
 
 
 def emit(value: Mapping[str, object]) -> None:
@@ -74,7 +80,8 @@ def emit(value: Mapping[str, object]) -> None:
 
 
 def hint(*commands: str, folder: Path | None = None) -> None:
-    """What to run next; a workspace given on the command line is passed along."""
+    """What to run next, of what is installed; a workspace given on the command line is passed along."""
+    commands = tuple(c for c in commands if has(c.split()[1]))
     if not commands:
         return
     tail = f" --home {shlex.quote(str(folder))}" if folder is not None and folder != home() else ""
@@ -86,6 +93,20 @@ def hint(*commands: str, folder: Path | None = None) -> None:
         out.print(f"  # {comment}" if comment else "", markup=False, soft_wrap=True, style="dim")
 
 
+def has(command: str) -> bool:
+    """Whether what a command needs is installed."""
+    return command not in NEEDS or find_spec(NEEDS[command]) is not None
+
+
+def vacant(path: Path, force: bool = False) -> Path:
+    """The path, unless a file is there that may not be replaced."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; give a file")
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already; give another file, or --force to replace it")
+    return path
+
+
 def table(*columns: str, title: str | None = None, left: Sequence[int] = (0,)) -> Table:
     """A plain table; columns are right-aligned but for those in ``left``."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -95,7 +116,8 @@ def table(*columns: str, title: str | None = None, left: Sequence[int] = (0,)) -
 
 
 def progress(quiet: bool = False) -> Progress:
-    """A progress bar on standard error; gone when it ends."""
+    """A progress bar on standard error, but not between lines of JSON; gone when it ends."""
+    quiet = quiet or any(isinstance(handler.formatter, JsonLines) for handler in LOG.handlers)
     return Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
         TextColumn("{task.fields[status]}"), TimeRemainingColumn(),

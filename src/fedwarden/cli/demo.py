@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..core.words import percent
 from ..sim.scenario import load_scenario
 from ..store.record import RunRecord
-from .common import AsJson, Home, emit, hint, lively, out, safe
+from .common import AsJson, Home, emit, has, hint, lively, out, safe
 from .run import follow
 
 SCENARIO = Path(__file__).parents[1] / "sim" / "demo.toml"
@@ -125,6 +125,6 @@ def _next(runs: Sequence[int], home: Path | None, open_: bool) -> None:
         "  strategy = Guarded(FedAvg())  # around the strategy that you have",
         soft_wrap=True,
     )
-    page = f"/compare?first={plain}&second={guarded}"
-    if open_ or (lively() and typer.confirm("\nLook at the first two runs in a browser now?", default=False)):
+    page, ask = f"/compare?first={plain}&second={guarded}", has("dashboard") and lively()
+    if open_ or (ask and typer.confirm("\nLook at the first two runs in a browser now?", default=False)):
         import_module(f"{__package__}.dashboard").dashboard(home, port=0, open_=True, page=page)

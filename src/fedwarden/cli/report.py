@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -12,8 +11,7 @@ from ..report.html import page
 from ..report.summary import tell
 from ..sim.scenario import ASKED, load_modules
 from ..store.record import RunRecord
-from .common import AsJson, Home, Imports, RunNumber, emit, out, reader, safe
-from .export import Force, vacant
+from .common import AsJson, Force, Home, Imports, Output, RunNumber, emit, out, reader, safe, vacant
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -21,9 +19,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command()
 def report(
     run: RunNumber,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file.", show_default="report-N.html")
-    ] = None,
+    output: Output = None,
     force: Force = False,
     imports: Imports = None,
     home: Home = None,

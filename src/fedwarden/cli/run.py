@@ -32,12 +32,13 @@ from ..store.round import STATES, RoundStory
 from ..store.story import Story, rounds_by_note
 from . import Interrupted, told
 from .common import (
+    LOG,
     AsJson,
     Home,
     Imports,
+    Quiet,
     Settings,
     emit,
-    err,
     hint,
     notes_as_tables,
     out,
@@ -66,11 +67,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 class OptionalValue(TyperCommand):
-    """Lets ``--resume`` stand without a run's number."""
+    """Lets ``--resume`` stand without a run, before another option or a scenario file as well."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        following = [*args, ""][1:]
-        bare = [a == "--resume" and not n.isdigit() for a, n in zip(args, following, strict=True)]
+        following = [*args, "-"][1:]
+        bare = [
+            a == "--resume" and (n.startswith("-") or n.endswith(".toml")) for a, n in zip(args, following, strict=True)
+        ]
         return super().parse_args(ctx, [f"{a}={LATEST}" if b else a for a, b in zip(args, bare, strict=True)])
 
 
@@ -84,7 +87,8 @@ def run(
         str | None,
         typer.Option(
             "--resume",
-            help="Continue this run; without a number, the latest unfinished one of the scenario's name.",
+            help="Continue this run, by number or name; without either, the latest unfinished one of the scenario's "
+            "name.",
             metavar="[RUN]",
             show_default=False,
         ),
@@ -95,7 +99,7 @@ def run(
     imports: Imports = None,
     home: Home = None,
     as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no warnings.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train, guard and record a federation; afterwards say how the guard did, since the simulator knows the truth.
 
@@ -125,7 +129,7 @@ def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
     """The scenario of a file; a table of it that another command uses is left aside."""
     table = override(read_toml(file), settings)
     if table.pop("audit", None) is not None and not quiet:
-        err.print(f"the table \\[audit] is ignored here; fedwarden audit {safe(file)} uses it", soft_wrap=True)
+        LOG.info("the table [audit] is ignored here; fedwarden audit %s uses it", file)
     return load_scenario(table, folder=file.parent)
 
 
@@ -192,29 +196,28 @@ class Monitor:
         self.bar.update(self.task, description=f"run {run} {safe(self.name)}", completed=self.done, status="training")
         asked = federation.scenario.train.workers
         if asked and asked > federation.workers and not self.quiet:
-            err.print(
-                f"train.workers = {asked}: {federation.workers} are used, at most one per core and group of clients"
-            )
+            most = "at most one per core and group of clients"
+            LOG.info("train.workers = %d: %d are used, %s", asked, federation.workers, most)
         for part, _, _ in federation.scenario.plans():
             if part.start > self.rounds and not self.quiet:
                 when = f"starts in round {part.start}, after the last one, {self.rounds}"
-                err.print(f"[yellow]warning[/] {part.word} {safe(part.name)} {when}: it never happens")
+                LOG.warning("%s %s %s: it never happens", part.word, part.name, when)
         if self.done and not self.quiet:
-            err.print(f"run {run} continues after round {self.done} of {self.rounds}")
+            LOG.info("run %d continues after round %d of %d", run, self.done, self.rounds)
 
     def on_round(self, record: RoundRecord) -> None:
         self.done = record.round
         for note in [*record.notes, *(Note.of("rejected", r.client_id, cause=r.reason) for r in record.rejected)]:
             if note.topic not in self.noted and not self.quiet:
-                err.print(f"[yellow]warning[/] round {record.round}: {safe(str(note))}")
+                LOG.warning("round %d: %s", record.round, note)
             self.noted.add(note.topic)
         states = RoundStory(record).states
         of = {state: [c for c, found in states.items() if found == state] for state in STATES[:-1]}
-        gone = [f"{state}: {safe(listed(who))}" for state, who in of.items() if who]
+        gone = [f"{state}: {listed(who)}" for state, who in of.items() if who]
         status = ", ".join([_quality(record.metrics), *(gone or ["all in the model"])])
-        self.bar.update(self.task, completed=record.round, status=status)
+        self.bar.update(self.task, completed=record.round, status=safe(status))
         if self.bar.disable and not self.quiet and record.round % max(1, self.rounds // 10) == 0:  # a log file
-            err.print(f"{safe(self.name)}: round {record.round} of {self.rounds}, {status}", soft_wrap=True)
+            LOG.info("%s: round %d of %d, %s", self.name, record.round, self.rounds, status)
 
     def farewell(self, home: Path | None) -> str:
         """How to continue after Ctrl-C or a signal."""

@@ -1,28 +1,35 @@
-"""``fedwarden send``: a recorded run to a sink."""
+"""``fedwarden send``: a recorded run to a sink, or what is pending to the sinks of all."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..core.config import override
+from ..core.errors import ConfigError, FedwardenError
+from ..core.words import count, reason
 from ..sim.scenario import ASKED, load_modules
-from ..sinks.feed import TRIES, Feed, SinkError
+from ..sinks.feed import Feed, SinkError
+from ..store import outbox
 from ..store.ledger import Ledger
-from .common import AsJson, Home, Imports, RunNumber, Settings, emit, err, out, reader, safe
+from .common import LOG, AsJson, Home, Imports, Settings, emit, out, reader, safe
 
 POLL = 1.0  # seconds between two looks at a run that goes on
+TRIES = 3  # failures in a row after which a run is followed no longer
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command()
 def send(
-    run: RunNumber,
-    to: Annotated[str, typer.Option(help="The sink; see fedwarden list sink.", show_default=False)],
+    run: Annotated[str | None, typer.Argument(help="A run's number or name; --pending is for all by default.")] = None,
+    to: Annotated[str | None, typer.Option(help="The sink; see fedwarden list sink.", show_default=False)] = None,
     settings: Settings = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Try what the runs' own sinks have missed.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Continue until the run ends.")] = False,
     imports: Imports = None,
     home: Home = None,
@@ -32,30 +39,64 @@ def send(
 
     `--set` takes the sink's options, as in `--set folder=logs`, and `clients=flagged` or `most=50` to send fewer
     clients. With `--follow`, a round is sent when the next one is there, since evaluation may still add to it.
+
+    `--pending` sends what the sinks of a run could not take, such as alerts, to those sinks. What stays pending is
+    named, and the exit code is 1.
     """
     load_modules(imports or (), ASKED)
+    if pending:
+        return _pending(run, home, as_json)
+    if run is None or to is None:
+        raise ConfigError("give a run and --to, as in fedwarden send 1 --to tensorboard, or --pending")
     feed = Feed.of(override({"name": to}, settings or ()))
     with reader(home) as ledger:
         found = ledger.run(run)
         sent = _follow(feed, ledger, found.id) if follow else feed.send(ledger, found.id)
         feed.close(ledger.run(found.id).state)
     if feed.note:
-        err.print(f"[yellow]warning[/] round {feed.shortened}: {safe(str(feed.note))}")
+        LOG.warning("%s", feed.note)
     if as_json:
         return emit({"run": found.id, "name": found.name, "to": feed.name, "sent": sent})
-    rounds = f"{sent} round{'' if sent == 1 else 's'}" if sent else "nothing new"
+    rounds = count(sent, "round") if sent else "nothing new"
     return out.print(f"run {found.id}  {safe(found.name)}: {rounds} sent to {feed.name}")
+
+
+def _pending(which: str | None, home: Path | None, as_json: bool) -> None:
+    """Try everything that is pending once."""
+    with Ledger(home, create=False) as ledger:
+        run = None if which is None else ledger.run(which).id
+        tried = outbox.messages(ledger, run)
+        for number, key in dict.fromkeys((message.run, message.sink) for message in tried):
+            try:
+                known = outbox.rounds_of(ledger, number, key)
+                feed = Feed.of(known.content if known else key)
+                feed.deliver(ledger, number, key)
+                feed.close(ledger.run(number).state)
+            except FedwardenError as error:
+                LOG.warning("run %d: %s", number, reason(error))
+        left = outbox.messages(ledger, run)
+        known = outbox.messages(ledger, run, pending=False) if as_json else []
+    if as_json:
+        emit({"sent": len(tried) - len(left), "pending": len(left), "messages": [asdict(m) for m in known]})
+    else:
+        out.print(f"{len(tried) - len(left)} of {count(len(tried), 'message')} sent" if tried else "nothing is pending")
+        for line in outbox.told(left):
+            out.print(safe(line), soft_wrap=True)
+    if left:
+        raise typer.Exit(1)
 
 
 def _follow(feed: Feed, ledger: Ledger, run: int) -> int:
     """Send rounds as they come until the run ends; a target that is away for a moment is tried again."""
-    sent = 0
+    sent = failures = 0
     while True:
         running = ledger.run(run).state == "running"
         try:
             sent += feed.send(ledger, run, ledger.last_round(run) if running else None)
+            failures = 0
         except SinkError:
-            if feed.failures >= TRIES:
+            failures += 1
+            if failures >= TRIES:
                 raise
         else:
             if not running:

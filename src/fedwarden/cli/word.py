@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from getpass import getuser
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 from ..core.errors import FedwardenError, nearest
 from ..core.types import Word
 from ..core.words import listed, short, spelt
-from ..sim.recorded import SIMULATORS, recorded_scenario
+from ..sim.recorded import SIMULATORS, as_known
 from ..store.ledger import Ledger, LedgerError, Run, home
 from ..store.series import client_order
 from ..store.word import Kind, Said, clients_seen, latest, said_in, say
@@ -44,6 +44,27 @@ UNDO: dict[Kind, str] = {
 }
 
 
+HELP: dict[Kind, str] = {
+    "exclude": """
+    Exclude a client until it is readmitted: it is not asked and has weight 0, from the next round on.
+
+    `fedwarden readmit` takes it back.""",
+    "readmit": """
+    Take back a client's exclusion or suspension, by a watch or by word, and clear the evidence against it.
+
+    It is asked again in the next round, and judged as a new client is: a watch may exclude it again. `fedwarden trust`
+    prevents that; `fedwarden exclude` takes the word back.""",
+    "observe": """
+    Judge without acting: watches measure and flag, and leave nobody out, from the next round on.
+
+    Clients that a watch has excluded are let in again; those excluded by word stay out. `fedwarden enforce` ends
+    it.""",
+    "enforce": """
+    Let the watches act again, from the next round on: the opposite of `fedwarden observe`.
+
+    Evidence that was gathered meanwhile counts.""",
+}
+
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
@@ -70,67 +91,28 @@ def trust(
     speak(run, "untrust" if undo else "trust", client, reason, by, home, as_json)
 
 
-@app.command()
-def exclude(
-    run: RunNumber,
-    client: Client,
-    reason: Reason = "",
-    by: By = "",
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Exclude a client until it is readmitted: it is not asked and has weight 0, from the next round on.
+def of_a_client(kind: Kind) -> Callable[..., None]:
+    """The command that says one thing of one client."""
 
-    `fedwarden readmit` takes it back.
-    """
-    speak(run, "exclude", client, reason, by, home, as_json)
+    def command(
+        run: RunNumber, client: Client, reason: Reason = "", by: By = "", home: Home = None, as_json: AsJson = False
+    ) -> None:
+        speak(run, kind, client, reason, by, home, as_json)
+
+    return command
 
 
-@app.command()
-def readmit(
-    run: RunNumber,
-    client: Client,
-    reason: Reason = "",
-    by: By = "",
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take back a client's exclusion or suspension, by a watch or by word, and clear the evidence against it.
+def of_the_run(kind: Kind) -> Callable[..., None]:
+    """The command that says one thing of a whole run."""
 
-    It is asked again in the next round, and judged as a new client is: a watch may exclude it again. `fedwarden trust`
-    prevents that; `fedwarden exclude` takes the word back.
-    """
-    speak(run, "readmit", client, reason, by, home, as_json)
+    def command(run: RunNumber, reason: Reason = "", by: By = "", home: Home = None, as_json: AsJson = False) -> None:
+        speak(run, kind, "", reason, by, home, as_json)
+
+    return command
 
 
-@app.command()
-def observe(
-    run: RunNumber,
-    reason: Reason = "",
-    by: By = "",
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Judge without acting: watches measure and flag, and leave nobody out, from the next round on.
-
-    Clients that a watch has excluded are let in again; those excluded by word stay out. `fedwarden enforce` ends it.
-    """
-    speak(run, "observe", "", reason, by, home, as_json)
-
-
-@app.command()
-def enforce(
-    run: RunNumber,
-    reason: Reason = "",
-    by: By = "",
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let the watches act again, from the next round on: the opposite of `fedwarden observe`.
-
-    Evidence that was gathered meanwhile counts.
-    """
-    speak(run, "enforce", "", reason, by, home, as_json)
+for _kind, _help in HELP.items():
+    app.command(_kind, help=_help)((of_a_client if _kind in ("exclude", "readmit") else of_the_run)(_kind))
 
 
 def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Path | None, as_json: bool) -> None:
@@ -212,8 +194,8 @@ def check_client(client: str, run: Run, known: Collection[str]) -> None:
 
 def known_clients(ledger: Ledger, run: Run) -> frozenset[str]:
     """The clients of a run: those of its scenario, or those that its rounds name."""
-    named = frozenset(recorded_scenario(run).client_ids) if run.engine in SIMULATORS else frozenset[str]()
-    return named | clients_seen(ledger, run.id)
+    scenario, _ = as_known(run)
+    return frozenset(scenario.client_ids if scenario else ()) | clients_seen(ledger, run.id)
 
 
 def writer(folder: Path | None) -> Ledger:

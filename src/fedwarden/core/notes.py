@@ -256,13 +256,6 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "state_fresh": lambda names: f"the strategy continues with a fresh {_attributes(names)}; {CARRIED}",
     "strategy_failed": f"the strategy could not combine {{replies}} replies ({{error}}); {KEPT}",
     "variance_negative": "array {array!r} of the new model had a negative variance ({lowest:g}); 0 is used",
-    # what becomes of the sinks of a run
-    "sink_failed": "{error}; it is tried again after the next round",
-    "sink_left": "{error}; nothing more is sent to it; fedwarden send {run} --to {sink} sends the rest",
-    "sink_shortened": (
-        "the sink {sink!r} is sent flagged and excluded clients only, since there are more than most={most} clients; "
-        "set most to send more"
-    ),
 }
 """The sentence of every kind: a function of the values, or a template over them and ``clients``, ``cause`` and ``s``,
 which makes a plural of a word after the value ``many``."""

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import MissingExtra
 from ..core.late import late
+from ..core.log import json_lines
 
 if find_spec("flwr") is None:
     raise MissingExtra("fedwarden.flower needs Flower, which is not installed: pip install 'fedwarden[flower]'")
+
+json_lines("flwr")
 
 if TYPE_CHECKING:
     from .groups import GuardedGroups

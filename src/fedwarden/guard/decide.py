@@ -16,9 +16,8 @@ from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, WORSE, joined
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
-from ..updates.contained import Contained
+from ..updates.formed import Contained, Mixed
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
-from ..updates.mixed import Mixed
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter, named

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from ..core.notes import Note
 from ..core.registry import describe
 from ..core.types import RoundRecord, Word
 from ..core.words import listed, printable
-from ..sinks.feed import Feed, Live
+from ..sinks.courier import Live
+from ..sinks.feed import Feed
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import LedgerError
 from ..store.recorder import Recorder
@@ -82,9 +84,9 @@ class Journal:
         """Write the record of a committed round again, with what was learned of it since."""
         self.recorder.amend(record)
 
-    def send(self) -> Sequence[Note]:
-        """Send committed rounds that will not be amended any more to the sinks; what is to be noted of it."""
-        return self.recorder.send()
+    def send(self) -> None:
+        """Send committed rounds, which will not be amended any more, to the sinks."""
+        self.recorder.send()
 
     def close(self, state: str, summary: Mapping[str, Any] | None = None, error: str = "") -> list[str]:
         """The run is done, failed for an ``error``, or interrupted.
@@ -109,7 +111,7 @@ class Journal:
             *map(printable, [str(story), *story.closing(self.run)]),
             f"run {self.run} is recorded in {ledger.folder}; look at it with:",
             f"    fedwarden show {self.run} --home {where}",
-            f"    fedwarden dashboard --home {where}",
+            *([f"    fedwarden dashboard --home {where}"] if find_spec("dash") else []),
         ]
 
     def tell(self, notes: Sequence[Note]) -> None:

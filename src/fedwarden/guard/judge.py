@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from typing import Literal
 
 import numpy as np
@@ -287,7 +287,7 @@ def judge(
     against, harmful = _harm(guard, histories, client_ids)
     unlike, alone = asked("doubt", "any") & ~flagged, asked("contain", "any")
     doubted = unlike | (harmful & ~flagged)
-    far = partial(severity, [record.scores for record in records], trusted)
+    far = severity([record.scores for record in records], trusted)
     findings = Findings(client_ids, flagged, far, doubted, round, guard.secret, against, bool(guard.jurors))
     excluded, weights = guard.policy.step(memory.excluded, findings)
     hearings = memory.hearings

@@ -16,7 +16,7 @@ from ..core.registry import register
 from ..core.stats import Mask, Scores, Weights, shortening
 from ..core.types import Cohort, Reading, Server
 from ..models.batched import at_home, evaluating
-from ..updates.steps import Steps
+from ..updates.formed import Steps
 from .loss import Losses, client_losses, cross_entropies, labelled
 
 WORST = 1e6  # the loss of a model that gives no numbers

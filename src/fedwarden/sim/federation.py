@@ -24,7 +24,7 @@ from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..guard.decide import decide
 from ..guard.jury import worse
-from ..sinks.feed import Live
+from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
 from ..store.recorder import Recorder
@@ -33,9 +33,7 @@ from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
-from .evaluation import Asked, Evaluation
-from .first_batch import fit, try_model
-from .jurors import Jurors
+from .evaluation import Asked, Evaluation, Jurors, fit, try_model
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
@@ -214,7 +212,8 @@ class Federation:
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
         record, (metrics, own) = outcome.record, self._evaluate(word)
-        metrics = {**record.metrics, **metrics, **self._detect(record)}
+        detected = round_detection(record, self.truth) if self.scenario.attacks else {}
+        metrics = {**record.metrics, **metrics, **detected}
         return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
 
     def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
@@ -276,9 +275,6 @@ class Federation:
         held = self.world.held_in(self.round).items()
         return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c, word)})
 
-    def _detect(self, record: RoundRecord) -> dict[str, float]:
-        return round_detection(record, self.truth) if self.scenario.attacks else {}
-
 
 def simulate(
     scenario: Scenario,
@@ -312,8 +308,7 @@ def simulate(
             noted = (*notes, *recorder.notes(record.round), *record.notes)
             record, notes = replace(record, notes=noted), ()
             recorder.commit(record, federation.state_dict)
-            if said := recorder.send():
-                record = recorder.amend(record, said)
+            recorder.send()
             if on_round:
                 on_round(record)
         records = recorder.ledger.records(recorder.run)

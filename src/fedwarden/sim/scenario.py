@@ -302,7 +302,7 @@ def _components(value: object) -> Iterator[Component]:
     if isinstance(value, Component):
         yield value
     if isinstance(value, BaseModel):
-        value = [getattr(value, key) for key in type(value).model_fields]
+        value = [part for _, part in value]
     for part in value if isinstance(value, tuple | list) else ():
         yield from _components(part)
 
@@ -313,7 +313,7 @@ def _check_home(module: str, folder: Path | None) -> None:
     if folder is None:
         return
     here = folder.resolve() / f"{first}.py"
-    found = getattr(sys.modules[first], "__file__", None)
+    found = vars(sys.modules[first]).get("__file__")
     if here.is_file() and (found is None or Path(found).resolve() != here):
         raise ConfigError(
             f"{here} cannot be used: another module {first!r} is already imported from {found}; rename it"

@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from queue import Empty, Queue
-from threading import Event as Signal
-from threading import Thread
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from ..core.errors import ConfigError
+import numpy as np
+
+from ..core.errors import ConfigError, one_of
 from ..core.registry import register
 from ..core.types import RoundRecord
-from ..core.words import count, printable, reason
+from ..core.words import count, printable
 from ..store.ledger import Run
 from ..store.round import OUT, RoundStory, harm_not_shown
 from .data_points import DataPoint
 
 Kind = Literal["flagged", "in doubt", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
+Form = Literal["chat", "pager", "json"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 USUAL: tuple[Kind, ...] = ("in doubt", "suspended", "excluded", "let in", "promise", "stalled", "ended")
 UNSURE = "too_few"  # the note that the guard judges no client
 LONG, SLOWER = 600.0, 10.0  # a round is late after so many seconds, and so many times the longest one
 ADDRESS, KEY, COMMAND = "FEDWARDEN_WEBHOOK", "FEDWARDEN_PAGER_KEY", "FEDWARDEN_ALERT_COMMAND"
 LINES = 20  # alerts that one message tells one by one
-TRIES = 3
+LIVELY = re.compile(r"(?<=@)(?=channel|here|all|everyone)|(?<=\])(?=\()|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+NOTHING = np.zeros(0)
 WORDS: Mapping[Kind, str] = {
     "flagged": "client {client} is flagged",
     "in doubt": "client {client} is in doubt since round {round}",
@@ -96,7 +98,7 @@ def alerts(
 
 
 def message(found: Sequence[Alert]) -> str:
-    """Some alerts in one text.
+    """Alerts in one text.
 
     >>> print(message([Alert("ended", "run 1", 3, "", f"reason {i}") for i in range(21)]).splitlines()[-1])
     and 1 alert more
@@ -105,156 +107,161 @@ def message(found: Sequence[Alert]) -> str:
     return "\n".join([*map(str, found[:LINES]), *more])
 
 
-@register("sink", "webhook")
-@dataclass(frozen=True)
-class Webhook:
-    """Posts alerts to the address in FEDWARDEN_WEBHOOK: a chat's, a pager's, or one that takes JSON.
+def for_chat(text: str) -> str:
+    """A text in which a chat finds no mention, link or markup of somebody else's making.
 
-    ``form`` is "chat" (a text), "pager" (an event, with the key in FEDWARDEN_PAGER_KEY) or "json" (all that is known).
+    Slack, Teams and Mattermost take ``&``, ``<`` and ``>`` as entities; a space without a width takes the rest apart.
+
+    >>> for_chat("<!channel> [a](http://b) @here").replace("\u200b", "_")
+    '&lt;!channel&gt; [a]_(http:_//b) @_here'
+    """
+    return LIVELY.sub("\u200b", text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alerting:
+    """A sink that takes alerts in place of rounds: those of some ``kinds``.
+
     At most one message goes out in ``every`` seconds; what comes in between goes together. A run stalls if it takes
     more than ``patience`` seconds for a round; by default ten minutes and ten times its longest round so far.
     """
 
-    form: Literal["chat", "pager", "json"] = "chat"
     kinds: Sequence[Kind] = USUAL
     every: float = 10.0
-    timeout: float = 5.0
     patience: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.kinds, self.every, self.patience)
-        if self.form not in ("chat", "pager", "json"):
-            raise ConfigError(f"form is 'chat', 'pager' or 'json'; got {self.form!r}")
+        if isinstance(self.kinds, str) or not set(self.kinds) <= set(KINDS) or self.every < 0:
+            got = f"got {self.kinds} and {self.every}"
+            raise ConfigError(f"kinds are some of {', '.join(KINDS)}, and every is at least 0; {got}")
+        if self.patience is not None and not self.patience > 0:
+            raise ConfigError(f"patience is a number of seconds above 0, or left out; got {self.patience}")
 
-    def __call__(self, run: Run) -> Channel:
+    def __call__(self, run: Run) -> Notices:
+        return Notices(run, self)
+
+    def target(self) -> Any:
+        """Where they go; it raises where that is not known."""
+
+    def deliver(self, found: Sequence[Alert]) -> None:
+        """They have arrived when this returns; it raises where they have not."""
+        raise NotImplementedError
+
+
+class Unmoved(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which would turn what is posted into a request for a page, at an address nobody gave."""
+
+    def redirect_request(self, *given: Any) -> None:
+        return None
+
+
+@register("sink", "webhook")
+@dataclass(frozen=True)
+class Webhook(Alerting):
+    """Posts alerts to the address in FEDWARDEN_WEBHOOK: a chat's, a pager's, or one that takes JSON.
+
+    ``form`` is "chat" (a text), "pager" (an event, with the key in FEDWARDEN_PAGER_KEY) or "json" (all that is known).
+    """
+
+    form: Form = "chat"
+    timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        one_of("form", self.form, Form)
+        super().__post_init__()
+
+    def target(self) -> tuple[str, str]:
+        """The address, and the key of a pager."""
         address = _from_environment(ADDRESS, "the sink 'webhook' posts to the address")
         if not address.startswith(("https://", "http://")):
             raise ConfigError(f"{ADDRESS} is to be an address that begins with https:// or http://")
-        key = _from_environment(KEY, "a pager is called with the key") if self.form == "pager" else ""
+        return address, _from_environment(KEY, "a pager is called with the key") if self.form == "pager" else ""
 
-        def deliver(found: Sequence[Alert]) -> None:
-            body = json.dumps(_body(found, self.form, key)).encode()
-            try:
-                asked = urllib.request.Request(address, body, {"Content-Type": "application/json"})
-                urllib.request.urlopen(asked, timeout=self.timeout).close()
-            except urllib.error.HTTPError as error:
-                raise RuntimeError(f"the address answered {error.code}") from None
-            except Exception as error:  # its words may have the address in them, which is a secret
-                raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
-
-        return Channel(run, deliver, self)
+    def deliver(self, found: Sequence[Alert]) -> None:
+        address, key = self.target()
+        body = json.dumps(_body(found, self.form, key)).encode()
+        try:
+            asked = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+            urllib.request.build_opener(Unmoved).open(asked, timeout=self.timeout).close()
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"the address answered {error.code}") from None
+        except Exception as error:  # its words may have the address in them, which is a secret
+            raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
 
 
 @register("sink", "command")
 @dataclass(frozen=True)
-class Command:
+class Command(Alerting):
     """Runs the command in FEDWARDEN_ALERT_COMMAND, without a shell, with the alerts as JSON on standard input."""
 
-    kinds: Sequence[Kind] = USUAL
-    every: float = 10.0
     timeout: float = 30.0
-    patience: float | None = None
 
-    def __post_init__(self) -> None:
-        _check(self.kinds, self.every, self.patience)
+    def target(self) -> list[str]:
+        """The words of the command."""
+        return shlex.split(_from_environment(COMMAND, "the sink 'command' runs the command"))
 
-    def __call__(self, run: Run) -> Channel:
-        words = shlex.split(_from_environment(COMMAND, "the sink 'command' runs the command"))
-
-        def deliver(found: Sequence[Alert]) -> None:
-            body = json.dumps(_body(found, "json", ""))
-            try:
-                done = subprocess.run(words, input=body, text=True, timeout=self.timeout, capture_output=True)
-            except Exception as error:  # its words have the command in them, which may hold a secret
-                raise RuntimeError(f"the command cannot be run ({type(error).__name__})") from None
-            if done.returncode:
-                raise RuntimeError(f"the command ended with {done.returncode}")
-
-        return Channel(run, deliver, self)
+    def deliver(self, found: Sequence[Alert]) -> None:
+        words, body = self.target(), json.dumps(_body(found, "json", ""))
+        try:
+            done = subprocess.run(words, input=body, text=True, timeout=self.timeout, capture_output=True)
+        except Exception as error:  # its words have the command in them, which may hold a secret
+            raise RuntimeError(f"the command cannot be run ({type(error).__name__})") from None
+        if done.returncode:
+            raise RuntimeError(f"the command ended with {done.returncode}")
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Alerting):
     """Calls a function of one's own with a list of alerts, in a thread of its own: ``sinks=[Call(print)]``."""
 
     function: Callable[[Sequence[Alert]], object]
-    kinds: Sequence[Kind] = USUAL
-    every: float = 0.0
-    patience: float | None = None
+    every: float = field(default=0.0, kw_only=True)
 
-    def __call__(self, run: Run) -> Channel:
-        return Channel(run, self.function, self)
+    def deliver(self, found: Sequence[Alert]) -> None:
+        self.function(found)
 
 
-class Channel:
-    """Tells of the rounds that come; a thread delivers, so that no round waits for it.
+class Notices:
+    """What is new in the rounds of a run, as alerts; written to, it delivers them at once."""
 
-    What could not be delivered is raised about at the next round, which notes it.
-    """
-
-    def __init__(self, run: Run, deliver: Callable[[Sequence[Alert]], object], sink: Webhook | Command | Call) -> None:
-        self.name, self.number, self.last = f"run {run.id} ({run.name})", run.id, max(0, run.rounds - 1)
-        self.kinds, self.every, self.patience = sink.kinds, sink.every, sink.patience
+    def __init__(self, run: Run, sink: Alerting, last: int | None = None) -> None:
+        """``last`` is the round after which there is something new: by default the one before the newest."""
+        self.sink, self.name, self.number = sink, f"run {run.id} ({run.name})", run.id
+        self.last = max(0, run.rounds - 1) if last is None else last
         self.moved, self.longest, self.late = time.monotonic(), 0.0, False  # since when, and how long rounds took
-        self.fresh = run.rounds <= 1  # nothing came before that was not told
-        self.before: RoundRecord | None = None
+        self.before = None if self.last else RoundRecord(0, (), NOTHING, NOTHING)
         self.doubted: set[str] = set()  # clients whose doubt was told
-        self.deliver, self.waiting, self.failed = deliver, Queue[Alert](), ""
-        self.ending = Signal()
-        self.thread = Thread(target=self._work, daemon=True)
-        self.thread.start()
 
-    def write(self, record: RoundRecord, points: Sequence[DataPoint]) -> None:
-        before = self.before
-        if before is None and self.fresh:
-            before = RoundRecord(0, (), record.num_examples[:0], record.weights[:0])
-        for alert in alerts(record, self.name, before, self.kinds, self.doubted, self.number):
-            self.waiting.put(alert)
+    def write(self, record: RoundRecord, points: Sequence[DataPoint] = ()) -> None:
+        if found := self.of(record):
+            self.sink.deliver(found)
+
+    def close(self, state: str) -> None:
+        pass
+
+    def of(self, record: RoundRecord) -> list[Alert]:
+        """What is new in the next round."""
+        found = alerts(record, self.name, self.before, self.sink.kinds, self.doubted, self.number)
         self.doubted |= RoundStory(record).in_doubt.keys()
         now = time.monotonic()
         self.longest, self.moved, self.late = max(self.longest, now - self.moved), now, False
         self.before, self.last = record, record.round
-        if self.failed:  # told after what is new is on its way
-            failed, self.failed = self.failed, ""
-            raise RuntimeError(failed)
+        return found
 
-    def close(self, state: str) -> None:
-        if state in ("failed", "interrupted") and "ended" in self.kinds:
-            self.waiting.put(Alert("ended", self.name, self.last, "", f"the run {_ended(state)}"))
-        self.ending.set()
-        if state != "running":  # between rounds nobody waits: the thread delivers what it has, and ends
-            self.thread.join(2 * TRIES)
-
-    def _work(self) -> None:
-        while not (self.ending.is_set() and self.waiting.empty()):
-            self._look_at_the_clock()
-            try:
-                found = [self.waiting.get(timeout=0.1)]
-            except Empty:
-                continue
-            while not self.waiting.empty():
-                found.append(self.waiting.get())
-            self._try(found)
-            self.ending.wait(self.every)
-
-    def _look_at_the_clock(self) -> None:
-        """Tell once of a round that does not come."""
-        most = max(LONG, SLOWER * self.longest) if self.patience is None else self.patience
+    def by_the_clock(self) -> list[Alert]:
+        """That a round does not come, once."""
+        most = max(LONG, SLOWER * self.longest) if self.sink.patience is None else self.sink.patience
         waited = time.monotonic() - self.moved
-        if waited > most and not self.late and "stalled" in self.kinds and not self.ending.is_set():
-            self.late = True
-            words = f"no round has been finished for {waited:.0f} s"
-            self.waiting.put(Alert("stalled", self.name, self.last, "", words))
+        if waited <= most or self.late or "stalled" not in self.sink.kinds:
+            return []
+        self.late = True
+        return [Alert("stalled", self.name, self.last, "", f"no round has been finished for {waited:.0f} s")]
 
-    def _try(self, found: Sequence[Alert]) -> None:
-        for k in range(1, TRIES + 1):
-            try:
-                self.deliver(found)
-                return
-            except Exception as error:
-                self.failed = f"{count(len(found), 'alert')} could not be delivered: {reason(error)}"
-                if k < TRIES:
-                    self.ending.wait(0.5 * k)
+    def at_the_end(self, state: str) -> list[Alert]:
+        """That the run came to no good end."""
+        how = {"failed": "failed", "interrupted": "was interrupted"}.get(state)
+        told = how and "ended" in self.sink.kinds
+        return [Alert("ended", self.name, self.last, "", f"the run {how}")] if told else []
 
 
 def _silent(record: RoundRecord) -> set[str]:
@@ -278,17 +285,13 @@ def _words(now: RoundStory, kind: Kind, client: str, number: int | None) -> str:
     return f"{head}{': ' * bool(reason)}{reason}" + (f". {unlike}" if unlike else "")
 
 
-def _body(found: Sequence[Alert], form: str, key: str) -> dict[str, Any]:
+def _body(found: Sequence[Alert], form: Form, key: str) -> dict[str, Any]:
     if form == "chat":
-        return {"text": message(found)}
+        return {"text": for_chat(message(found))}
     if form == "json":
         return {"text": message(found), "alerts": [asdict(alert) for alert in found]}
     summary = {"summary": message(found)[:1024], "source": "fedwarden", "severity": "warning"}
     return {"routing_key": key, "event_action": "trigger", "payload": summary}
-
-
-def _ended(state: str) -> str:
-    return "failed" if state == "failed" else "was interrupted"
 
 
 def _from_environment(name: str, what: str) -> str:
@@ -296,10 +299,3 @@ def _from_environment(name: str, what: str) -> str:
     if not value:
         raise ConfigError(f"{what} in the environment variable {name}, which is not set")
     return value
-
-
-def _check(kinds: Collection[str], every: float, patience: float | None) -> None:
-    if isinstance(kinds, str) or not set(kinds) <= set(KINDS) or every < 0:
-        raise ConfigError(f"kinds are some of {', '.join(KINDS)}, and every is at least 0; got {kinds} and {every}")
-    if patience is not None and not patience > 0:
-        raise ConfigError(f"patience is a number of seconds above 0, or left out; got {patience}")

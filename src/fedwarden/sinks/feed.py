@@ -1,19 +1,21 @@
-"""What a sink is, and how a run's rounds reach it from the ledger: live, afterwards, or both."""
+"""What a sink is, and how a run's rounds and alerts reach it from the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from ..core.errors import ConfigError, FedwardenError
-from ..core.notes import Note
 from ..core.registry import component, describe
 from ..core.types import RoundRecord
+from ..core.words import count, reason
+from ..store import outbox
 from ..store.ledger import Ledger, Run
+from .alerts import Alert, Alerting
 from .data_points import MOST, Clients, DataPoint, chosen, data_points
-
-TRIES = 3  # failures in a row after which a run leaves a sink alone
 
 
 class Channel(Protocol):
@@ -40,18 +42,20 @@ class SinkError(FedwardenError):
 
 
 class Feed:
-    """One sink of one run. It reads the ledger after the last round that arrived, so nothing is sent twice."""
+    """One sink of one run. It reads the ledger after the last round that arrived, so no round is sent twice."""
 
     def __init__(self, sink: Any, clients: Clients = "all", most: int = MOST) -> None:
         """``sink`` is a name, a table with options, or a sink; ``clients`` and ``most`` as in :func:`chosen`."""
         if clients not in ("all", "flagged") or most < 0:
             raise ConfigError(f"a sink takes clients = 'all' or 'flagged' and most >= 0; got {clients!r} and {most}")
         self.sink: Sink = component("sink", sink)
-        self.name = str(describe(self.sink)["name"])
+        own = {k: v for k, v in describe(self.sink).items() if k != "kind"}
+        self.name = str(own["name"])
+        self.table = json.loads(json.dumps({**own, "clients": clients, "most": most}, default=str))
         self.clients, self.most = clients, most
         self.channel: Channel | None = None
-        self.failures = 0
-        self.shortened: int | None = None  # the first round of which some clients were not sent
+        self.moved = time.monotonic()  # when something last arrived
+        self.shortened = 0  # the first round of which some clients were not sent
 
     @classmethod
     def of(cls, spec: Any) -> Feed:
@@ -61,29 +65,42 @@ class Feed:
 
     def send(self, ledger: Ledger, run: int, before: int | None = None) -> int:
         """Send the rounds that are not there yet, up to one of them; how many those were."""
-        sent, doing = 0, "be opened"
-        try:
+        sent = 0
+        with self._trying("be opened"):
             channel = self.channel = self.channel or self.sink(ledger.run(run))
-            for record in ledger.records(run, after=channel.last):
-                if before is None or record.round < before:
-                    doing = f"take round {record.round}"
+        self.moved = time.monotonic()
+        for record in ledger.records(run, after=channel.last):
+            if before is None or record.round < before:
+                with self._trying(f"take round {record.round}"):
                     channel.write(record, data_points(record, self.clients, self.most))
-                    self._look(record)
-                    sent += 1
-        except Exception as error:
-            self.failures += 1
-            self.close("running")
-            if isinstance(error, FedwardenError):
-                raise
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise SinkError(f"the sink {self.name!r} could not {doing}: {reason}") from error
-        self.failures = 0
+                self._look(record)
+                sent += 1
         return sent
 
+    def deliver(self, ledger: Ledger, run: int, key: str) -> int:
+        """Try what the outbox has for it, and write down how it went; how many messages and rounds arrived."""
+        waiting = outbox.take(ledger, run, key)
+        try:
+            if found := [message.content for message in waiting if message.number]:
+                with self._trying(f"take {count(len(found), 'alert')}"):
+                    if not isinstance(self.sink, Alerting):
+                        raise ConfigError(f"the sink {self.name!r} takes no alerts")
+                    self.sink.deliver([Alert(**content) for content in found])
+                self.moved = time.monotonic()
+            sent = [self.send(ledger, run, m.round + 1) for m in waiting if not m.number]
+        except Exception as error:
+            outbox.settle(ledger, waiting, reason(error))
+            raise
+        outbox.settle(ledger, waiting)
+        return len(found) + sum(sent)
+
     @property
-    def note(self) -> Note | None:
-        """What a reader of the target should know."""
-        return None if self.shortened is None else Note.of("sink_shortened", sink=self.name, most=self.most)
+    def note(self) -> str:
+        """What a reader of the target should know; empty where all clients were sent."""
+        what = (
+            f"round {self.shortened}: the sink {self.name!r} is sent flagged and excluded clients only, since there are"
+        )
+        return f"{what} more than most={self.most} clients; set most to send more" if self.shortened else ""
 
     def close(self, state: str) -> None:
         """Let go of the target, which may be away already."""
@@ -92,41 +109,18 @@ class Feed:
             if channel is not None:
                 channel.close(state)
 
+    @contextmanager
+    def _trying(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.close("running")
+            if isinstance(error, FedwardenError):
+                raise
+            raise SinkError(f"the sink {self.name!r} could not {what}: {reason(error)}") from error
+
     def _look(self, record: RoundRecord) -> None:
-        if self.clients == "all" and self.shortened is None:
+        self.moved = time.monotonic()
+        if self.clients == "all" and not self.shortened:
             left = set(record.client_ids) - set(chosen(record, self.clients, self.most))
-            self.shortened = record.round if left else None
-
-
-class Live:
-    """The sinks of a run that goes on: whatever happens to them, it does."""
-
-    def __init__(self, feeds: Iterable[Feed] = ()) -> None:
-        self.feeds = list(feeds)
-        self.noted: set[Note] = set()
-
-    def send(self, ledger: Ledger, run: int) -> list[Note]:
-        """Send what is new to every sink; what is to be noted of it in the run's newest round.
-
-        A sink that fails is tried again after the next round, a few times, and then left alone.
-        """
-        notes = [note for feed in self.feeds for note in _attempt(feed, ledger, run) if note not in self.noted]
-        self.noted.update(notes)
-        return notes
-
-    def close(self, state: str) -> None:
-        for feed in self.feeds:
-            feed.close(state)
-
-
-def _attempt(feed: Feed, ledger: Ledger, run: int) -> list[Note]:
-    if feed.failures >= TRIES:
-        return []
-    try:
-        feed.send(ledger, run)
-    except Exception as error:
-        if feed.failures == 1:
-            return [Note.of("sink_failed", sink=feed.name, error=str(error))]
-        gone = Note.of("sink_left", sink=feed.name, run=run, error=str(error))
-        return [gone] if feed.failures >= TRIES else []
-    return [feed.note] if feed.note else []
+            self.shortened = record.round if left else 0

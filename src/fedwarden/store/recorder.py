@@ -7,8 +7,7 @@ It owns the run's row in the ledger, the lock that makes this process its only w
         for t in rounds:
             record = ...                              # what a round makes of recorder.word(t), with recorder.notes(t)
             recorder.commit(record, state)
-            if notes := recorder.send():
-                recorder.amend(record, notes)
+            recorder.send()
         recorder.finish(summary)
 
 A checkpoint is written before its round is committed, so that every committed round can be continued from.
@@ -20,7 +19,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -28,6 +26,7 @@ import numpy as np
 import scipy
 import torch
 
+from .. import __version__
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
 from ..core.words import reason
@@ -43,8 +42,12 @@ T = TypeVar("T")
 class Sinks(Protocol):
     """Whoever is sent the rounds of a run; nothing that happens to them may end it."""
 
-    def send(self, ledger: Ledger, run: int, /) -> Sequence[Note]:
-        """Send what is new; what is to be noted of it."""
+    def open(self, ledger: Ledger, run: int, /) -> None:
+        """A run begins, or goes on."""
+        ...
+
+    def send(self) -> None:
+        """Send what is committed, without a delay."""
         ...
 
     def close(self, state: str, /) -> None: ...
@@ -85,7 +88,7 @@ class Recorder:
         left = [] if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
-        self.run, self.name = run, self.ledger.run(run).identity
+        self._begun(self.ledger.run(run))
         for entry in left:
             say(self.ledger, run, *entry)
 
@@ -102,7 +105,7 @@ class Recorder:
         made, notes = checkpoint.newest(folder, run.id, run.identity, self.ledger.last_round(run.id), use)
         checkpoint.clear_drafts(folder, run.id)
         self.ledger.reopen(run.id, config)
-        self.run, self.name = run.id, run.identity
+        self._begun(run)
         return made, notes
 
     def word(self, round: int) -> Word:
@@ -128,9 +131,10 @@ class Recorder:
         self.ledger.append(self.run, record)
         return record
 
-    def send(self) -> Sequence[Note]:
-        """Send the committed rounds that are new to the sinks; what is to be noted of it in the newest one."""
-        return self.sinks.send(self.ledger, self.run) if self.sinks else ()
+    def send(self) -> None:
+        """Send the committed rounds to the sinks, which no round waits for."""
+        if self.sinks:
+            self.sinks.send()
 
     def finish(self, summary: Mapping[str, Any] | None = None, error: str | None = None) -> None:
         """The run has played all its rounds: it is done, or failed where they came to nothing, for the ``error``."""
@@ -153,6 +157,11 @@ class Recorder:
         self.ledger.close()
         self.held.close()
 
+    def _begun(self, run: Run) -> None:
+        self.run, self.name = run.id, run.identity
+        if self.sinks:
+            self.sinks.open(self.ledger, run.id)
+
     def _end(self, state: str) -> None:
         self.ended = True
         if self.sinks:
@@ -162,7 +171,7 @@ class Recorder:
 def versions() -> dict[str, str]:
     """What a run's numbers depend on besides its configuration."""
     return {
-        "fedwarden": version("fedwarden"),
+        "fedwarden": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -1,0 +1,130 @@
+"""The life of a workspace: how large its runs are, which of them go, and a copy of it all in one file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .claim import RunInUse, claim
+from .connection import ERRORS, LedgerError, failed, made_by
+from .ledger import Ledger, Run
+from .schema import STATEMENTS
+
+PART = re.compile(r"ledger\.sqlite|checkpoints/[0-9]{1,18}/round-[0-9]{1,18}\.safetensors")
+BY_RUN = "run INTEGER NOT NULL"
+UNFINISHED = ("failed", "interrupted", "running")
+
+
+def sizes(ledger: Ledger, run: int) -> tuple[int, int]:
+    """Bytes of a run: about as many as it takes in the ledger, and those of its checkpoints."""
+    held = 0
+    for table in _tables(ledger):
+        columns = [row["name"] for row in ledger.query(f"PRAGMA table_info({table})")]
+        each = " + ".join(f"COALESCE(LENGTH({column}), 0)" for column in columns)
+        held += ledger.query(f"SELECT COALESCE(SUM({each}), 0) AS held FROM {table} WHERE run = ?", run)[0]["held"]
+    return held, sum(path.stat().st_size for path in _checkpoints(ledger.folder, str(run)))
+
+
+def superfluous(ledger: Ledger, keep: int, unfinished: bool = False) -> list[Run]:
+    """All but the newest runs; those that are not done only where ``unfinished`` ones may go, and none that is written.
+
+    The newest always stays, so that no number is given twice.
+    """
+    old = [run for run in ledger.runs()[keep:] if unfinished or run.state not in UNFINISHED]
+    return [run for run in old if not _written(ledger.folder, run.id)]
+
+
+def remove(ledger: Ledger, run: int) -> None:
+    """Remove a run that nobody writes, with its checkpoints."""
+    with claim(ledger.folder, run):
+        with ledger.transaction():
+            for table in _tables(ledger):
+                ledger.db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            ledger.db.execute("DELETE FROM run WHERE id = ?", (run,))
+        shutil.rmtree(ledger.folder / "checkpoints" / str(run), ignore_errors=True)
+
+
+def shrink(ledger: Ledger) -> None:
+    """Give back the room of what was removed; where a run is written, its next rounds take it."""
+    if not any(_written(ledger.folder, run.id) for run in ledger.runs()):
+        with suppress(*ERRORS), closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
+            db.execute("VACUUM")
+
+
+def backup(ledger: Ledger, file: Path) -> None:
+    """The ledger as of one moment and the checkpoints, as a tar file, which is there whole or not at all.
+
+    Checkpoints are taken first: one that a run writes meanwhile belongs to a round that the ledger has, or has not yet.
+    """
+    with TemporaryDirectory(prefix=".backup-", dir=file.absolute().parent) as place:
+        draft, copy = Path(place) / "draft", Path(place) / "ledger.sqlite"
+        with tarfile.open(draft, "w") as made:
+            for path in _checkpoints(ledger.folder):
+                with suppress(FileNotFoundError):  # a run has replaced it, and the newer ones follow
+                    made.add(path, str(path.relative_to(ledger.folder)))
+            try:
+                with closing(sqlite3.connect(copy)) as db:
+                    ledger.db.backup(db)
+                    db.execute("PRAGMA journal_mode = DELETE")
+            except ERRORS as error:
+                raise failed(f"cannot copy the ledger {ledger.path}", error, 0.0) from error
+            made.add(copy, copy.name)
+        with open(draft, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(draft, file)
+
+
+def restore(file: Path, folder: Path) -> None:
+    """Put a backup into a workspace that has no runs; nothing is there until all of it is."""
+    if taken := [path for name in ("ledger.sqlite", "checkpoints") if (path := folder / name).exists()]:
+        raise LedgerError(f"{taken[0]} is there already; give an empty folder with --home, or move it away")
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".restore-", dir=folder) as place:
+        with _reading(file) as made:
+            for part in made:
+                source, target = made.extractfile(part) if part.isfile() else None, Path(place) / part.name
+                if source is None or not PART.fullmatch(part.name):
+                    raise LedgerError(f"{file} is no backup of a workspace: it has {part.name!a}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source, open(target, "wb") as written:
+                    shutil.copyfileobj(source, written)
+        Ledger(Path(place), read_only=True).close()
+        for name in ("checkpoints", "ledger.sqlite"):  # a workspace without its ledger has no runs
+            with suppress(FileNotFoundError):
+                os.replace(Path(place) / name, folder / name)
+
+
+def _tables(ledger: Ledger) -> list[str]:
+    """Our tables that have rows by run, of those that this ledger has."""
+    there = {row["name"] for row in ledger.query("SELECT name FROM sqlite_master")}
+    ours = [name for name, (kind, sql) in made_by(STATEMENTS).items() if kind == "table" and BY_RUN in sql]
+    return [name for name in ours if name in there]
+
+
+def _checkpoints(folder: Path, run: str = "*") -> list[Path]:
+    return sorted((folder / "checkpoints").glob(f"{run}/round-*.safetensors"))
+
+
+def _written(folder: Path, run: int) -> bool:
+    """Whether a process writes a run."""
+    try:
+        with claim(folder, run):
+            return False
+    except RunInUse:
+        return True
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(file) as made:
+            yield made
+    except tarfile.TarError as error:
+        raise LedgerError(f"{file} is no backup of a workspace: {error}") from error
