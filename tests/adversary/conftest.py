@@ -16,6 +16,8 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 
+from states import held
+
 # Starting an interpreter with torch takes seconds; a fork takes none, and runs the same command line.
 SERVER = """
 import json, os, resource, signal, sys, threading
@@ -53,8 +55,8 @@ for line in sys.stdin:
 """
 
 
-Contents = tuple[dict[str, list[dict[str, Any]]], str, bytes]
-"""The rows of every table, and the name and the bytes of the last checkpoint."""
+Contents = tuple[dict[str, list[dict[str, Any]]], str, Any]
+"""The rows of every table, and the name of the last checkpoint with what it holds."""
 
 
 class Server(NamedTuple):
@@ -205,7 +207,7 @@ def contents() -> Callable[..., Contents]:
         }
         db.close()
         last = max((folder / "checkpoints" / str(run)).glob("round-*.safetensors"))
-        return rows, last.name, last.read_bytes()
+        return rows, last.name, held(last)
 
     return read
 

@@ -122,7 +122,7 @@ def test_a_disk_that_is_full_at_random_writes(tmp_path, chance, contents, monkey
 
         return call
 
-    def half(path, tree):
+    def half(path, *args):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_name(f"{path.name}.1.draft").write_bytes(b"half")
         raise full()

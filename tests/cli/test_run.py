@@ -5,13 +5,15 @@ import pytest
 
 import fedwarden.cli.demo
 from fedwarden.cli.run import Monitor
+from fedwarden.store.checkpoint import checkpoint_path
 from fedwarden.store.conclusion import conclusion
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.story import Story
+from states import held
 
 
 def last_checkpoint(home, run, round):
-    return (home / "checkpoints" / str(run) / f"round-{round:06d}.safetensors").read_bytes()
+    return held(checkpoint_path(home, run, round))
 
 
 def test_the_summary_tells_how_the_guard_did(call, tiny):

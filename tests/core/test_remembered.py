@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedwarden.core.remembered as module
 from fedwarden.core.remembered import Remembered
 
 CLIENTS = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1).map(tuple)
@@ -30,3 +31,14 @@ def test_who_is_restored_stands_as_before_or_is_not_known(first, second, names):
     now = past.updated(second, [[5.0] * len(second), [6.0] * len(second)])
     plain = {c: (past[c] if c in names and c in past else now[c]) for c in now if c not in names or c in past}
     assert dict(now.restored(past, names)) == plain
+
+
+def test_who_is_away_while_many_others_come_is_forgotten_and_who_takes_part_is_not(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 10)
+    state, sizes = Remembered().updated(("away", "here"), [[1.0, 0.0]]), []
+    for t in range(100):
+        state = state.updated((f"new {t}", "here"), [[t, t]])
+        sizes.append(len(state))
+        assert ("away" in state) == (t < 16)  # eight new clients beside two, then nine beside "here"
+        assert state["here"] == (t,)
+    assert max(sizes) <= 20

@@ -16,6 +16,7 @@ from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training.trainer import Shard, train_sequential
 from fedwarden.store.checkpoint import checkpoint_path
 from fedwarden.store.ledger import Ledger
+from states import held
 
 TABLE = {
     "name": "small",
@@ -54,7 +55,7 @@ def ledger_rows(folder, without=()):
 
 
 def last_checkpoint(folder, round):
-    return checkpoint_path(folder, 1, round).read_bytes()
+    return held(checkpoint_path(folder, 1, round))
 
 
 @pytest.fixture(scope="module")

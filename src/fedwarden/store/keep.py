@@ -17,7 +17,7 @@ from .connection import ERRORS, LedgerError, failed, made_by
 from .ledger import Ledger, Run
 from .schema import STATEMENTS
 
-PART = re.compile(r"ledger\.sqlite|checkpoints/[0-9]{1,18}/round-[0-9]{1,18}\.safetensors")
+PART = re.compile(r"ledger\.sqlite|checkpoints/[0-9]{1,18}/round-[0-9]{1,18}\.(safetensors|rows)")
 BY_RUN = "run INTEGER NOT NULL"
 UNFINISHED = ("failed", "interrupted", "running")
 
@@ -109,7 +109,10 @@ def _tables(ledger: Ledger) -> list[str]:
 
 
 def _checkpoints(folder: Path, run: str = "*") -> list[Path]:
-    return sorted((folder / "checkpoints").glob(f"{run}/round-*.safetensors"))
+    """Each one before the rows of clients that it needs, to which a run that goes on only adds."""
+    return [
+        path for kind in ("safetensors", "rows") for path in sorted(folder.glob(f"checkpoints/{run}/round-*.{kind}"))
+    ]
 
 
 def _written(folder: Path, run: int) -> bool:

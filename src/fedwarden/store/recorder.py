@@ -85,13 +85,12 @@ class Recorder:
         Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
         """
         which = config.get("standing") or (config.get("guard") or {}).get("standing")
-        carried = None if which is None else standing(self.ledger, which)
+        left = [] if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
         self._begun(self.ledger.run(run))
-        if carried is not None:
-            for kind, client in carried.left:
-                say(self.ledger, run, kind, client, carried.by, carried.reason)
+        for entry in left:
+            say(self.ledger, run, *entry)
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]

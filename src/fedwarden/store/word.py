@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from ..core.notes import Note
 from ..core.types import Word
 from . import cells
-from .ledger import Ledger, Run
+from .ledger import Ledger
 
 Kind = Literal["trust", "untrust", "exclude", "readmit", "suspend", "observe", "enforce"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -95,24 +95,8 @@ def latest(entries: Sequence[Said]) -> Word:
     return word_of([said if said.round is not None else replace(said, round=last) for said in entries], last + 1)
 
 
-@dataclass(frozen=True)
-class Carried:
-    """What a run left of its clients' standing, as it is said again in another one."""
-
-    run: Run
-    left: tuple[tuple[Kind, str], ...]
-
-    @property
-    def by(self) -> str:
-        return f"of run {self.run.id}"
-
-    @property
-    def reason(self) -> str:
-        return f"as run {self.run.id} ({self.run.name}) left it"
-
-
-def standing(ledger: Ledger, which: str | int) -> Carried:
-    """Who is trusted, excluded and suspended at the end of a run, by its configuration, its guard and the operator."""
+def standing(ledger: Ledger, which: str | int) -> list[tuple[Kind, str, str, str]]:
+    """Who is trusted, excluded and suspended at the end of a run, as it is to be said in another one."""
     run = ledger.run(which)
     said, last = said_in(ledger, run.id), ledger.last_round(run.id)
     word, ended = latest(said), ledger.record(run.id, last) if last else None
@@ -121,7 +105,8 @@ def standing(ledger: Ledger, which: str | int) -> Carried:
     suspended = frozenset(ended.suspended if ended else ()) - back - word.excluded
     excluded = word.excluded | (frozenset(ended.excluded if ended else ()) - back - suspended)
     left: dict[Kind, frozenset[str]] = {"trust": trusted, "exclude": excluded, "suspend": suspended}
-    return Carried(run, tuple((kind, client) for kind, clients in left.items() for client in sorted(clients)))
+    by, reason = f"of run {run.id}", f"as run {run.id} ({run.name}) left it"
+    return [(kind, client, by, reason) for kind, clients in left.items() for client in sorted(clients)]
 
 
 def notes_of(entries: Sequence[Said], round: int) -> tuple[Note, ...]:
