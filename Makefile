@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: setup demo test slow test-all browser kernels lint docs wheel bench peers clean
+.PHONY: setup demo test slow test-all browser lint docs wheel bench peers clean
 
 setup: $(STAMP)
 
@@ -36,15 +36,10 @@ browser:
 		|| echo "no chromium could be installed; the tests in a browser are skipped"; \
 	fi
 
-kernels: setup
-	@$(BIN)/python -c 'import triton' 2>/dev/null \
-		|| $(BIN)/pip install --quiet --disable-pip-version-check triton==3.8.0 2>/dev/null \
-		|| echo "no Triton could be installed; the tests of kernels for a GPU are skipped"
-
-slow: setup kernels
+slow: setup
 	$(BIN)/python -m pytest -m slow $(PARALLEL) --dist worksteal
 
-test-all: browser kernels
+test-all: browser
 	$(MAKE) test TESTS='--dist worksteal'
 
 docs: setup
@@ -53,9 +48,7 @@ docs: setup
 wheel: setup
 	$(BIN)/python tools/try_wheel.py
 
-bench: export FEDWARDEN_BENCH := $(or $(FEDWARDEN_BENCH),bench.jsonl)
 bench: setup
-	rm -f $$FEDWARDEN_BENCH
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/dashboard.py

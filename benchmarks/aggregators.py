@@ -43,35 +43,18 @@ class Rule:
     bar: float = 1.0
 
 
-def attackers(n: int) -> int:
-    return n // 5
-
-
 RULES = (
     Rule("mean", lambda n: {}, ("flower_mean", "byzfl_mean")),
     Rule("median", lambda n: {}, ("flower_median", "byzfl_median")),
-    Rule("trimmed_mean", lambda n: {"b": attackers(n)}, ("flower_trimmed_mean", "byzfl_trimmed_mean")),
-    Rule("krum", lambda n: {"f": attackers(n)}, ("flower_krum", "byzfl_krum"), 3.0),
-    Rule(
-        "multi_krum",
-        lambda n: {"f": attackers(n), "m": n - attackers(n)},
-        ("flower_multi_krum", "byzfl_multi_krum"),
-        3.0,
-    ),
-    Rule("bulyan", lambda n: {"f": attackers(n)}, ("flower_bulyan",), 3.0),
+    Rule("trimmed_mean", lambda n: {"b": n // 5}, ("flower_trimmed_mean", "byzfl_trimmed_mean")),
+    Rule("krum", lambda n: {"f": n // 5}, ("flower_krum", "byzfl_krum"), 3.0),
+    Rule("multi_krum", lambda n: {"f": n // 5, "m": n - n // 5}, ("flower_multi_krum", "byzfl_multi_krum"), 3.0),
+    Rule("bulyan", lambda n: {"f": n // 5}, ("flower_bulyan",), 3.0),
     Rule("geometric_median", lambda n: {}, ("byzfl_geometric_median",), 3.0),
     Rule("norm_clipping", lambda n: {"limit": 100.0}, ("byzfl_norm_clipping",)),
     Rule("centered_clipping", lambda n: {"limit": 100.0, "steps": 1}, ("byzfl_centered_clipping",)),
-    Rule(
-        "nearest_neighbour_mixing",
-        lambda n: {"f": attackers(n), "then": "median"},
-        ("byzfl_nearest_neighbour_mixing",),
-    ),
-    Rule("bucketing", lambda n: {}),
-    Rule("foolsgold", lambda n: {}),
-    Rule("clustered", lambda n: {}),
-    Rule("sign", lambda n: {}),
-    Rule("flanders", lambda n: {}),
+    Rule("nearest_neighbour_mixing", lambda n: {"f": n // 5, "then": "median"}, ("byzfl_nearest_neighbour_mixing",)),
+    *(Rule(name, lambda n: {}) for name in ("bucketing", "foolsgold", "clustered", "sign", "flanders")),
 )
 
 

@@ -1,12 +1,7 @@
-"""What the benchmarks share: tables, bars, the fastest read there is, and a line about the machine.
-
-Tables go to standard output as Markdown, and to the file named by FEDWARDEN_BENCH, if there is one, as a line of JSON
-each, so that ``compare.py`` can hold two runs against each other.
-"""
+"""What the benchmarks share: tables as Markdown, bars, the fastest read there is, and a line about the machine."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -92,10 +87,6 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], note:
     for line in (header, ["---"] * len(header), *rows):
         print("| " + " | ".join(str(cell) for cell in line) + " |")
     print(f"\n{note}\n" if note else "", flush=True)
-    if kept := os.environ.get("FEDWARDEN_BENCH"):
-        cells = [[str(cell) for cell in row] for row in rows]
-        with Path(kept).open("a", encoding="utf-8") as file:
-            print(json.dumps({"title": title, "machine": machine(), "header": list(header), "rows": cells}), file=file)
 
 
 def say(message: str) -> None:

@@ -3,7 +3,6 @@
     python benchmarks/guard.py                  about ten minutes, 3 GB of memory
     python benchmarks/guard.py --quick          about a minute, small models
     python benchmarks/guard.py --only time --threads 1
-    python benchmarks/guard.py --only time --device cuda        a minute or two, 5 GB of its memory
 
 Prints Markdown. The floor is the fastest of ``torch.sum(dim=0)``, ``ones @ x`` and a plain compiled sum over the same
 memory with the same threads, chosen before the measurements; floor and guard take turns, and a ratio is that of two
@@ -28,7 +27,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import common
 import numpy as np
 import torch
 from common import at_most, fastest_read, machine, say, seconds, show
@@ -93,9 +91,9 @@ def resnet() -> Layers:
     return layers_of("resnet18", (3, 32, 32))
 
 
-def make_stack(n: int, layers: Layers, device: str = "cpu") -> torch.Tensor:
+def make_stack(n: int, layers: Layers) -> torch.Tensor:
     """Updates of two lengths, so that nobody stands out by chance: n rows of d numbers."""
-    stack = torch.empty(n, sum(layers), device=device).normal_(generator=torch.Generator(device).manual_seed(0))
+    stack = torch.empty(n, sum(layers)).normal_(generator=torch.Generator().manual_seed(0))
     for i, row in enumerate(stack):
         row.mul_(0.01 * (1.0 + 0.1 * (i % 2)))
     return stack
@@ -177,7 +175,7 @@ def fastest_pairs(stack: torch.Tensor, repetitions: int) -> float:
     return without if once > 2 * without else min(without, median(seconds(product) for _ in range(repetitions)))
 
 
-def time_table(sizes: Sequence[tuple[int, Layers]], repetitions: int, threads: int, bar: float | None) -> None:
+def time_table(sizes: Sequence[tuple[int, Layers]], repetitions: int, threads: int) -> None:
     torch.set_num_threads(threads)
     rows, floors = [], []
     for n, layers in sizes:
@@ -193,7 +191,7 @@ def time_table(sizes: Sequence[tuple[int, Layers]], repetitions: int, threads: i
                 for guard, pairs in zip(some, measure(read, some, repetitions), strict=True):
                     ratios = [b / a for a, b in pairs]
                     floor, ours = (1000 * median(p[k] for p in pairs) for k in (0, 1))
-                    limit = bar or BARS[guard.case.preset].get(n)
+                    limit = BARS[guard.case.preset].get(n)
                     if limit and guard.case.preset == "auto":
                         limit = max(limit, round(PAIRS_BAR * 1000 * all_pairs / floor, 2))
                     rows.append(
@@ -376,80 +374,6 @@ def clients_table(layers: Layers, numbers: Sequence[int], repetitions: int, thre
     )
 
 
-DEVICE_BARS = {"pid_made": 2.2, "auto": 8.0, "krum": 8.0, "multi_krum": 8.0, "bulyan": 8.0, "geometric_median": 8.0}
-DEVICE_BARS |= {"median": 20.0, "trimmed_mean": 20.0}
-DEVICE_CASES = [
-    (preset, held) for preset in ("pid_made", "auto") for held in ("stacked", "layers", "models", "bfloat16")
-]
-DEVICE_CASES += [(rule, "stacked") for rule in (*list(DEVICE_BARS)[2:], "nearest_neighbour_mixing")]
-DEVICE_HEADER = ("n", "d", "what", "rows", "one read, ms", "measured, ms", "reads", "smallest", "bar")
-
-
-def device_seconds(work: Callable[[], Any]) -> float:
-    """Wall-clock time of one call, from an idle device to an idle device."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def device_work(what: str, held: str, stack: torch.Tensor, layers: Layers) -> Callable[[], Any]:
-    """A guarded round by a preset, or one call of an aggregator, over updates that lie on the device."""
-    n, base = len(stack), torch.zeros(stack.shape[1], device=stack.device) if held == "models" else None
-    rows: Any = stack
-    if held != "stacked":
-        kind = torch.bfloat16 if held == "bfloat16" else torch.float32
-        rows = [[layer.to(kind, copy=True) for layer in row.split(layers)] for row in stack]
-    counts, ids = counts_of(n, "unequal"), tuple(map(str, range(n)))
-    if what not in ("pid_made", "auto"):
-        return lambda: fw.aggregate(what, fw.Updates.of(rows, base), counts)
-    warden = fw.Warden.preset(what)
-    warden.step(fw.Cohort(1, ids, fw.Updates.of(rows, base), counts))
-    state = warden.memory, warden.carried
-
-    def work() -> None:
-        warden.memory, warden.carried = state
-        warden.step(fw.Cohort(2, ids, fw.Updates.of(rows, base), counts))
-
-    return work
-
-
-def device_table(sizes: Sequence[tuple[int, Layers]], repetitions: int) -> None:
-    """An error takes the place of its figures: one rule that fails must not cost the others."""
-    rows = []
-    for n, layers in sizes:
-        stack = make_stack(n, layers, "cuda")
-        ones = torch.ones(1, n, device="cuda")
-        ways = (lambda x=stack: x.sum(dim=0), lambda x=stack, one=ones: one @ x)
-        for read in ways:
-            read()
-        floor = min(median(device_seconds(read) for _ in range(9)) for read in ways)
-        for what, held in DEVICE_CASES:
-            start = time.perf_counter()
-            cells: list[str] = [f"{n}", f"{sum(layers):,}", what, held, f"{1000 * floor:.3f}"]
-            try:
-                work = device_work(what, held, stack, layers)
-                work()  # compiles
-                times = [device_seconds(work) for _ in range(repetitions)]
-                reads = median(times) / floor
-                bar = at_most(reads, DEVICE_BARS.get(what)) if n > 20 else at_most(1000 * median(times), 0.5, " ms")
-                cells += [f"{1000 * median(times):.3f}", f"{reads:.1f}", f"{min(times) / floor:.1f}", bar]
-            except Exception as problem:
-                cells += [f"{type(problem).__name__}: {problem}".split("\n")[0][:200], "-", "-", "-"]
-            say(f"{what}, {held}, n = {n}: {time.perf_counter() - start:.1f} s with compiling: {cells[5]} ms")
-            rows.append(cells)
-        del stack, ways
-        torch.cuda.empty_cache()
-    show(
-        f"Time on {torch.cuda.get_device_name()}",
-        DEVICE_HEADER,
-        rows,
-        f"One read: the faster of `torch.sum(dim=0)` and `ones @ x` on the device. Medians of {repetitions} calls, "
-        "each from an idle device to an idle device, wrapping the rows included.",
-    )
-
-
 PROBES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"memory": probe_memory, "disk": probe_disk}
 
 
@@ -470,25 +394,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", metavar="N", help=f"default: 1 and {default}")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 9, with --quick 5")
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=list(SECTIONS), help="some of the tables")
-    parser.add_argument("--bar", type=float, metavar="RATIO", help="the largest median ratio of the time tables")
-    parser.add_argument("--rest", type=float, default=common.PAUSE, metavar="SECONDS", help="before every timing")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: the time table alone")
     parser.add_argument("--probe", choices=PROBES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.probe:
         print(json.dumps(PROBES[args.probe](json.loads(sys.stdin.read()))))
         return
-    common.PAUSE = args.rest
     threads = sorted(set(args.threads or (1, default)))
     repetitions = args.repetitions or (5 if args.quick else 9)
     sizes = [(20, small_model()), (50, cnn())] if args.quick else [(20, cnn()), (50, resnet())]
     print(f"## Guard\n\n{machine()}.\n", flush=True)
-    if args.device == "cuda":
-        device_table([(50, resnet()), (200, [s // 4 for s in resnet()]), (20, cnn())], repetitions)
-        return
     if "time" in args.only:
         for number in threads:
-            time_table(sizes, repetitions, number, args.bar)
+            time_table(sizes, repetitions, number)
     if "memory" in args.only:
         memory_table(sizes, threads[-1], 1 if args.quick else min(repetitions, 3))
 

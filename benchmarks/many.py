@@ -1,4 +1,4 @@
-"""Many clients: rounds from a thousand files and in memory, what-ifs, and a simulator of ten thousand.
+"""Many clients: rounds from a thousand files and in memory, known clients, what-ifs, a simulator of ten thousand.
 
     python benchmarks/many.py                   about half an hour, 5 GB of disk, 3 GB of memory
     python benchmarks/many.py --quick           a minute, fewer clients
@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -27,6 +28,7 @@ import torch
 from common import at_most, fastest_read, machine, say, seconds, show, spread
 
 import fedwarden as fw
+from fedwarden.core.remembered import Remembered
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.guard.judge import Watch
 from fedwarden.guard.replay import replay
@@ -34,11 +36,13 @@ from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.whatif import compare
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.recorder import Recorder
 from fedwarden.updates.sketch import ALL_PAIRS
 from guard import GIB, clients_table, cnn, counts_of, in_fresh_process, resident, write_updates
 
-SECTIONS = ("files", "memory", "clients", "whatif", "simulator")
+SECTIONS = ("files", "memory", "clients", "known", "whatif", "simulator")
 READS_BAR, RESIDENT_BAR, WHATIF_BAR = 6.0, 2.0, 1.0
+KNOWN_BAR, KNOWN_GROWTH_BAR, KNOWN_MB_BAR = 50.0, 2.0, 200.0
 GROWTH_BAR = 1.1  # times the memory with as many clients asked of a fifth as many
 SCENE = """
 name = "many"
@@ -118,6 +122,54 @@ def memory_table(sizes: Sequence[tuple[int, int]], repetitions: int) -> None:
         ("n", "d", "one read, s", "round, s", "ratio (range)", "bar"),
         rows,
         f"{repetitions} repetitions in turn. Up to {ALL_PAIRS} clients inner products of all pairs are exact.",
+    )
+
+
+def probe_known(known: int, rounds: int, n: int = 100) -> tuple[float, float]:
+    """CPU milliseconds of a recorded round of `auto`, half of it newcomers, and the megabytes that one takes."""
+    warden, rng = fw.Warden.preset("auto", secret=1), np.random.default_rng(0)
+    rows, counts = rng.normal(1.0, 1.0, (n, 256)), np.full(n, 10.0)
+    state = warden.remembered()
+    names = [f"device-{i:08d}" for i in range(known)]
+    for i, width in enumerate((3, 1)):  # distance and opposition
+        state["histories"][i] = Remembered.of(dict.fromkeys(names, (0.1,) * width))
+    warden.load_state_dict({**state, "seen": Remembered.of(dict.fromkeys(names, (5.0,)))})
+
+    def play(t: int) -> None:
+        old = [names[i] for i in rng.integers(known, size=n // 2)]
+        ids = tuple(dict.fromkeys([*(f"new {t} {i}" for i in range(n)), *old]))[-n:]
+        outcome = warden.step(fw.Cohort(t, ids, fw.Updates.of(rows.copy()), counts), word=recorder.word(t))
+        recorder.commit(outcome.record, lambda: {"round": t, "warden": warden.remembered()})
+
+    times = []
+    with tempfile.TemporaryDirectory(prefix="fedwarden-bench-") as place, Recorder(Path(place)) as recorder:
+        recorder.start("known", "bench", {})
+        for t in range(1, rounds + 1):
+            start = process_time()
+            play(t)
+            times.append(1e3 * (process_time() - start))
+        tracemalloc.start()
+        play(rounds + 1)
+        peak = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+    return median(times[5:]), peak
+
+
+def known_table(sizes: Sequence[int], rounds: int) -> None:
+    """What a round costs beside its updates, by the number of clients that the guard has seen before."""
+    rows, least = [], 0.0
+    for known in sizes:
+        say(f"known: {known:,}")
+        took, peak = probe_known(known, rounds)
+        least = least or took
+        rows.append([f"{known:,}", f"{took:.1f}", at_most(took, KNOWN_BAR, " ms"), f"{took / least:.2f}",
+                     at_most(took / least, KNOWN_GROWTH_BAR, " times"), f"{peak:.1f}",
+                     at_most(peak, KNOWN_MB_BAR, " MB")])  # fmt: skip
+    show(
+        "Clients that the guard knows, 100 in a round, half of them new, `auto`",
+        ("known", "CPU of a round, ms", "bar", "relative", "bar", "memory of a round, MB", "bar"),
+        rows,
+        f"Median of {rounds - 5} rounds of 256 parameters: admission, judgement, ledger and checkpoint.",
     )
 
 
@@ -234,6 +286,8 @@ def main() -> None:
         memory_table([(n, 20_000)] if args.quick else [(256, 1_000_000), (n, 300_000), (n, 1_000_000)], repetitions)
     if "clients" in args.only:
         clients_table([100_000], (10, 100) if args.quick else (10, 100, 1000), repetitions, torch.get_num_threads())
+    if "known" in args.only:
+        known_table((10_000, 100_000) if args.quick else (10_000, 100_000, 1_000_000), 30)
     if "whatif" in args.only:
         whatif_table(n, 50 if args.quick else 500, repetitions)
     if "simulator" in args.only:

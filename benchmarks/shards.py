@@ -26,21 +26,13 @@ from common import machine, say, seconds, show, spread
 
 import fedwarden as fw
 from fedwarden.shards import Shards
+from guard import write_updates
 
 PRESETS = ("pid_made", "auto")
 SIZES = ((20, 4_000_000), (100, 1_000_000), (100, 4_000_000))
 QUICK = ((20, 400_000), (50, 400_000))
 WORKERS = (1, 2)
 MIB = 1 << 20
-
-
-def write_updates(folder: Path, n: int, d: int) -> list[Path]:
-    """One file per client: what all agree on, and noise."""
-    rng = np.random.default_rng(0)
-    agreed, paths = rng.standard_normal(d, dtype=np.float32), [folder / f"{i}.npy" for i in range(n)]
-    for path in paths:
-        np.save(path, agreed + rng.standard_normal(d, dtype=np.float32))
-    return paths
 
 
 def one_process(preset: str, paths: Sequence[Path], folder: Path, threads: int) -> Callable[[], Any]:

@@ -2,7 +2,7 @@
 
     python benchmarks/watch.py                  about five minutes
     python benchmarks/watch.py --quick          less than a minute
-    python benchmarks/watch.py --only mlp --clients 10 --threads 1
+    python benchmarks/watch.py --only mlp --clients 10
 
 Prints Markdown. The floor runs every client's model on the same probe: ``torch.func.functional_call`` in a loop, the
 weights ready-made. Floor and signal take turns, and a ratio is that of two neighbouring measurements. The signal's time
@@ -57,17 +57,17 @@ MODELS = {
 class Round:
     """A global model and n clients near it, as whole models over the global one, the way replies arrive."""
 
-    def __init__(self, name: str, n: int, device: torch.device) -> None:
+    def __init__(self, name: str, n: int) -> None:
         kind, generator = MODELS[name], torch.Generator().manual_seed(0)
-        self.model = build_model(kind.model, kind.options, kind.shape, kind.classes, seed=0).eval().to(device)
-        self.samples = kind.samples(generator).to(device)
+        self.model = build_model(kind.model, kind.options, kind.shape, kind.classes, seed=0).eval()
+        self.samples = kind.samples(generator)
         self.layout, self.n = Layout.of(self.model), n
         self.params = self.layout.flatten(self.model.state_dict())
         moved = torch.zeros(self.layout.d)
         for a, b in self.layout.measured:
             moved[a:b] = 0.01
         noise = torch.randn(n, self.layout.d, generator=generator)
-        self.rows = self.params + (moved * noise).to(device)
+        self.rows = self.params + moved * noise
         self.states = [self.layout.unflatten(row) for row in self.rows]
         self.signal = make("signal", "divergence", probe=kind.probe).equip(fw.Server(self.model, self.samples))
 
@@ -80,16 +80,9 @@ class Round:
         with torch.no_grad():
             for state in self.states:
                 functional_call(self.model, state, (self.samples,))
-        finish(self.samples.device)
 
     def measure(self, cohort: fw.Cohort) -> fw.Reading:
         return self.signal(cohort)  # type: ignore[no-any-return]
-
-
-def finish(device: torch.device) -> None:
-    """Wait for a GPU; a reading has been copied from it already."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def ratios(played: Round, repetitions: int) -> list[tuple[float, float]]:
@@ -105,15 +98,12 @@ def ratios(played: Round, repetitions: int) -> list[tuple[float, float]]:
     return pairs
 
 
-def table(
-    names: Sequence[str], numbers: Sequence[int], repetitions: Callable[[str], int], device: torch.device
-) -> None:
-    threads, rows = torch.get_num_threads(), []
-    where = f"{torch.cuda.get_device_name(device)}" if device.type == "cuda" else f"CPU, {threads} threads"
+def table(names: Sequence[str], numbers: Sequence[int], repetitions: Callable[[str], int]) -> None:
+    where, rows = f"{torch.get_num_threads()} threads", []
     for name in names:
         for n in numbers:
             say(f"{name}: n = {n}, {where}")
-            played = Round(name, n, device)
+            played = Round(name, n)
             pairs = ratios(played, repetitions(name))
             each = [b / a for a, b in pairs]
             floor, ours = (1000 * median(p[k] for p in pairs) for k in (0, 1))
@@ -131,28 +121,18 @@ def table(
 
 
 def main() -> None:
-    default = torch.get_num_threads()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer clients and repetitions")
-    parser.add_argument("--threads", type=int, nargs="+", metavar="N", help=f"default: 1 and {default}")
     parser.add_argument("--clients", type=int, nargs="+", metavar="N", help="default: 10 and 50, with --quick 10")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default: 31 for mlp, 5 for others")
     parser.add_argument("--only", choices=tuple(MODELS), nargs="+", default=list(MODELS), help="some of the models")
-    parser.add_argument("--device", choices=("cpu", "cuda"), nargs="+", help="default: all there are")
     args = parser.parse_args()
     numbers = args.clients or ((10,) if args.quick else (10, 50))
-    devices = args.device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
     usual = {"mlp": 11} if args.quick else {"mlp": 31}
     print(f"## Watch\n\n{machine()}.\n")
-    for device in devices:
-        for threads in sorted(set(args.threads or (1, default))) if device == "cpu" else [default]:
-            torch.set_num_threads(threads)
-            table(
-                args.only,
-                numbers,
-                lambda name: args.repetitions or usual.get(name, 1 if args.quick else 5),
-                torch.device(device),
-            )
+    for threads in sorted({1, torch.get_num_threads()}):
+        torch.set_num_threads(threads)
+        table(args.only, numbers, lambda name: args.repetitions or usual.get(name, 1 if args.quick else 5))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pages are short, and pages and messages keep to the project's words."""
+"""Pages and messages keep to the project's words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-README, PAGE, ALL_PAGES = 800, 2_500, 35_000  # words at most: of the README, of a page, of all pages but results
 
 BANNED = (  # in pages and messages
     r"anybody", r"beyond question", r"doubted", r"guilty", r"hangs? on", r"in earnest", r"noted,? and", r"spared",
@@ -26,15 +25,6 @@ IN_PAGES = (
 def prose(text: str) -> str:
     """A page without its fences."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def words(text: str) -> int:
-    """Those with a letter or digit; a bar between the cells of a table is none."""
-    return sum(bool(re.search(r"\w", word)) for word in text.split())
-
-
-def results(page: Path) -> bool:
-    return page.is_relative_to(DOCS / "results")
 
 
 def pages() -> Iterator[Path]:
@@ -56,16 +46,6 @@ def messages(source: str) -> Iterator[str]:
 
 def found(patterns: tuple[str, ...], text: str) -> list[str]:
     return re.findall(rf"\b(?:{'|'.join(patterns)})\b", text, re.IGNORECASE)
-
-
-def test_the_readme_is_read_in_a_minute_or_two():
-    assert words(prose((ROOT / "README.md").read_text(encoding="utf-8"))) <= README
-
-
-def test_no_page_is_too_long_and_neither_are_all_together():
-    long = {page: words(page.read_text(encoding="utf-8")) for page in DOCS.rglob("*.md")}
-    assert {str(page.relative_to(DOCS)): n for page, n in long.items() if n > PAGE} == {}
-    assert sum(n for page, n in long.items() if not results(page)) <= ALL_PAGES
 
 
 @pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))

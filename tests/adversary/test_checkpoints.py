@@ -1,5 +1,6 @@
 """Damaged checkpoints: every changed byte is noticed, and the run continues from the one before."""
 
+import os
 import random
 import shutil
 
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedwarden.cli import main
+from fedwarden.core.remembered import Remembered
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import Scenario
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, load, save
@@ -53,6 +55,11 @@ def four(tmp_path_factory):
     return simulate(scenario(rounds=4), folder)
 
 
+def of_run(home):
+    with Ledger(home, read_only=True) as ledger:
+        return ledger.run(1).identity
+
+
 def refused(path, content):
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}"):
@@ -81,9 +88,40 @@ def test_a_file_cut_off_anywhere_is_noticed(tmp_path):
     refused(path, sound + b"\0")
 
 
-def test_a_checkpoint_of_before_checksums_still_loads(tmp_path):
-    save_file({"0": torch.ones(3)}, tmp_path / "x", metadata={"tree": '{"round": 2, "a": {"__tensor__": "0"}}'})
-    assert load(tmp_path / "x")["round"] == 2
+def test_a_checkpoint_without_a_checksum_is_refused(tmp_path):
+    save_file({"tree": torch.zeros(3, dtype=torch.uint8)}, tmp_path / "x")
+    with pytest.raises(CheckpointError, match="no checksum"):
+        load(tmp_path / "x")
+
+
+def test_a_pipe_a_link_and_another_runs_checkpoint_are_refused_in_one_line(home, capsys):
+    """None of them is waited for, and none goes on with a state that is not the run's own."""
+    simulate(scenario(), home)
+    for t in (2, 3):
+        shutil.copy(checkpoint_path(home, 2, t), checkpoint_path(home, 1, t))
+    assert main(["run", "--resume", "1", "--set", "rounds=4", "--home", str(home)]) == 2
+    assert "it is of another run" in (err := capsys.readouterr().err)
+    assert err.count("\n") == 1
+    pipe, link = checkpoint_path(home, 2, 3), checkpoint_path(home, 2, 2)
+    shutil.move(link, home / "aside")
+    link.symlink_to(home / "aside")
+    pipe.unlink()
+    os.mkfifo(pipe)
+    assert main(["run", "--resume", "2", "--set", "rounds=4", "--home", str(home)]) == 2
+    assert capsys.readouterr().err.count("no regular file") == 2
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut off", "missing"])
+def test_rows_of_clients_that_have_changed_are_noticed(damage, tmp_path):
+    path, rows = tmp_path / "x.safetensors", tmp_path / "x.rows"
+    save(path, {"seen": Remembered.of({"a": (0.5,), "b": (2.0,)})})
+    assert load(path) == {"seen": {"a": (0.5,), "b": (2.0,)}}
+    content = rows.read_bytes()
+    rows.unlink() if damage == "missing" else rows.write_bytes(
+        content[:-1] if damage == "cut off" else content[:-1] + bytes([content[-1] ^ 1])
+    )
+    with pytest.raises(CheckpointError, match="missing" if damage == "missing" else "have changed"):
+        load(path)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut off", "empty", "another model's", "another round's", "no state"])
@@ -98,11 +136,11 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before(damage, home, four, c
         case "empty":
             path.write_bytes(b"")
         case "another model's":
-            save(path, {**load(path), "params": torch.zeros(5)})
+            save(path, {**load(path), "params": torch.zeros(5)}, of_run(home))
         case "another round's":
             shutil.copy(checkpoint_path(home, 1, 2), path)
         case "no state":
-            save(path, [1, 2])
+            save(path, [1, 2], of_run(home))
     begun = []
     again = simulate(
         scenario(rounds=4), home, resume=1, on_start=lambda run, federation: begun.append(federation.round)

@@ -79,7 +79,7 @@ def test_a_reply_that_would_end_a_run_ends_neither_it_nor_its_resume(tmp_path):
         t = int(message.content["config"]["server-round"])
         if message.metadata.message_type == "evaluate":
             return evaluating({"acc": 1e300, HOSTILE: 1.0} if t % 2 else {"acc": float("nan")})(message)
-        return [Message(content({**trained(message, BAD), "fc.bias": raw(crafted[7 * t])}), reply_to=message)]
+        return [Message(content({**trained(message, BAD), "fc.bias": raw(crafted[4 * t])}), reply_to=message)]
 
     with pytest.raises(Killed):
         Guarded(flower.FedAvgM(server_momentum=0.9), home=tmp_path).start(Dying(crowd_with(worst)), model(), 6)

@@ -13,7 +13,7 @@ import torch
 import fedwarden.sim.training.limits as limits
 import fedwarden.sim.training.pool as pool
 from fedwarden.cli import main
-from fedwarden.sim.training.task import run_task
+from fedwarden.sim.training.worker import run_task
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedwarden as fw
-from fedwarden.aggregators.arc import ARC, arc_factors
+from fedwarden.aggregators.mixing import ARC, arc_factors
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden_research.conformance import golden
@@ -89,27 +88,6 @@ def test_the_rule_inside_knows_the_clients_their_weights_and_their_counts(cohort
     assert result.weights is None
     state = ARC(2, "foolsgold").step({}, cohort_of(x), weights)[0]
     assert sorted(state) == list("abdefhi")
-
-
-def test_a_rule_with_a_memory_keeps_it(cohort_of):
-    rule = ARC(2, {"name": "centered_clipping", "limit": 0.7, "steps": 1})
-    state, centre = rule.init(), np.zeros(6)
-    for t in range(1, 5):
-        state, result = rule.step(state, cohort_of(rows(t), round=t), np.ones(9))
-        centre = golden.arc(rows(t), 2, lambda y, v=centre: golden.centered_clipping(y, 0.7, 1, v))
-        np.testing.assert_allclose(result.update, centre, atol=1e-9)
-    np.testing.assert_array_equal(state["centre"], result.update)
-
-
-def test_the_server_reaches_the_rule_inside(cohort_of):
-    root = torch.ones(6, dtype=torch.float64)
-    warden = fw.Warden(aggregator={"name": "arc", "f": 2, "then": "fltrust"})
-    with pytest.raises(ConfigError, match="fltrust needs a server with data of its own"):
-        warden.equip(fw.Server())
-    equipped = warden.equip(fw.Server(root=lambda params, round: root))
-    update = equipped.step(cohort_of(rows(), params=torch.zeros(6))).update
-    given = ARC(2, {"name": "fltrust", "root": root}).step({}, cohort_of(rows()), np.ones(9))[1].update
-    np.testing.assert_allclose(update, given, atol=1e-12)
 
 
 def test_options_that_are_none():

@@ -15,16 +15,6 @@ def rows(n=9, d=6, seed=0):
     return np.random.default_rng(seed).normal(size=(n, d)) * np.linspace(0.5, 2.0, n)[:, None]
 
 
-@pytest.mark.parametrize(("n", "f"), [(3, 1), (8, 0), (8, 3), (9, 1), (9, 4), (15, 7)])
-def test_the_loop_in_d_dimensions(n, f):
-    for seed in range(4):
-        x = rows(n, seed=seed)
-        x[: max(f - 1, 0)] += 5.0
-        result = fw.aggregate("caf", x, f=f)
-        np.testing.assert_allclose(result.update, newer.caf(x, f), atol=1e-9)
-        np.testing.assert_allclose(result.weights @ x, result.update, atol=1e-9)
-
-
 def test_two_steps_by_hand():
     """Points 0, 0, 0, 0, 1 and -9: the mean is -4/3, and the squared distances from it are 16/9, 49/9 and 529/9."""
     points = np.array([0.0, 0.0, 0.0, 0.0, 1.0, -9.0])

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 import fedwarden as fw
-from fedwarden.aggregators.geometric import GeometricMedian
+from fedwarden.aggregators.mean import GeometricMedian
 
 
 def best(x, shares):

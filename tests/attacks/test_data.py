@@ -1,4 +1,4 @@
-"""Wrong labels: as many as asked, moved as asked."""
+"""Wrong labels and tokens: as many as asked, moved as asked."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwarden.attacks import Examples
-from fedwarden.attacks.data import derangement, flip_labels
+from fedwarden.attacks.data import derangement, flip_labels, replace_tokens
 from fedwarden.core.registry import make
 
 NOTHING = Examples(torch.zeros(0, 1), np.zeros(0, dtype=np.int64))
@@ -94,3 +94,32 @@ def test_a_class_that_there_is_not(target):
     """A label outside of the classes would end the run inside of the loss."""
     with pytest.raises(ValueError, match="target"):
         flip(np.zeros(3, int), 4, mode="constant", target=target)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.15, 0.75, 1.0])
+def test_a_share_of_the_tokens_is_replaced_by_any_others(fraction):
+    x = torch.full((100, 50), 1000)
+    got = replace_tokens(x, fraction, vocabulary=20, rng=rng())
+    new = got[got != 1000]
+    assert len(new) / 5000 == pytest.approx(fraction, abs=0.03)  # four standard errors
+    assert (x == 1000).all()
+    if fraction:
+        counts = np.bincount(new.numpy(), minlength=20)
+        assert len(counts) == 20
+        assert ((counts - len(new) / 20) ** 2 / (len(new) / 20)).sum() < 43.8  # chi squared, 19 degrees, .999
+
+
+def test_the_vocabulary_is_as_large_as_the_largest_token_seen():
+    own = Examples(torch.zeros(200, 10, dtype=torch.int32), np.arange(200) % 2)
+    pool = Examples(torch.full((1, 10), 6, dtype=torch.int32), np.zeros(1, dtype=np.int64))
+    x, y = make("attack", "token_replacement", fraction=1.0).poison(own, pool, 2, rng())
+    assert x.unique().tolist() == list(range(7))
+    assert x.dtype == torch.int32
+    assert (y == own.y).all()
+    x, _ = make("attack", "token_replacement", fraction=1.0, vocabulary=3).poison(own, pool, 2, rng())
+    assert x.unique().tolist() == [0, 1, 2]
+
+
+def test_numbers_are_no_tokens():
+    with pytest.raises(ValueError, match=r"needs token ids, which are integers; got inputs of torch\.float32"):
+        replace_tokens(torch.rand(3, 3), 0.5, 10, rng())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedwarden.attacks import Examples
-from fedwarden.attacks.pixels import add_noise, blur, rotate, stamp
+from fedwarden.attacks.pixels import add_noise, blur, rotate
 from fedwarden.core.registry import make
 
 NOTHING = Examples(torch.zeros(0, 1, 8, 8), np.zeros(0, dtype=np.int64))
@@ -89,44 +89,6 @@ def test_corruption_is_each_of_the_three_on_a_third():
 def test_they_need_images(name):
     with pytest.raises(ValueError, match=r"needs images of channels x height x width; got inputs of shape \(5,\)"):
         poisoned(name, torch.rand(6, 5))
-
-
-@pytest.mark.parametrize(
-    ("corner", "where"), [("top-left", (0, 0)), ("top-right", (0, 6)), ("bottom-left", (5, 0)), ("centre", (2, 3))]
-)
-def test_a_stamp_is_in_its_corner(corner, where):
-    x = torch.full((2, 3, 7, 8), 0.25)
-    got = stamp(x, 2, corner, 1.0)
-    i, j = where
-    assert (got[:, :, i : i + 2, j : j + 2] == 1.0).all()
-    assert float(got.sum()) == float(x.sum()) + 2 * 3 * 4 * 0.75
-    assert (x == 0.25).all()
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.3, 1.0])
-def test_a_backdoor_changes_a_fraction_and_nothing_else(fraction):
-    x, y = pictures(n=40) / 2, np.arange(40) % 4
-    got, labels = poisoned("backdoor", x, y, target=3, fraction=fraction, size=2)
-    stamped = (got[:, 0, -2:, -2:] == 1.0).all(dim=2).all(dim=1).numpy()
-    assert stamped.sum() == round(40 * fraction)
-    assert (labels[stamped] == 3).all()
-    assert (labels[~stamped] == y[~stamped]).all()
-    assert torch.equal(got[~stamped], x[~stamped])
-    assert torch.equal(got[:, :, :-2], x[:, :, :-2])
-
-
-def test_what_a_backdoor_wants_of_the_model():
-    test = Examples(pictures(n=6), np.array([0, 1, 2, 0, 1, 2]))
-    x, y = make("attack", "backdoor", target=1, corner="top-left").goal(test, 3)
-    assert y.tolist() == [1, 1, 1, 1]
-    assert torch.equal(x, stamp(test.x[[0, 2, 3, 5]], 3, "top-left", 1.0))
-
-
-def test_a_trigger_that_does_not_fit_and_a_class_that_there_is_not():
-    with pytest.raises(ValueError, match=r"a trigger of 9 x 9 pixels does not fit into images of \(8, 8\)"):
-        poisoned("backdoor", pictures(), size=9)
-    with pytest.raises(ValueError, match="target is one of 4 classes, numbered from 0; got 4"):
-        poisoned("backdoor", pictures(), target=4)
 
 
 def test_inverted_inputs_are_mirrored_in_their_range():

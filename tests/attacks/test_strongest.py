@@ -149,3 +149,30 @@ def test_where_nobody_tells_it_takes_the_mean_for_the_rule():
     assert (forge(view)[:, 0] >= -3.0).all()
     blind = replace(view, others=None, accepts=None)
     assert torch.isfinite(forge(blind)).all()
+
+
+def adaptive(accepts, **options):
+    return forge(told(accepts, torch.ones(2, 2)), "adaptive", **options)
+
+
+def test_the_adaptive_one_goes_as_far_as_the_guard_lets_it():
+    asked = []
+
+    def accepts(rows):
+        asked.append(rows)
+        return rows[:, 0].numpy() >= -3.0
+
+    got = adaptive(accepts, steps=20)
+    assert (got[:, 1] == 1).all()
+    assert got[:, 0].tolist() == pytest.approx([-3.0, -3.0], abs=1e-4)
+    assert len(asked) == 21
+    assert all(rows.shape == (2, 2) for rows in asked)
+
+
+def test_a_guard_that_objects_to_nothing_or_to_everything():
+    always = adaptive(lambda rows: np.ones(2, bool), limit=4.0)
+    assert always[:, 0].tolist() == [-7.0, -7.0]  # 1 - 4 times the mean of 2
+    never = adaptive(lambda rows: np.zeros(2, bool))
+    assert never[:, 0].tolist() == [1.0, 1.0]
+    one = adaptive(lambda rows: np.array([True, False]))  # nobody is sacrificed
+    assert one[:, 0].tolist() == [1.0, 1.0]

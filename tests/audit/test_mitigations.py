@@ -10,14 +10,12 @@ from scipy.stats import norm
 
 from fedwarden.audit.information import remove_own
 from fedwarden.audit.mitigations import (
-    Measured,
     add_noise,
     blend,
     clip,
     clip_and_noise,
     epsilon,
     new_share,
-    recommend,
     smooth,
 )
 
@@ -73,13 +71,6 @@ def test_secure_aggregation_hides_nothing_from_a_participant():
     plain, secure = (remove_own(rows.mean(dim=0), models[0], 1 / 4) for rows in (models, masked))
     assert torch.allclose(plain, secure)
     assert torch.allclose(secure, models[1:].mean(dim=0))
-
-
-def test_the_recommendation_keeps_to_the_budget():
-    found = [Measured("none", 0.99, 0.0), Measured("a", 0.6, 0.03), Measured("b", 0.6, 0.02), Measured("c", 0.2, 0.0)]
-    assert recommend(found, 0.05).name == "b"
-    assert recommend(found, 0.01).name == "c"  # below one half shows too, but less than 0.99
-    assert recommend(found[1:3], 0.0) is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedwarden.audit.verdict import Leakage, Sight, interval, leakage, sees, smallest_detected
+from fedwarden.audit.verdict import Leakage, Sight, interval, leakage, sees
 from fedwarden.core.separation import auroc
 
 
@@ -26,17 +26,6 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         low, high = interval(rng.normal(1, 1, 25), rng.normal(0, 1, 30), rng, draws=300)
         inside += low <= truth <= high
     assert 0.88 <= inside / 200 <= 0.99
-
-
-def test_the_smallest_shift_is_one_from_which_on_all_are_found():
-    null = np.arange(10.0)
-    found, missed = np.full(10, 99.0), np.zeros(10)
-    table = {0.55: found, 0.6: missed, 0.7: found, 0.9: found}
-    assert smallest_detected(table, null) == 0.7  # the lucky find at 0.55 does not count
-    assert smallest_detected({0.9: missed}, null) is None
-    mostly = np.r_[found[:7], missed[:3]]
-    assert smallest_detected({0.9: mostly}, null) is None
-    assert smallest_detected({0.9: mostly}, null, power=0.7) == 0.9
 
 
 def test_a_source_that_sees_only_new_samples_is_called_out():
@@ -67,5 +56,3 @@ def test_what_cannot_be_judged_is_refused():
         leakage(np.ones(2), {"no change": np.array([])}, rng)
     with pytest.raises(ValueError, match="needs the null 'no change'; got fresh swap"):
         sees({"fresh swap": Leakage(1.0, 1.0, 1.0, 0.0, 1.0, 0.0)})
-    with pytest.raises(ValueError, match=r"level of an interval lies in \(0, 1\); got 95"):
-        interval(np.ones(2), np.ones(2), rng, level=95)

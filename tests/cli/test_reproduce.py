@@ -3,7 +3,7 @@
 import json
 
 from fedwarden.studies.runner import results_file
-from fedwarden_research.papers.catalogue import PAPERS
+from fedwarden_research.reproduce import PAPERS
 
 
 def test_the_list_has_every_item_and_what_it_takes(call_json):

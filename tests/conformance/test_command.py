@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -121,17 +119,6 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(mine, capsys, command, args, s
     assert told.err.startswith("error: ")
     assert says in told.err
     assert told.err.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_as_a_command_from_the_folder_of_the_module(tmp_path):
-    (tmp_path / "mine.py").write_text(MINE)
-    done = subprocess.run(
-        [sys.executable, "-m", "fedwarden_research.conformance", "mine:krum", "--rule", "krum"],
-        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert "permutation         broken" in done.stdout
 
 
 def test_an_exception_is_a_broken_law_and_an_exempt_rule_is_not_asked():

@@ -5,7 +5,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-import fedwarden as fw
 from fedwarden.conformance.law import examine
 from fedwarden.conformance.laws import LAWS
 from fedwarden.conformance.subject import registered
@@ -59,16 +58,6 @@ def decided_by_the_counters_of_batch_norm(rows, f):
     return x[krum_by(exact_squares(x), f)]
 
 
-@mistake("multi_krum", "buffers")
-def averaged_by_the_counters_of_batch_norm(rows, **options):
-    return golden.multi_krum(stack(rows).astype(np.float64), **options)
-
-
-@mistake("bulyan", "buffers")
-def chosen_by_the_counters_of_batch_norm(rows, **options):
-    return golden.bulyan(stack(rows).astype(np.float64), **options)
-
-
 @mistake("bulyan", "odd-n", "even-n")
 def one_pass_of_multi_krum_in_place_of_the_recursion(rows, f):
     n = len(rows)
@@ -82,29 +71,10 @@ def nothing_is_returned_below_the_precondition(rows, f):
     return golden.bulyan(rows, f) if len(rows) >= 4 * f + 3 else None
 
 
-@mistake("mean", "nan-client", says="not finite")
-def one_client_of_nan_makes_the_mean_nan(rows):
-    return np.mean(rows, axis=0)
-
-
-@mistake("median", "nan-client", says="not finite")
-def one_client_of_nan_makes_the_median_nan(rows):
-    return np.median(rows, axis=0)
-
-
 @mistake("krum", "nan-client", says="not finite")
 def one_client_of_nan_has_the_smallest_score(rows, f):
     x = np.asarray(rows)
     return x[krum_by(exact_squares(x), f)]
-
-
-@mistake("geometric_median", "nan-client", says="not finite")
-def one_client_of_nan_makes_the_weights_nan(rows):
-    z = rows.mean(axis=0)
-    for _ in range(50):
-        w = 1 / np.maximum(np.linalg.norm(rows - z, axis=1), 1e-9)
-        z = w @ rows / w.sum()
-    return z
 
 
 @mistake("mean", "claimed-examples", says="owns 100.0 %")
@@ -137,16 +107,6 @@ def of_an_even_number_the_lower_of_two(rows):
     return np.quantile(rows, 0.5, axis=0, method="lower")
 
 
-@mistake("median", "even-n")
-def of_an_even_number_the_upper_of_two(rows):
-    return np.quantile(rows, 0.5, axis=0, method="higher")
-
-
-@mistake("trimmed_mean", "odd-n")
-def the_maximum_is_kept(rows, b):
-    return np.sort(rows, axis=0)[b:].mean(axis=0)
-
-
 @mistake("geometric_median", "odd-n", "scaling")  # the floor of 0.1 has a unit
 def three_iterations_from_zero(rows, steps=3):
     z = np.zeros(rows.shape[1])
@@ -154,24 +114,6 @@ def three_iterations_from_zero(rows, steps=3):
         w = 1 / np.maximum(np.linalg.norm(rows - z, axis=1), 0.1)
         z = w @ rows / w.sum()
     return z
-
-
-@mistake("geometric_median", "odd-n")
-def weights_that_compound(rows):
-    weights = np.full(len(rows), 1.0)
-    for _ in range(50):
-        z = weights @ rows / weights.sum()
-        weights = weights / np.maximum(np.linalg.norm(rows - z, axis=1), 1e-9)
-        weights = weights / weights.sum()
-    return weights @ rows
-
-
-@mistake("krum", "odd-n", says="cases differ")
-@mistake("multi_krum", "odd-n", says="cases differ")
-def distances_squared_twice(rows, f, m=1):
-    fourth = exact_squares(rows) ** 2
-    scores = np.sort(fourth, axis=1)[:, 1 : len(rows) - f - 1].sum(axis=1)
-    return rows[np.argsort(scores)[:m]].mean(axis=0)
 
 
 @mistake("krum", "odd-n", "even-n")
@@ -202,70 +144,3 @@ def test_flanders_is_not_told_the_number_of_attackers(f, cohort_of):
     assert np.flatnonzero(result.weights == 0).tolist() == list(range(f))
     kept = np.argsort(np.linalg.norm(rows - drift / 5, axis=1))[: n - 2]  # told that there are two
     assert set(kept.tolist()) != set(range(f, n))
-
-
-def guard():
-    return fw.Warden([fw.Watch("centroid_distance", "pid", "gesd", start_round=1)], policy="quarantine")
-
-
-def attacked(t=1, n=12, size=3.0):
-    rows = np.random.default_rng(t).normal(size=(n, 20))
-    rows[4] += size
-    return rows
-
-
-def judged_before(play):
-    """Nobody who is flagged in a round is in the model of that round."""
-    update, flagged = play(attacked())
-    return flagged.any() and np.allclose(update, attacked()[~flagged].mean(axis=0), atol=1e-6)
-
-
-def test_a_guard_that_scores_after_aggregating(cohort_of):
-    def ours(rows):
-        outcome = guard().step(cohort_of(rows))
-        return outcome.update.numpy(), outcome.record.flagged
-
-    def faulty(rows):
-        update = rows.mean(axis=0)
-        return update, fw.gesd(np.linalg.norm(rows - update, axis=1))
-
-    assert judged_before(ours)
-    assert not judged_before(faulty)
-
-
-def apart_from_the_removed(scores_of):
-    """The scores of those in good standing do not depend on what a removed client sends."""
-    near, far = (np.delete(scores_of(attacked(2, size=size)), 4) for size in (3.0, 50.0))
-    return np.allclose(near, far, rtol=1e-6)
-
-
-def test_a_guard_whose_removed_clients_still_pull_the_centroid(cohort_of):
-    def ours(rows):
-        warden = guard()
-        warden.step(cohort_of(attacked(1)))
-        assert warden.excluded == ("e",)
-        return warden.step(cohort_of(rows, round=2)).record.watches[0].signal
-
-    def faulty(rows):
-        return np.linalg.norm(rows - rows.mean(axis=0), axis=1)
-
-    assert apart_from_the_removed(ours)
-    assert not apart_from_the_removed(faulty)
-
-
-def finds(flag, f, n=20):
-    """Whether f plain outliers among n scores are found, all of them and nobody else."""
-    scores = np.random.default_rng(0).normal(5.0, 0.5, size=n)
-    scores[:f] += 1e3
-    return np.flatnonzero(flag(scores)).tolist() == list(range(f))
-
-
-def test_mean_plus_k_sigma_masks_from_a_sixth_of_the_clients_on():
-    def faulty(scores):
-        return scores > scores.mean() + 2.33 * scores.std()
-
-    assert all(finds(lambda scores: make("rule", "gesd")(scores, 1).flagged, f) for f in range(1, 10))
-    assert finds(faulty, 3)
-    assert not any(finds(faulty, f) for f in range(4, 10))  # 4 / 20 > 1 / (1 + 2.33 ** 2) = 0.156
-    scores = np.where(np.arange(20) < 4, 1e3, np.linspace(4, 6, 20))
-    assert "mask each other" in str(fw.KSigma(2.33)(scores, 1).warning)

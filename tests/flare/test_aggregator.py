@@ -1,8 +1,10 @@
 """One bad site of eight changes nothing, whatever it sends; and NVIDIA FLARE's forms are kept."""
 
 import math
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ pytest.importorskip("nvflare", reason="the extra 'nvflare' is not installed")
 
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
@@ -366,6 +368,23 @@ def test_a_round_without_models_keeps_the_model():
     unknown = GuardedAggregator().aggregate_model()
     server = FLModel(params=model())
     close(FLModelUtils.update_model(server, unknown).params, model())
+
+
+@pytest.mark.parametrize(("own", "wait"), [(0, 5.0), (0, 500.0), (7, 5.0), (0, None)])
+def test_once_most_sites_have_answered_the_round_is_bounded_and_silent_sites_are_named(own, wait):
+    """A controller's own timeout stays; else as long again as most sites took, and at least ``wait``."""
+    task = SimpleNamespace(targets=SITES, timeout=own, schedule_time=time.time() - 100)
+    communicator = SimpleNamespace(process_task_check=lambda number, fl_ctx: SimpleNamespace(task=task))
+    workflow = SimpleNamespace(controller=SimpleNamespace(communicator=communicator))
+    fl_ctx, aggregator = context(), guarded(wait=wait)
+    fl_ctx.set_prop(FLContextKey.RUNNER, SimpleNamespace(current_wf=workflow), private=True, sticky=False)
+    for i, reply in enumerate(crowd(but=SITES[6:]), 1):
+        aggregator.accept_model(reply)
+        aggregator.handle_event(AppEventType.AFTER_CONTRIBUTION_ACCEPT, fl_ctx)
+        bounded = own == 0 and wait is not None and i > N / 2
+        assert task.timeout == (pytest.approx(100 + max(wait, 100), abs=30) if bounded else own)
+    aggregator.aggregate_model()
+    assert [(r.client_id, r.reason.kind) for r in aggregator.record.rejected] == [(s, "no_answer") for s in SITES[6:]]
 
 
 def test_a_ledger_that_cannot_be_written_ends_nothing(tmp_path):

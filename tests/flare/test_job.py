@@ -39,6 +39,7 @@ OPTIONS = {
     "resume": True,
     "buffers": ("running_mean",),
     "sinks": ("tensorboard",),
+    "wait": 60.0,
 }
 CLIENT = """
 import numpy as np
@@ -52,6 +53,12 @@ while flare.is_running():
     sign = -8 if site == "site-3" else 1
     made = {k: v + sign * (0.1 + 0.02 * rng.normal(size=v.shape)).astype(v.dtype) for k, v in asked.params.items()}
     flare.send(flare.FLModel(params=made, metrics={"accuracy": 0.5}, meta={"NUM_STEPS_CURRENT_ROUND": 10}))
+"""
+KILLED = """
+    if site == "site-6" and asked.current_round == 1:
+        import os
+
+        os.kill(os.getpid(), 9)
 """
 JOB = """
 import sys
@@ -68,7 +75,7 @@ recipe = NumpyFedAvgRecipe(
     min_clients=6,
     num_rounds=4,
     train_script="client.py",
-    aggregator=GuardedAggregator(options={"alike": True}),
+    aggregator=GuardedAggregator(options={"alike": True}, wait=5.0),
 )
 recipe.execute(SimEnv(num_clients=6, workspace_root=sys.argv[1]))
 """
@@ -187,6 +194,25 @@ def test_in_the_simulator_a_poisoned_site_is_skipped_by_name(tmp_path):
     (saved,) = (tmp_path / "workspace").rglob("server.npy")
     step = np.load(saved) - np.arange(24.0).reshape(4, 6)
     np.testing.assert_allclose(step, 0.4, atol=0.1)
+
+
+@pytest.mark.slow
+def test_in_the_simulator_a_site_whose_process_is_killed_is_absent_and_the_job_ends(tmp_path):
+    (tmp_path / "client.py").write_text(CLIENT.replace("    rng =", f"{KILLED}\n    rng ="))
+    (tmp_path / "job.py").write_text(JOB)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "FEDWARDEN_HOME": str(tmp_path / "runs"), "OMP_NUM_THREADS": "1"}
+    said = subprocess.run(
+        [sys.executable, "job.py", "workspace"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert said.returncode == 0, said.stdout[-8000:]
+    with Ledger(tmp_path / "runs") as ledger:
+        (found,) = ledger.runs()
+        records = ledger.records(found.id)
+    assert (found.state, len(records)) == ("done", 4)
+    silent = [[(r.client_id, r.reason.kind) for r in record.rejected] for record in records]
+    assert silent == [[], *[[("site-6", "no_answer")]] * 3]
+    assert "client site-6 rejected: did not answer in time" in said.stdout + said.stderr
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -14,15 +12,9 @@ from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.signal import Signal
 
 from fedwarden import Warden
-from fedwarden.dashboard.pages.client import sheet
-from fedwarden.dashboard.pages.glance import listing
-from fedwarden.dashboard.state import Workspace
-from fedwarden.figures.glance import glances
 from fedwarden.nvflare import GuardedAggregator
-from fedwarden.sim.whatif import decide_again
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.round import RoundStory
 
 from .sites import BAD, SITES, LocalFedAvg, answer, honest, model
 
@@ -86,35 +78,6 @@ def test_a_job_that_is_started_again_goes_on_with_the_guards_state(cut):
                 np.testing.assert_array_equal(a.scores, b.scores)
 
 
-def test_a_replay_of_a_recorded_job_draws_the_same_turns():
-    _, aggregator = job(12, options={"alpha": 0.1})
-    aggregator.close()
-    with Ledger() as ledger:
-        records = ledger.records(1)
-        warden, replayed = decide_again(ledger.run(1), records)
-    assert warden.guard.secret == aggregator.guard.guard.secret
-    turns = [[RoundStory(r).in_doubt.get(BAD) for r in found] for found in (records, replayed)]
-    assert turns[0] == turns[1]
-    assert "on trial" in turns[0]
-
-
-def test_without_resume_a_new_run_starts():
-    end(job(2)[1])
-    _, after = job(2)
-    after.close()
-    assert after.record.round == 2
-    with Ledger() as ledger:
-        assert len(ledger.runs()) == 2
-
-
-def test_a_run_of_another_guard_is_not_continued(caplog):
-    end(job(2)[1])
-    _, after = job(2, warden="pid_made", resume=True)
-    after.close()
-    assert after.record.round == 2
-    assert "run 1 (job) is not continued, since it differs in watches" in caplog.text
-
-
 def test_a_run_without_a_sound_checkpoint_starts_anew_and_the_job_goes_on(caplog, workspace):
     end(job(2)[1])
     for path in saved(workspace, 1).values():
@@ -176,12 +139,3 @@ def test_rounds_are_sent_to_sinks(tmp_path):
     _, aggregator = job(2, sinks=[{"name": "tensorboard", "folder": str(tmp_path / "board")}])
     aggregator.close()
     assert list((tmp_path / "board").rglob("events.out.*"))
-
-
-def test_the_dashboard_shows_a_job_and_its_sites(workspace):
-    _, aggregator = job(8)
-    aggregator.close()
-    view = Workspace(workspace).view(1)
-    assert "client=site-5" in str(listing(1, glances(view.story, view.series), True, "", {}))
-    shown = str(sheet(view, BAD, "", dark=False))
-    assert re.search(r"Round \d+, (on trial|skipped): ", shown)

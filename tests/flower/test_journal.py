@@ -75,21 +75,6 @@ def test_a_resumed_run_ends_as_one_that_was_never_cut(base, tmp_path):
         assert scores[0] == pytest.approx(scores[1], rel=1e-3, abs=1e-5)
 
 
-def test_the_history_of_a_client_outlives_the_server(tmp_path):
-    """The drifter comes into doubt in a later round than the cut, on evidence from both sides of it."""
-    random.seed(0)
-    whole = Guarded(flower.FedAvg(), name="whole", home=tmp_path)
-    whole.start(LocalGrid(crowd()), model(), 8)
-    with Ledger(tmp_path) as ledger:
-        caught = next(r.round for r in ledger.records(1) if RoundStory(r).in_doubt.get(str(DRIFTER)))
-    assert caught > 2
-    with pytest.raises(Killed):
-        Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=caught), model(), 8)
-    again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
-    again.start(LocalGrid(crowd()), model(), caught)
-    assert again.warden.memory.doubted == {str(DRIFTER)}
-
-
 def test_a_run_without_a_checkpoint_goes_on_with_the_recorded_secret(tmp_path):
     with pytest.raises(Killed):
         Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=1), model(), 2)

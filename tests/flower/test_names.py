@@ -160,6 +160,8 @@ def test_names_that_carry_a_right_are_not_for_nodes_to_choose():
     warden.admission = fw.Admission(shares={"hospital-a": 0.55})
     with pytest.raises(ConfigError, match="any node could claim to be hospital-a"):
         Guarded(flower.FedAvg(), warden, client_name=KEY)
+    with pytest.raises(ConfigError, match="'trusted'"):
+        Guarded(flower.FedAvg(), fw.Warden.preset("auto", trusted=["Basel"]), client_name=KEY)
     Guarded(flower.FedAvg(), warden, client_name=lambda node: f"hospital-{node}")
 
 

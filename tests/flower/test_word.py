@@ -11,7 +11,6 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
 import fedwarden as fw
-from fedwarden.core.errors import ConfigError
 from fedwarden.flower import Guarded, GuardedGroups
 from fedwarden.guard.groups import Groups
 from fedwarden.store.ledger import Ledger
@@ -154,26 +153,3 @@ def _operated(guarded, home, words):
 
     guarded._commit = after
     return guarded
-
-
-def test_nodes_that_name_themselves_have_no_right_by_name():
-    with pytest.raises(ConfigError, match="'trusted'"):
-        Guarded(flower.FedAvg(), fw.Warden.preset("auto", trusted=["Basel"]), client_name="hospital")
-
-
-def test_a_server_with_another_list_of_trusted_nodes_is_another_experiment(tmp_path):
-    def server(**more):
-        return Guarded(flower.FedAvg(), fw.Warden.preset("auto", **more), home=tmp_path, name="wards", resume=True)
-
-    class Stop(BaseException):
-        """Stands for kill -9."""
-
-    class Dying(LocalGrid):
-        def send_and_receive(self, messages, *, timeout=None):
-            raise Stop
-
-    for expected, more in ((1, {}), (1, {}), (2, {"trusted": [DRIFTER]})):
-        with pytest.raises(Stop):
-            server(**more).start(Dying(crowd()), model(), 2)
-        with Ledger(tmp_path) as ledger:
-            assert len(ledger.runs()) == expected

@@ -211,7 +211,7 @@ def test_what_is_remembered_survives_json_and_a_restart():
     grouped = Grouped(Warden.preset("groups"), Groups(size=2))
     grouped.step(cohort(1))
     again = Grouped(Warden.preset("groups"), Groups(size=2))
-    again.load_state_dict(grouped.state_dict())
+    again.load_state_dict(grouped.remembered())
     assert again.evidence == grouped.evidence
     assert again.memory == grouped.memory
 

@@ -15,7 +15,7 @@ from fedwarden.guard.judge import Watch, flags_of, judge, usual
 from fedwarden.guard.limits import Admission
 from fedwarden.guard.warden import Warden
 from fedwarden.models.layout import Layout
-from fedwarden.rules.offset import Offset
+from fedwarden.rules.robust import Offset
 from fedwarden.store.story import Story
 
 ROBUST = {"name": "robust_z", "limit": 6.0}

@@ -45,10 +45,8 @@ def test_the_number_of_clients_is_that_of_those_in_good_standing():
     trusted, half = np.array([True] * 4 + [False] * 4), np.linspace(-0.1, 0.1, 8)
     ids = tuple("abcdefgh")
     some, everybody = (Capital().step({}, ids, half, mask)[0] for mask in (trusted, None))
-    assert [Account(*account).means for account in some.values()] == pytest.approx((4 * half).tolist())
-    assert [Account(*account).means for account in everybody.values()] == pytest.approx(
-        np.clip(8 * half, -B, B).tolist()
-    )
+    assert [Account(*some[c]).means for c in ids] == pytest.approx((4 * half).tolist())
+    assert [Account(*everybody[c]).means for c in ids] == pytest.approx(np.clip(8 * half, -B, B).tolist())
     assert Capital().step({}, ids, half, np.zeros(8, bool))[0] == everybody
 
 
@@ -83,7 +81,8 @@ def test_clients_that_join_share_what_is_left():
     assert np.exp(scores).tolist() == pytest.approx([1 / 8] * 4)
     state, scores = history.step(state, ("x", "a", "y"), np.zeros(3))
     assert np.exp(scores).tolist() == pytest.approx([1 / 12, 1 / 8, 1 / 12])  # a half, divided by 4 + 2
-    assert sum(Account(*account).shares for account in state.values()) == pytest.approx(1 / 2 + 1 / 6)
+    assert sum(Account(*state[c]).shares for c in "abcdxy") == pytest.approx(1 / 2 + 1 / 6)
+    assert (Account(*state[""]).log_capital, Account(*state[""]).shares) == pytest.approx((6, 1 / 2 + 1 / 6))
 
 
 def play(draw, runs, clients, rounds, stakes=stake):

@@ -10,7 +10,7 @@ from torch import nn
 import fedwarden as fw
 from fedwarden.models.batched import at_home, each_model, evaluating
 from fedwarden.models.layout import Layout
-from fedwarden.updates.mixed import Mixed
+from fedwarden.updates.formed import Mixed
 
 N = 21  # more than two groups of one after another
 

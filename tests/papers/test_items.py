@@ -9,9 +9,9 @@ import pytest
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.studies.tables import Sheet
-from fedwarden_research.papers.catalogue import PAPERS
 from fedwarden_research.papers.item import Item, Paper, wanted
 from fedwarden_research.papers.page import LONG, contents, page, write, write_page
+from fedwarden_research.reproduce import PAPERS
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.tables import Sheet
 from fedwarden_research.papers import pid_made_attackers, pid_made_convergence
-from fedwarden_research.papers.item import no_pictures
-from fedwarden_research.papers.page import page, write
 from fedwarden_research.papers.pid_made import GUARDS, RULES, SETTINGS, run
 from fedwarden_research.papers.pid_made_attackers import (
     BLOOD,
@@ -137,17 +134,6 @@ def test_more_attackers_by_hand():
         "PID-MADE excludes every attacker in 2 of 2 cases and some honest client in 0 of 3; auto excludes every "
         "attacker in 2 of 2 cases and some honest client in 0 of 3."
     )
-
-
-def test_every_item_has_a_section_made_of_its_runs(tmp_path):
-    for item in RUNS:
-        runs = [{"cell": dict(c), "result": result(0.9, 0.3, rounds=t["rounds"])} for c, t in item.cells([0, 1], "cpu")]
-        write(PAPER, replace(item, pictures=no_pictures), runs, tmp_path)
-    text = page(PAPER, tmp_path / PAPER.name)
-    for item in RUNS:
-        _, _, section = text.partition(f"reproduce pid-made {item.name} --seeds 2")
-        assert section
-        assert "Not run yet." not in section.partition("\n## ")[0]
 
 
 def test_pictures_of_what_there_is(tmp_path, monkeypatch):

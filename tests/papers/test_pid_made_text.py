@@ -8,6 +8,8 @@ import pytest
 from fedwarden.core.registry import make
 from fedwarden.sim.scenario import load_scenario
 from fedwarden_research.papers.page import page, write
+from fedwarden_research.papers.pid_made_clients import FIGURE_9
+from fedwarden_research.papers.pid_made_clients import count_topics as count
 from fedwarden_research.papers.pid_made_items import PAPER
 from fedwarden_research.papers.pid_made_text import (
     ATTACKED,
@@ -27,7 +29,6 @@ from fedwarden_research.papers.pid_made_text import (
     scenario,
     seen,
 )  # fmt: skip
-from fedwarden_research.papers.pid_made_topics import FIGURE_9, count
 from tiny_text import data_folder
 
 OTHERS = np.array([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5])  # of deviation 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedwarden_research.papers.shift_audits import AUDITS
+from fedwarden_research.papers.shift_audits import AUDITS, smallest
 from fedwarden_research.papers.shift_tables import (
     clients_table,
     departure,
@@ -15,7 +15,7 @@ from fedwarden_research.papers.shift_tables import (
     scores,
     severities,
     sight_table,
-    smallest_clients,
+    smallest_detected,
 )
 from fedwarden_research.papers.shifts import STILL, all_changes
 
@@ -81,7 +81,7 @@ def test_the_smallest_shift_is_looked_for_in_each_number_of_clients_by_itself():
     for r in more:  # among ten clients, 70-30 moves the answers as a fresh swap does
         made = r["result"]["branches"]
         made["fresh 70-30"] = made["fresh swap"]
-    (sheet,) = smallest_clients([*more, *planted()])
+    (sheet,) = smallest([*more, *planted()])
     assert sheet.title == "Smallest shift detected at 5 % false alarms, all samples exchanged"
     assert sheet.grid[0] == ["source", "1 of 2 clients", "3 of 10 clients"]
     assert rows(sheet.grid)["outputs, mean logits"] == ["70-30", "90-10"]
@@ -119,6 +119,14 @@ def test_severities_are_kept_as_numbers():
     assert severities(found) == [0.7, 0.9]
     kept["anything"] = {"kind": "fresh", "even": 0.625, "readings": {}, "accuracy": {}}
     assert severities(found) == [0.7, 0.9, 0.625]
-    for branch in kept.values():  # results of before they were kept
-        branch.pop("kind"), branch.pop("even")
-    assert severities(found) == [0.7, 0.9]
+
+
+def test_the_smallest_shift_is_one_from_which_on_all_are_found():
+    null = np.arange(10.0)
+    found, missed = np.full(10, 99.0), np.zeros(10)
+    table = {0.55: found, 0.6: missed, 0.7: found, 0.9: found}
+    assert smallest_detected(table, null) == 0.7  # the lucky find at 0.55 does not count
+    assert smallest_detected({0.9: missed}, null) is None
+    mostly = np.r_[found[:7], missed[:3]]
+    assert smallest_detected({0.9: mostly}, null) is None
+    assert smallest_detected({0.9: mostly}, null, power=0.7) == 0.9

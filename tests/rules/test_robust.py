@@ -1,4 +1,4 @@
-"""Median plus a number of MADs."""
+"""Median plus a number of MADs, or a constant."""
 
 import math
 
@@ -11,7 +11,7 @@ from scipy.stats import median_abs_deviation
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden.core.stats import robust_z
-from fedwarden.rules.robust import RobustZ, robust_threshold
+from fedwarden.rules.robust import Offset, RobustZ, robust_threshold
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.floats(0.1, 10))
@@ -32,7 +32,16 @@ def test_just_under_half_of_the_clients_cannot_hide():
     assert RobustZ()(scores, 1).flagged.tolist() == [False] * 11 + [True] * 10
 
 
-def test_nobody_to_judge_and_options():
-    assert RobustZ()(np.zeros(0), 1).threshold == math.inf
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.floats(0.01, 10))
+def test_the_median_plus_a_constant_flags_no_more_than_half(scores, limit):
+    x = np.array(scores)
+    verdict = Offset(limit)(x, 1)
+    assert verdict.threshold == pytest.approx(np.median(x) + limit)
+    assert 2 * verdict.flagged.sum() <= len(x)
+
+
+@pytest.mark.parametrize("rule", ["robust_z", "offset"])
+def test_nobody_to_judge_and_options(rule):
+    assert make("rule", rule)(np.zeros(0), 1).threshold == math.inf
     with pytest.raises(ConfigError, match="limit must be positive; got -1"):
-        make("rule", "robust_z", limit=-1)
+        make("rule", rule, limit=-1)

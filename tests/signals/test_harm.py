@@ -146,7 +146,7 @@ def test_what_it_needs():
     for poor in (fw.Server(), fw.Server(server.model), fw.Server(server.model, server.probe)):
         with pytest.raises(ConfigError, match="harm needs a server with a model and labelled samples"):
             Harm().equip(poor)
-    with pytest.raises(ValueError, match=r"harm needs fw.Server\(model=..., probe=..., labels=...\)"):
+    with pytest.raises(ValueError, match=r"give fw.Server\(model=..., probe=..., labels=...\)"):
         Harm()(cohort)
     with pytest.raises(ValueError, match=r"set Cohort\.params"):
         Harm().equip(server)(replace(cohort, params=None))

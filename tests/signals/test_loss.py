@@ -96,5 +96,5 @@ def test_what_it_needs():
     for poor in (fw.Server(), fw.Server(server.model), fw.Server(server.model, server.probe)):
         with pytest.raises(ConfigError, match="probe_loss needs a server with a model and labelled samples"):
             ProbeLoss().equip(poor)
-    with pytest.raises(ValueError, match=r"probe_loss needs fw.Server\(model=..., probe=..., labels=...\)"):
+    with pytest.raises(ValueError, match=r"give fw.Server\(model=..., probe=..., labels=...\)"):
         ProbeLoss()(cohort)

@@ -70,12 +70,6 @@ def test_the_smallest_picture_of_the_pid_made_cnn(shape, ok):
             build("pid_made_cnn", shape)
 
 
-def test_the_smallest_picture_of_the_audit_cnn():
-    assert build("audit_cnn", (1, 6, 6))(torch.rand(2, 1, 6, 6)).shape == (2, 5)
-    with pytest.raises(ConfigError, match="at least 6 x 6; got input shape"):
-        build("audit_cnn", (1, 5, 6))
-
-
 @pytest.mark.parametrize("name", ["pid_made_cnn", "pid_made_cnn_large", "audit_cnn", "resnet18"])
 def test_what_needs_pictures_says_so(name):
     for shape in ((64,), (1, 3, 64), (2, 2, 64, 64)):

@@ -11,7 +11,7 @@ from fedwarden.core.config import override
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import describe, names
 from fedwarden.policies.basic import Quarantine
-from fedwarden.rules.offset import Offset
+from fedwarden.rules.robust import Offset
 from fedwarden.sim.scenario import Scenario, load_scenario
 
 WATCH = {"signal": "centroid_distance"}

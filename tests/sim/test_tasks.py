@@ -1,13 +1,16 @@
 """Tasks: classification as before, and regression from end to end."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import mean_absolute_error, mean_squared_error
+from torch import nn
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.branches import ObserverSettings, rehearse
-from fedwarden.sim.evaluation import evaluate, measure, questions
+from fedwarden.sim.evaluation import measure, questions
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import Classification
@@ -29,12 +32,22 @@ def patients(**changes):
     )
 
 
-def test_classification_is_measured_as_ever():
-    model = torch.nn.Linear(4, 3)
-    x, y = torch.randn(1100, 4), torch.randint(3, (1100,))
+@pytest.mark.parametrize("n", [3, 20, 600])
+def test_classification_is_accuracy_and_mean_cross_entropy_without_dropout(n):
+    torch.manual_seed(0)
+    x, y = torch.randn(n, 5), torch.arange(n) % 4
+    model = nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.9), nn.Linear(5, 4)).train()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
     found = measure(Classification(), model, questions(Classification(), x, y, torch.Generator(), CPU))
+    right, loss = 0, 0.0
+    for features, label in zip(x, y.tolist(), strict=True):
+        logits = model.eval()(features[None])[0].tolist()
+        right += max(range(4), key=logits.__getitem__) == label
+        loss += math.log(sum(map(math.exp, logits))) - logits[label]
     assert list(found) == ["accuracy", "loss"]
-    assert (found["accuracy"], found["loss"]) == pytest.approx(evaluate(model, x, y), rel=1e-6)
+    assert (found["accuracy"], found["loss"]) == pytest.approx((right / n, loss / n), rel=1e-5)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_a_federation_learns_numbers(tmp_path, one_thread):

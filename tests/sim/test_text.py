@@ -15,7 +15,7 @@ from fedwarden.sim.data.sources import DataError
 from fedwarden.sim.data.sources.medquad import topics
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.models import build_model
-from fedwarden.sim.models.lora import Adapted
+from fedwarden.sim.models.masked_lm import Adapted
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import UNASKED, MaskedLM, mask_tokens
 from tiny_text import V, bert, data_folder

@@ -1,12 +1,13 @@
 """Tuning: the objective, and a search that only replays."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError, MissingExtra
 from fedwarden.core.types import WatchRecord
-from fedwarden.sim import tune as module
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tune import Observed, grade, observe, to_tune, tunable, tune, with_values
 
@@ -97,6 +98,6 @@ def test_the_guard_to_tune_has_a_pid_and_excludes_for_good():
 
 
 def test_without_optuna_the_command_to_install_it(monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedwarden\[tune\]'"):
         to_tune(load_scenario(TINY))

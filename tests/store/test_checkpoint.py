@@ -3,13 +3,19 @@
 import math
 import os
 import pickle
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import fedwarden.core.remembered as remembered
 import fedwarden.store.checkpoint as module
-from fedwarden.store.checkpoint import CheckpointError, load, save
+from fedwarden.core.remembered import Remembered
+from fedwarden.store.checkpoint import CheckpointError, Rows, load, save
 
 FLOATS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.pi]
 
@@ -143,3 +149,30 @@ def test_a_file_that_cannot_be_read(fault, tmp_path):
             save_file({"0": torch.ones(1)}, path, metadata={"tree": "{"})
     with pytest.raises(CheckpointError, match=f"cannot read the checkpoint {path}"):
         load(path)
+
+
+def test_what_is_remembered_of_clients_has_no_size_limit(tmp_path):
+    """Neither does the header of a safetensors file, of at most 100 MB, hold it, nor a name of any length."""
+    tree = {"odd": {"x" * 10_000_000: 1.0}, "seen": Remembered.of({"y" * 10_000_000: (1.0, 2.0)})}
+    save(tmp_path / "x", tree)
+    assert load(tmp_path / "x") == tree
+    assert int.from_bytes((tmp_path / "x").read_bytes()[:8], "little") < 1000
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True), st.booleans()), max_size=6))
+def test_every_checkpoint_has_its_own_rows_whatever_comes_after_it(rounds):
+    """Clients come, are seen again and are forgotten; a round that is tried again begins where it began."""
+    with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remembered, "MOST", 5)
+        rows, seen, want = Rows(), Remembered(), []
+        for t, (clients, forgets) in enumerate(rounds):
+            seen.updated(clients, [[-1.0] * len(clients)])  # is not seen again
+            seen = seen.updated(clients, [[t + ord(c) / 7 for c in clients]])
+            seen = seen.restored({}, clients[:1]) if forgets else seen
+            save(Path(place) / f"round-{t}.safetensors", {"seen": seen, "again": [seen]}, "", rows)
+            want.append((seen, dict(seen)))
+        for t, (state, plain) in enumerate(want):
+            found = load(Path(place) / f"round-{t}.safetensors")
+            assert dict(found["seen"]) == dict(found["again"][0]) == dict(state) == plain
+            assert found["seen"].many == state.many

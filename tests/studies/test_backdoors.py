@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 
-from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.runner import results_file
 from fedwarden_research.studies.backdoors import (
     ATTACKS,
     DEFENCES,
@@ -86,16 +83,3 @@ def test_tables_by_hand():
     assert "fedwarden bench backdoors --data writers" in page(
         found, "writers", 30, "fedwarden bench backdoors --data writers"
     )
-
-
-def test_the_command_makes_the_page_of_kept_results_and_runs_nothing(tmp_path):
-    found = made(0.1)
-    path = results_file(tmp_path, "backdoors-writers-30")
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(json.dumps(r) + "\n" for r in found))
-    before = path.read_bytes()
-    words = "bench backdoors --data writers --seeds 2 --defence FedAvg --defence auto --attack backdoor --attack DBA"
-    assert main([*words.split(), "--home", str(tmp_path), "--out", str(tmp_path / "pages")]) == 0
-    text = (tmp_path / "pages" / "backdoors-writers.md").read_text()
-    assert text.startswith("# Backdoors: writers\n\n" + headline(found, "writers"))
-    assert path.read_bytes() == before

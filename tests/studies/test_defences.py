@@ -19,7 +19,6 @@ from fedwarden_research.studies.defences import (
     SHARES,
     best_cells,
     cells,
-    chosen,
     detections,
     draw,
     losses,
@@ -152,11 +151,6 @@ def test_only_the_probed_guard_has_a_probe():
     assert probes == {(name, 100 if name == PROBED else 0) for name in DEFENCES}
 
 
-def test_groups_of_attacks_have_all_and_no_attack():
-    assert set(chosen(["usual", "newer"])) == {"none", *ATTACKS}
-    assert chosen(["IPM", "IPM"]) == ["IPM"]
-
-
 def test_means_over_seeds_are_compared():
     seeds = [
         result("IPM", 0.1, 0.5, d, a, seed)
@@ -198,12 +192,6 @@ def test_the_table_of_an_attack_by_hand():
     assert {row[0]: row[1:] for row in table(RESULTS, "none")[1]}["auto"] == ["-", "90.0"]
 
 
-def test_an_interval_over_seeds_is_that_of_student():
-    """Of 0.9 and 1.0 the deviation is 0.0707; t of one degree at 97.5 % is 12.706."""
-    found = table([result("IPM", 0.1, 100.0, "auto", a, s) for s, a in enumerate((0.9, 1.0))], "IPM")
-    assert found[1] == [["auto", "**95.0 ± 63.5**", *"-----"]]
-
-
 def test_detections_by_hand():
     results = [
         result("IPM", 0.1, 0.5, "auto", 0.9, 0, attackers=2, caught=2),
@@ -218,14 +206,6 @@ def test_detections_by_hand():
         ["IPM", "PID-MADE", "0.00", "0.00"],
         ["IPM", "auto", "0.75", "0.50"],
     ]
-
-
-def test_a_page_has_the_attacks_that_were_run():
-    text = page(RESULTS)
-    assert verdict(RESULTS) in text
-    assert ranking(RESULTS) in text
-    assert [line for line in text.splitlines() if line.startswith("###")] == ["### No attack", "### sign flip"]
-    assert "### sign flip\n\n`auto` is best or within one point of the best in 2 of 3 cells." in text
 
 
 def test_every_file_that_a_page_links_is_written(tmp_path):

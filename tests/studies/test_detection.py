@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fedwarden.sim.scenario import load_scenario
-from fedwarden_research.studies.detection import detection, detection_summary, detection_table
+from fedwarden_research.papers.pid_made_items import detection, detection_summary, detection_table
 
 
 def rows(grid):

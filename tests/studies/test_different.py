@@ -14,18 +14,14 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.sim.data.world import build_world
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.studies.attack_cases import choose
 from fedwarden_research.studies import different
 
 AT_HAND = [kind for kind in different.KINDS if kind.file is None]
 
 
-@pytest.fixture
-def nothingat_hand(monkeypatch):
-    monkeypatch.setattr(different, "at_hand", lambda file: False)
-
-
 def tables(kind, n=10, defence="FedAvg", rounds=6, seed=3):
-    (kind,) = different.choose(different.KINDS, [kind])
+    (kind,) = choose(different.KINDS, [kind])
     return load_scenario(different.scenario_of(kind, n, defence, "digits", rounds, seed))
 
 
@@ -153,7 +149,9 @@ def test_the_page_and_the_table_tell_the_numbers(tmp_path):
     assert different.write([], tmp_path, "digits") == []
 
 
-def test_real_federations_without_their_files_are_skipped(nothingat_hand):
+def test_real_federations_without_their_files_are_skipped(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWARDEN_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     plan = different.plan(different.Asked(case=["Beijing", "8 bits"], seeds=1))
     assert {cell["kind"] for cell, _ in plan.cells} == {"8 bits a number"}
     assert "Skipped: stations of Beijing. There is no file beijing_air.csv.gz in any data folder." in plan.told([])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from fedwarden.cli import main
 from fedwarden.core.notes import Note
@@ -56,15 +55,6 @@ def test_the_headline_counts_runs():
     )
     page = framing.page([found("copy", 2)], "digits", 2, "fedwarden bench framing")
     assert "| copy | 1 | 1: 100.0 % (2.5 to 100.0) |" in page
-
-
-@pytest.mark.slow
-def test_the_command_writes_the_page(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(framing, "SIZES", ((4, 1),))
-    asked = ["bench", "framing", "--seeds", "1", "--rounds", "2", "--attack", "copy", "--home", str(tmp_path)]
-    assert main([*asked, "--out", str(tmp_path / "out")]) == 0
-    assert "with framing" in capsys.readouterr().out
-    assert "--attack copy" in (tmp_path / "out" / "framing.md").read_text()
 
 
 def test_an_unknown_way_is_refused(tmp_path, capsys):

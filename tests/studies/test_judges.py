@@ -40,11 +40,6 @@ def test_a_late_attack_begins_within_a_trial():
     assert starts == {None: {101}, 2: {2}}
 
 
-def test_backfed_asks_ten_clients_a_round():
-    made = cells([0], [BACKFED])
-    assert {given["train"]["participation"] * given["data"]["clients"] for _, given in made} == {10.0}
-
-
 def test_the_worst_case_is_over_attacks_and_seeds_and_the_best_defence_comes_first():
     made = [
         ("none", "auto", 0, 0.1, None), ("ALIE", "auto", 0, 0.95, None), ("label flip", "auto", 0, 0.9, 0.02),
@@ -54,11 +49,6 @@ def test_the_worst_case_is_over_attacks_and_seeds_and_the_best_defence_comes_fir
         result(FLPOISON, attack, defence, accuracy, success, seed) for attack, defence, seed, accuracy, success in made
     ]
     assert worst_cases(found, FLPOISON).endswith(": RFA 92.0, auto 90.0 / 4.0.")
-
-
-def test_a_device_takes_all_clients_at_once():
-    (_, given), *_ = cells([0], [LFIGHTER], rounds=2, device="cuda")
-    assert (given["train"]["device"], given["train"]["group"], given["rounds"]) == ("cuda", 100, 2)
 
 
 @pytest.mark.parametrize(

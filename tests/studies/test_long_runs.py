@@ -12,24 +12,20 @@ from scipy.optimize import brentq
 from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import RoundRecord
-from fedwarden.sim.data.partition import dirichlet_split
-from fedwarden.sim.data.sources import digits
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies import runner
-from fedwarden.studies.tables import share
+from fedwarden.studies.attack_cases import choose
 from fedwarden_research.studies.long_runs import (
     Case,
     by_split,
     cases,
     cells,
-    choose,
     costs,
     differences,
     excluded_by,
     exclusions,
     headline,
     left_out,
-    page,
     study_name,
     tally,
 )
@@ -47,15 +43,6 @@ def test_the_cases():
     assert [len(f) for f in found.values()] == [18, 19]
 
 
-def test_why_a_case_is_left_out_and_no_other():
-    """On digits 40 clients of Dirichlet(0.1) cannot all hold 10 samples; 20 can, and so can 40 of Dirichlet(0.5)."""
-    labels = digits().y_train.numpy()
-    for n, alpha in ((20, 0.1), (40, 0.5)):
-        assert min(map(len, dirichlet_split(labels, n, alpha, 10, np.random.default_rng(0)))) >= 10
-    with pytest.raises(ConfigError, match="no Dirichlet"):
-        dirichlet_split(labels, 40, 0.1, 10, np.random.default_rng(0))
-
-
 @pytest.mark.parametrize("data", ["digits", "mnist"])
 def test_every_cell_is_a_scenario_without_attackers(data):
     made = cells([3, 4], cases(data), data, rounds=7)
@@ -71,11 +58,6 @@ def test_every_cell_is_a_scenario_without_attackers(data):
         assert scenario.train.participation == cell["participation"]
         assert scenario.guard.preset == cell["preset"]
     assert {cell["preset"] for cell, _ in made} == {"auto", "none"}
-
-
-def test_a_study_that_is_cut_off_has_whole_seeds():
-    made = cells([0, 1], cases(), "digits", rounds=7)
-    assert [cell["seed"] for cell, _ in made] == [0] * 36 + [1] * 36
 
 
 def test_settings_of_the_guard_leave_fedavg_as_it_is():
@@ -173,14 +155,6 @@ def test_rounds_missed_by_hand():
     assert np.isnan(left_out([{"replied": [0], "left_out": [0]}], 1, 1))
 
 
-def test_an_interval_of_none_and_of_all():
-    """Clopper and Pearson: of none of n the limit p has (1 - p)^n = 0.025, of all of n p^n = 0.025."""
-    for n in (1, 5, 40):
-        limit = 100 * 0.025 ** (1 / n)
-        assert share(0, n) == f"0: 0.0 % (0.0 to {100 - limit:.1f})"
-        assert share(n, n) == f"{n}: 100.0 % ({limit:.1f} to 100.0)"
-
-
 def test_the_table_of_exclusions_by_hand():
     """The limits of 1 of 3: P(at least 1) = 0.025 where (1 - p)^3 = 0.975, P(at most 1) where 3p^2 - 2p^3 = 0.975."""
     low, high = 100 * (1 - 0.975 ** (1 / 3)), 100 * brentq(lambda p: 3 * p**2 - 2 * p**3 - 0.975, 0, 1)
@@ -203,14 +177,6 @@ def test_the_table_of_exclusions_by_hand():
     ]
 
 
-def test_later_rounds_have_columns_where_they_were_run():
-    long = [result(0, FIVE, excluded_in={"0": 201}, out={500: 5}, rounds=500)]
-    assert [row[3][:2] for row in rows(exclusions(long, [FIVE], 500))] == ["0:"]
-    assert rows(exclusions(long, [FIVE], 500))[0][4:6] == ["0: 0.0 % (0.0 to 97.5)", "1: 100.0 % (2.5 to 100.0)"]
-    assert rows(costs(long, [FIVE], 500))[0][2:5] == ["0.00 %", "0.00 %", f"{100 * 5 / 1500:.2f} %"]
-    assert "left out, rounds 201-500" in costs(long, [FIVE], 500)
-
-
 def test_the_table_of_costs_by_hand():
     """Seeds 0 and 1 have a run of FedAvg: 0.90 and 0.92 beside 0.91. Student's t of one degree at 97.5 % is 12.706."""
     assert differences(RESULTS, FIVE) == pytest.approx([-1.0, 1.0])
@@ -221,14 +187,6 @@ def test_the_table_of_costs_by_hand():
     assert first[5:] == ["91.0 ± 0.0", "+0.00 ± 12.71"]
     assert tenth == ["IID", "10 of 100", "0.00 %", "0.00 %", "90.0", "-", "-"]
     assert ten == ["Dirichlet 0.5", "10", "0.00 %", f"{100 * 10 / 1700:.2f} %", "90.0", "90.0", "+0.00"]
-
-
-def test_a_page_says_what_made_it():
-    text = page(RESULTS, cases(), "digits", 200, "fedwarden bench long-runs --seeds 3")
-    assert text.startswith("# Honest clients over long runs: digits\n\n" + headline(RESULTS, 200))
-    assert "\n```bash\nfedwarden bench long-runs --seeds 3\n```\n" in text
-    assert exclusions(RESULTS, cases(), 200) in text
-    assert costs(RESULTS, cases(), 200) in text
 
 
 SMALL = ("bench", "long-runs", "--seeds", "1", "--rounds", "2", "--processes", "1", "--set", "train.epochs=1")
@@ -250,12 +208,6 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert "| IID | 5 | 1 | 0: 0.0 % (0.0 to 97.5) |" in text
     assert "fedwarden bench long-runs --data digits --seeds 1 --rounds 2 --case 'IID, 5 clients'" in text
     assert "in 0 of 1 run (0.0 %): 0 of 1 with IID data." in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_command_in_processes_of_its_own(tmp_path, capsys):
-    assert main([*SMALL, "--case", "IID, 5 clients", "--home", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from fedwarden_research.studies import pictures
@@ -54,20 +53,6 @@ def test_a_picture_has_its_panels_lines_and_words(drawn, tmp_path):
     assert colours(figure) == {STRONG, COLOURS[1]}
 
 
-def test_nobody_stands_out_unless_told(drawn):
-    assert STRONG not in colours(drawn(PANELS))
-
-
-def test_panels_may_have_axes_of_their_own(drawn):
-    far = {"low": {"a": {0.0: [0.1], 1.0: [0.2]}}, "high": {"a": {0.0: [1000.0], 1.0: [2000.0]}}}
-    assert [drawn(far, share=share).axes[0].get_ylim()[1] > 1000 for share in (True, False)] == [True, False]
-
-
-def test_a_panel_without_lines_is_drawn_empty(drawn):
-    figure = drawn({"empty": {}, **PANELS})
-    assert [(axis.get_title(), len(axis.lines)) for axis in figure.axes] == [("empty", 0), ("left", 2), ("right", 1)]
-
-
 def test_a_name_has_one_colour_and_one_entry_in_the_legend_whatever_panel_it_is_in(drawn):
     line = {0.0: [0.1], 1.0: [0.2]}
     for panels in ({"p": {"a": line, "b": line}}, {"p": {"a": line}, "q": {"b": line}}):
@@ -95,13 +80,6 @@ def test_a_logarithmic_axis_shows_medians_and_ranges_and_no_interval_below_zero(
     low, middle, high = spread([1.0, 2.0, 3.0])  # Student: t of 2 degrees at 97.5 % is 4.3027, the deviation 1
     assert (middle, high - middle) == (2.0, pytest.approx(4.3027 / 3**0.5, abs=1e-4))
     assert middle - low == pytest.approx(high - middle)
-
-
-def test_many_places_are_a_band(drawn):
-    for count, band in ((5, False), (20, True)):
-        (axis,) = drawn({"p": {"a": {i: [1.0, 2.0] for i in range(count)}}}, log=True).axes
-        (spreads,) = axis.collections
-        assert isinstance(spreads, PolyCollection) == band
 
 
 def test_a_vertical_line_stands_in_every_panel_and_once_in_the_legend(drawn):

@@ -10,7 +10,7 @@ import pytest
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies import runner
-from fedwarden.studies.runner import collect, one, results, results_file
+from fedwarden.studies.runner import Job, one, results, results_file, work
 
 TINY = {
     "rounds": 2,
@@ -40,6 +40,10 @@ def ran(monkeypatch):
     monkeypatch.setattr(runner, "one", pretend)
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     return tables, failing
+
+
+def collect(study, cells, folder, processes):
+    return work([Job(study, cell, table) for cell, table in cells], folder, processes)
 
 
 def seeds(folder):
@@ -100,11 +104,6 @@ def test_a_cell_that_fails_loses_no_other(ran, tmp_path):
     failing.clear()
     list(collect("s", cells(4), tmp_path, 1))
     assert seeds(tmp_path) == [0, 1, 2, 3]
-
-
-def test_nothing_was_found_yet(tmp_path):
-    assert results(tmp_path, "s") == []
-    assert results_file(tmp_path, "s") == tmp_path / "studies" / "s.jsonl"
 
 
 def test_one_is_the_summary_of_a_run(tmp_path):

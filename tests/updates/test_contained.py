@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwarden.updates.contained import Contained, usual_sizes
-from fedwarden.updates.mixed import Mixed
+from fedwarden.updates.formed import Contained, Mixed, usual_sizes
 from fedwarden.updates.updates import Updates
 
 N, LAYERS, MEASURED = 9, (7, 3, 12), [(0, 7), (10, 22)]

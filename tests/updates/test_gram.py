@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from fedwarden.updates import gram
-from fedwarden.updates.gram import MANY, cosines, distances_to, largest, planar, principal, squared_distances
+from fedwarden.updates.gram import MANY, cosines, distances_to, largest, planar, squared_distances
+from fedwarden_research.aggregators.caf import principal
 
 
 def centred(x):

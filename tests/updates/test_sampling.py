@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedwarden.updates.sampling import RUN, spread_columns
+from fedwarden.updates.sketch import RUN, spread_columns
 
 
 def test_columns_are_the_measured_ones_and_spread_over_them():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedwarden.updates.steps import Steps
+from fedwarden.updates.formed import Steps
 from fedwarden.updates.updates import Updates
 
 A, B = np.array([0.5, -1.0, 0.0]), np.array([-2.0, 0.0, 1.0])

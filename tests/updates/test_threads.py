@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedwarden.updates.threads import together
+from fedwarden.updates.cpu import together
 
 
 @pytest.fixture(params=[1, 2, 4])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedwarden.updates import cpu
 from fedwarden.updates import segments as rows_module
 from fedwarden.updates import updates as module
-from fedwarden.updates.mixed import Mixed
+from fedwarden.updates.formed import Mixed
 from fedwarden.updates.updates import Updates
 
 N, D = 7, 2500

@@ -15,8 +15,7 @@ import llvmlite.binding as llvm
 from numba import njit, types
 from numba.core import codegen
 
-from fedwarden.updates import compiled as updates
-from fedwarden.updates import compiled_products as products
+from fedwarden.updates import compiled
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +82,8 @@ def compiled_for(text, triple, cpu):
 
 
 def kernel(name):
-    (found,) = [getattr(module, name) for module in (updates, products) if hasattr(module, name)]
-    fast = updates.FAST if found.targetoptions.get("fastmath") else False
+    found = getattr(compiled, name)
+    fast = compiled.FAST if found.targetoptions.get("fastmath") else False
     fresh = njit(nogil=True, fastmath=fast)(found.py_func)
     fresh.compile(KERNELS[name][0])
     return fresh

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from fedwarden.cli.bench import run_cells
+from fedwarden.cli.bench import run_jobs
 from fedwarden.cli.common import AsJson, Home, Settings, emit, out
 from fedwarden.core.words import count
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.training import limits
 from fedwarden.store.ledger import home
-from fedwarden.studies.runner import results, results_file
+from fedwarden.studies.runner import Job, kept, results_file
 
 from .studies import backdoors, defences, different, evaders, framing, groups, judges, jurors, long_runs
 from .studies.plan import Asked, Plan, no_pictures
@@ -112,10 +112,11 @@ for _name in BENCHES:
 
 def play(plan: Plan, processes: int | None, folder: Path | None, as_json: bool, place: Path) -> None:
     """Run what has no result yet, write the page and the pictures, and say what came out."""
-    if len(results(place, plan.name, plan.cells)) < len(plan.cells):
+    jobs = [Job(plan.name, cell, table, plan.run) for cell, table in plan.cells]
+    if len(kept(place, jobs)) < len(jobs):
         for scenario in plan.tried:
             Federation(load_scenario(scenario))  # what is wrong is said now, before anything is run
-    found = run_cells(plan.name, plan.cells, place, limits.processes(processes), plan.run)
+    found = run_jobs(plan.name, jobs, place, limits.processes(processes))
     target = folder or place / "bench" / plan.name
     target.mkdir(parents=True, exist_ok=True)
     path = target / plan.file

@@ -8,16 +8,21 @@ from typing import Annotated
 
 import typer
 
-from fedwarden.cli.common import AsJson, Home, emit, out, progress, table
-from fedwarden.core.errors import ConfigError
+from fedwarden.cli.bench import run_jobs
+from fedwarden.cli.common import AsJson, Home, emit, out, table
+from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.sim.training import limits
 from fedwarden.store.ledger import home
-from fedwarden.studies.runner import Job, kept, results_file, unique, work
+from fedwarden.studies.runner import Job, kept, results_file, unique
 from fedwarden.studies.tables import Results
 
-from .papers.catalogue import PAPERS, paper_of
+from .papers.divergence_items import PAPER as DIVERGENCE
 from .papers.item import Item, Paper, wanted
 from .papers.page import heading, write, write_page
+from .papers.pid_made_items import PAPER as PID_MADE
+from .papers.shift_items import PAPER as SHIFTS
+
+PAPERS = {paper.name: paper for paper in (PID_MADE, DIVERGENCE, SHIFTS)}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -68,10 +73,7 @@ def command(
     jobs = {i.name: chosen.jobs(i, seeds or i.seeds, device) for i in items}
     chosen_data = {i.name: _of(i, data or (), len(items) == 1) for i in items}
     asked = unique([job for i in items for job in wanted(i, jobs[i.name], chosen_data[i.name])]) if run else []
-    with progress() as bar:
-        task = bar.add_task(" ".join([paper, *(names or ())]), total=len(asked), status="")
-        for done in work(asked, place, limits.processes(processes)):
-            bar.update(task, completed=done, status=f"{done} of {len(asked)}")
+    run_jobs(" ".join([paper, *(names or ())]), asked, place, limits.processes(processes))
     found = {i.name: kept(place, jobs[i.name]) for i in items}
     files = [path for i in items if folder and found[i.name] for path in write(chosen, i, found[i.name], folder)]
     if folder is not None:
@@ -84,6 +86,12 @@ def command(
     if files:
         out.print(f"{len(files)} files below {folder}, the page in {files[-1]}", soft_wrap=True)
     return None
+
+
+def paper_of(name: str) -> Paper:
+    if name not in PAPERS:
+        raise ConfigError(f"there is no paper {name!r} here; {nearest(name, PAPERS)}")
+    return PAPERS[name]
 
 
 def _of(item: Item, data: Sequence[str], alone: bool) -> list[str]:

@@ -78,12 +78,8 @@ def centered_clipping(updates: Updates, centre: Tensor, limit: float | None, ste
 @register(
     "aggregator",
     "norm_clipping",
-    exempt={
-        "translation": "lengths are taken from zero",
-        "scaling": "the limit has a unit of its own",
-        "identical": "the limit has a unit of its own",
-        "near-agreement": "lengths are taken from zero",
-    },
+    exempt=dict.fromkeys(("translation", "near-agreement"), "lengths are taken from zero")
+    | dict.fromkeys(("scaling", "identical"), "the limit has a unit of its own"),
 )
 @dataclass(frozen=True)
 class NormClipping:
@@ -101,12 +97,8 @@ class NormClipping:
 @register(
     "aggregator",
     "centered_clipping",
-    exempt={
-        "translation": "the centre of the first round is zero",
-        "scaling": "the radius has a unit of its own",
-        "identical": "the radius has a unit of its own",
-        "near-agreement": "the centre of the first round is zero",
-    },
+    exempt=dict.fromkeys(("translation", "near-agreement"), "the centre of the first round is zero")
+    | dict.fromkeys(("scaling", "identical"), "the radius has a unit of its own"),
 )
 @dataclass(frozen=True)
 class CenteredClipping:

@@ -91,12 +91,8 @@ class TrimmedMean:
 @register(
     "aggregator",
     "sign",
-    exempt={
-        "translation": "signs are taken from zero",
-        "scaling": "the length is the server's step",
-        "identical": "the length is the server's step",
-        "near-agreement": "signs are taken from zero",
-    },
+    exempt=dict.fromkeys(("translation", "near-agreement"), "signs are taken from zero")
+    | dict.fromkeys(("scaling", "identical"), "the length is the server's step"),
 )
 @dataclass(frozen=True)
 class Sign:

@@ -77,13 +77,7 @@ def unforeseen(foretold: Matrix, present: Matrix, limit: float) -> Mask:
     return np.asarray(robust_z(logs, eps=0.1) > limit * 1.4826)
 
 
-@register(
-    "aggregator",
-    "flanders",
-    exempt={
-        "defaults": "in the first round it has no past to judge by",
-    },
-)
+@register("aggregator", "flanders", exempt={"defaults": "in the first round it has no past to judge by"})
 @dataclass(frozen=True)
 class Flanders:
     """The mean without the clients that an autoregression over past rounds did not foresee.

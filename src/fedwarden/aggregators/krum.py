@@ -9,25 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.registry import register
-from ..core.stats import Scores, Weights
+from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates.gram import squared_distances
 from ..updates.updates import Updates
 from .common import among
-
-
-def krum_scores(squares: NDArray[np.float64], neighbours: int) -> Scores:
-    """The sum of the squared distances of every update to its closest neighbours.
-
-        s_i = sum_{j in N_i} ||x_i - x_j||^2,   N_i the n - f - 2 updates closest to x_i, itself left out
-
-    Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent (2017), section 4.
-
-    >>> squares = np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 4.0], [9.0, 4.0, 0.0]])
-    >>> krum_scores(squares, neighbours=1).tolist()
-    [1.0, 1.0, 4.0]
-    """
-    return np.asarray(np.sort(from_others(squares), axis=1)[:, :neighbours].sum(axis=1), dtype=np.float64)
 
 
 def from_others(squares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -43,7 +29,10 @@ def by_score(near: NDArray[np.float64], neighbours: int) -> NDArray[np.int64]:
 def ranking(squares: NDArray[np.float64], neighbours: int) -> NDArray[np.int64]:
     """The clients from the smallest score on; of equal scores one more neighbour decides, then the first client.
 
-    With one neighbour the two updates closest to each other always tie.
+        s_i = sum_{j in N_i} ||x_i - x_j||^2,   N_i the n - f - 2 updates closest to x_i, itself left out
+
+    Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent (2017), section 4. With one
+    neighbour the two updates closest to each other always tie.
 
     >>> points = np.array([0.0, 1.0, 3.0])
     >>> ranking((points[:, None] - points) ** 2, neighbours=1).tolist()

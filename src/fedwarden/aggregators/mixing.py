@@ -1,4 +1,4 @@
-"""Wrappers that mix the updates before another rule sees them: nearest-neighbour mixing and bucketing."""
+"""Wrappers that change the updates before another rule sees them: nearest-neighbour mixing, bucketing, and ARC."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ..core.registry import register
 from ..core.seeds import numpy_rng
-from ..core.stats import Weights
+from ..core.stats import Norms, Weights, shrink
 from ..core.types import Aggregate, Cohort, Server, State
+from ..updates.formed import Mixed
 from ..updates.gram import squared_distances
-from ..updates.mixed import Mixed
 from .common import inner, widen
 
 
@@ -54,6 +54,35 @@ def bucket_matrix(order: NDArray[np.int64], s: int) -> NDArray[np.float64]:
     return matrix
 
 
+def arc_factors(lengths: Norms, f: int) -> Weights:
+    """The factors that shorten the k longest updates to the length of the next one.
+
+        k = floor(2 (f / n) (n - f)),   L = the (k + 1)-th largest length,   y_i = min(1, L / ||x_i||) x_i
+
+    Allouah et al., Adaptive Gradient Clipping for Robust Federated Learning (2025), Adaptive Robust Clipping.
+
+    >>> arc_factors(np.array([1.0, 2.0, 8.0, 4.0]), f=1).tolist()  # k = 1
+    [1.0, 1.0, 0.5, 1.0]
+    """
+    n = len(lengths)
+    if not 0 <= 2 * f < n:
+        raise ValueError(f"arc needs n > 2f clients and f >= 0; got n={n}, f={f}")
+    clipped = 2 * f * (n - f) // n
+    return shrink(lengths, float(np.sort(lengths)[n - 1 - clipped]))
+
+
+def _pairs(wrapper: Any) -> bool:
+    return inner(wrapper.then).pairs
+
+
+def _init(wrapper: Any) -> State:
+    return inner(wrapper.then).init()
+
+
+def _equip(wrapper: Any, server: Server) -> Any:
+    return replace(wrapper, then=inner(wrapper.then).equip(server))
+
+
 @register("aggregator", "nearest_neighbour_mixing")
 @dataclass(frozen=True)
 class NearestNeighbourMixing:
@@ -64,11 +93,7 @@ class NearestNeighbourMixing:
     f: int | None = None
     then: Any = "trimmed_mean"
 
-    def equip(self, server: Server) -> NearestNeighbourMixing:
-        return replace(self, then=inner(self.then).equip(server))
-
-    def init(self) -> State:
-        return inner(self.then).init()
+    init, equip = _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -95,15 +120,7 @@ class Bucketing:
     then: Any = "geometric_median"
     seed: int = 0
 
-    def equip(self, server: Server) -> Bucketing:
-        return replace(self, then=inner(self.then).equip(server))
-
-    @property
-    def pairs(self) -> bool:
-        return inner(self.then).pairs
-
-    def init(self) -> State:
-        return inner(self.then).init()
+    pairs, init, equip = property(_pairs), _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -113,6 +130,28 @@ class Bucketing:
         matrix = bucket_matrix(np.argsort(keys, kind="stable"), self.s)
         state, result = _on_mixed(self.then, state, kept, tuple(map(str, range(len(matrix)))), matrix)
         return state, widen(result, keep, len(cohort))
+
+
+@register("aggregator", "arc", exempt=dict.fromkeys(("translation", "near-agreement"), "lengths are taken from zero"))
+@dataclass(frozen=True)
+class ARC:
+    """Another rule on updates of which the longest are shortened; ``f`` by default the most that it tolerates.
+
+    By default the shortened updates are mixed with their nearest neighbours, and those averaged by a trimmed mean.
+    """
+
+    f: int | None = None
+    then: Any = "nearest_neighbour_mixing"
+
+    pairs, init, equip = property(_pairs), _init, _equip
+
+    def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
+        keep = np.flatnonzero(weights > 0)
+        kept = cohort.select(keep.tolist())
+        factors = arc_factors(kept.updates.lengths(), (len(kept) - 1) // 2 if self.f is None else self.f)
+        clipped = replace(kept, updates=Mixed(kept.updates, np.diag(factors)))
+        state, result = inner(self.then).step(state, clipped, weights[keep])
+        return state, Aggregate(result.update)  # no mean of what the clients sent, so that it has no weights
 
 
 def _on_mixed(

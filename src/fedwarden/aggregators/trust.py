@@ -48,12 +48,8 @@ def fltrust(updates: Updates, root: Tensor) -> Aggregate:
 @register(
     "aggregator",
     "fltrust",
-    exempt={
-        "translation": "angles are taken from zero",
-        "scaling": "the length is that of the root update",
-        "identical": "the length is that of the root update",
-        "near-agreement": "angles are taken from zero",
-    },
+    exempt=dict.fromkeys(("translation", "near-agreement"), "angles are taken from zero")
+    | dict.fromkeys(("scaling", "identical"), "the length is that of the root update"),
 )
 @dataclass(frozen=True)
 class FLTrust:
@@ -69,11 +65,7 @@ class FLTrust:
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         if self.root is None:
             raise ValueError("fltrust needs the server's own update: give root, or a server that trains on its data")
-        root = torch.as_tensor(self.root) if not callable(self.root) else self._train(cohort, self.root)
-        return state, fltrust(cohort.updates.select(np.flatnonzero(weights > 0)), root.reshape(-1))
-
-    @staticmethod
-    def _train(cohort: Cohort, train: Callable[[Tensor, int], Tensor]) -> Tensor:
-        if cohort.params is None:
+        if callable(self.root) and cohort.params is None:
             raise ValueError("fltrust needs the cohort's params to train the server's own update from")
-        return train(cohort.params, cohort.round)
+        root = self.root(cohort.params, cohort.round) if callable(self.root) else torch.as_tensor(self.root)
+        return state, fltrust(cohort.updates.select(np.flatnonzero(weights > 0)), root.reshape(-1))

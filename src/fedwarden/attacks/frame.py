@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
+from ..core.errors import one_of
 from ..core.registry import register
 from . import Knowledge, View
 from .model import noise_like
@@ -53,8 +54,7 @@ class Frame:
     knowledge: ClassVar[Knowledge] = "all"
 
     def __post_init__(self) -> None:
-        if self.how not in ("copy", "surround", "oppose", "shrink", "crowd"):
-            raise ValueError(f"how is copy, surround, oppose, shrink or crowd; got {self.how!r}")
+        one_of("how", self.how, How)
 
     def forge(self, view: View, rng: np.random.Generator) -> Tensor:
         rows = framed(view.honest[0], view.honest, self.how).expand_as(view.own)

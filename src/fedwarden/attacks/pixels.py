@@ -1,9 +1,8 @@
-"""Broken and bugged images."""
+"""Broken images."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -12,8 +11,6 @@ from torch import Tensor
 
 from ..core.registry import register
 from . import DataAttack, Examples, generator
-
-Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right", "centre"]
 
 
 def add_noise(x: Tensor, snr: float, generator: torch.Generator) -> Tensor:
@@ -52,24 +49,6 @@ def blur(x: Tensor, sigma: float) -> Tensor:
     """
     smooth = ndimage.gaussian_filter(images(x).numpy(), (0, 0, sigma, sigma), mode="nearest")
     return torch.from_numpy(smooth)
-
-
-def stamp(x: Tensor, size: int, corner: Corner, value: float) -> Tensor:
-    """Images (n, channels, height, width) with a square of one value in a corner, or in the middle.
-
-    >>> stamp(torch.zeros(1, 1, 2, 3), size=1, corner="bottom-right", value=1.0).tolist()
-    [[[[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]]
-    """
-    if size > min(images(x).shape[2:]):
-        raise ValueError(f"a trigger of {size} x {size} pixels does not fit into images of {tuple(x.shape[2:])}")
-    vertical, _, horizontal = corner.partition("-")
-    out = x.clone()
-    top, left = ((side - size) // 2 for side in x.shape[2:])
-    starts = {"top": 0, "left": 0, "bottom": x.shape[2] - size, "right": x.shape[3] - size}
-    top, left = starts.get(vertical, top), starts.get(horizontal, left)
-    height, width = slice(top, top + size), slice(left, left + size)
-    out[:, :, height, width] = value
-    return out
 
 
 def images(x: Tensor) -> Tensor:
@@ -144,38 +123,3 @@ class Corruption:
             if len(third):
                 x[third] = kind.poison(Examples(x[third], own.y[third]), pool, classes, rng).x
         return Examples(x, own.y)
-
-
-@register("attack", "backdoor")
-@dataclass(frozen=True)
-class Backdoor:
-    """A patch in a corner or the centre of some images, labelled as the target class (BadNets, Gu et al., 2017)."""
-
-    target: int = 0
-    fraction: float = 0.5
-    size: int = 3
-    corner: Corner = "bottom-right"
-    value: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.fraction <= 1:
-            raise ValueError(f"fraction lies in [0, 1]; got {self.fraction}")
-        if self.size < 1:
-            raise ValueError(f"size is at least 1 pixel; got {self.size}")
-        if self.corner not in get_args(Corner):
-            raise ValueError(f"corner is one of {', '.join(get_args(Corner))}; got {self.corner!r}")
-
-    def poison(self, own: Examples, pool: Examples, classes: int, rng: np.random.Generator) -> Examples:
-        if not 0 <= self.target < classes:
-            raise ValueError(f"target is one of {classes} classes, numbered from 0; got {self.target}")
-        chosen = rng.permutation(len(own.y))[: round(self.fraction * len(own.y))]
-        x, y = own.x.clone(), own.y.copy()
-        x[chosen], y[chosen] = self._stamp(own.x[chosen]), self.target
-        return Examples(x, y)
-
-    def goal(self, test: Examples, classes: int) -> Examples | None:
-        others = np.flatnonzero(test.y != self.target)
-        return Examples(self._stamp(test.x[others]), np.full(len(others), self.target))
-
-    def _stamp(self, x: Tensor) -> Tensor:
-        return stamp(x, self.size, self.corner, self.value)

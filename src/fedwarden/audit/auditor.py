@@ -21,30 +21,19 @@ from ..core.types import Observation
 from . import outputs
 from .detectors import cut_at, gradnorm, last_linear, magdiff, react
 from .information import Information, Params, Sighting
-from .metrics import (
-    ORDER,
-    Array,
-    Bounds,
-    cmd,
-    cosine,
-    discrepancy,
-    frobenius,
-    matrices,
-    moments,
-    procrustes,
-)
+from .metrics import Array, cmd, cosine, frobenius, procrustes
 from .outputs import Matrix
 from .trend import departure
 
 SOURCES = ("weights", "representations", "gradients", "outputs", "evaluation")
 ASKED = ("detectors",)  # sources that are read where they are named
-MOMENTS: Mapping[str, Bounds] = {"cmd": None, "cmd_tanh": "tanh"}  # of moments, which a round leaves to the next
 METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "cosine": cosine,
     "procrustes": procrustes,
     "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
     "procrustes_literal": frobenius,
-    **{name: partial(cmd, bounds=bounds) for name, bounds in MOMENTS.items()},
+    "cmd": cmd,
+    "cmd_tanh": partial(cmd, bounds="tanh"),
 }
 STATIC = {"weights", "gradients"}  # sources that need no forward pass
 COUNTS = ("accuracy", "ks")  # they move in steps of one sample
@@ -234,10 +223,9 @@ class Auditor:
         first, after = parts(before), parts(now)
         one, other = whole(first.values()), whole(after.values())
         for metric in self.metrics:
-            yield source, metric, "", apart(metric, f"{source}/", (before, one), (now, other))
+            yield source, metric, "", METRICS[metric](one, other)
             for layer in after if self.per_layer else ():
-                old, new = (before, first[layer]), (now, after[layer])
-                yield source, metric, layer, apart(metric, f"{source}/{layer}", old, new)
+                yield source, metric, layer, METRICS[metric](first[layer], after[layer])
 
     def _step(self, view: Sighting) -> Mapping[str, Tensor]:
         return {} if view.gradient is None else self.information.parameters(view.gradient)
@@ -281,21 +269,6 @@ class Auditor:
             return False
         self.tests[key] = self.tests.get(key, 0) + 1
         return p <= spent_level(self.alpha, self.tests[key])
-
-
-def apart(metric: str, what: str, before: tuple[Sighting, Array], now: tuple[Sighting, Array]) -> float:
-    """A metric of something in two views."""
-    if metric not in MOMENTS:
-        return METRICS[metric](before[1], now[1])
-    return discrepancy(*(kept_moments(view, metric, what, array) for view, array in (before, now)))
-
-
-def kept_moments(view: Sighting, metric: str, what: str, array: Array) -> Sequence[Tensor]:
-    """Moments of something in a view, which is the earlier one in the next round, and so keeps them."""
-    key = f"{metric}/{what}"
-    if key not in view.kept:
-        view.kept[key] = [moments(x, ORDER, MOMENTS[metric]) for x in matrices(array)]
-    return view.kept[key]
 
 
 def answers(view: Sighting) -> Matrix:

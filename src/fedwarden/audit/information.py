@@ -24,16 +24,13 @@ from ..models.layout import Layout
 Params: TypeAlias = Tensor | Mapping[str, Tensor] | Sequence[Any]
 """A model: a flat vector, a state dict, or a list of arrays in the order of the state dict."""
 
-BLOCK = 1 << 20  # entries of a float64 block
-
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
     """What is known after one round; gradients and what precedes the first round are None.
 
     ``target`` is the model of the others (d,), ``gradient`` its step since the last round, ``layers`` its
-    representations of the probe by layer (N, units), ``logits`` its outputs (N, classes). ``kept`` is what has been
-    made of them and is needed once more in the next round.
+    representations of the probe by layer (N, units), ``logits`` its outputs (N, classes).
     """
 
     round: int
@@ -41,7 +38,6 @@ class Sighting:
     gradient: Tensor | None = None
     layers: Mapping[str, Tensor] = field(default_factory=dict)
     logits: Tensor | None = None
-    kept: dict[str, Sequence[Tensor]] = field(default_factory=dict)
 
 
 def remove_own(params: Tensor, own: Tensor, share: float) -> Tensor:
@@ -50,7 +46,7 @@ def remove_own(params: Tensor, own: Tensor, share: float) -> Tensor:
         theta = (G - p W) / (1 - p) = G + p / (1 - p) (G - W);   (n G - W) / (n - 1) for equal weights, p = 1 / n
 
     Brunner and Montuoro, arXiv 2409.13875 (equal weights); p = own examples / all examples gives the sample-weighted
-    form. In float64, block by block: in float32 n G - W would lose digits.
+    form. In float64: in float32 n G - W would lose digits.
 
     >>> remove_own(torch.tensor([2.0, 4.0]), torch.tensor([1.0, 7.0]), share=1 / 2).tolist()
     [3.0, 1.0]
@@ -59,12 +55,8 @@ def remove_own(params: Tensor, own: Tensor, share: float) -> Tensor:
         raise ValueError(f"the own share of the average lies in [0, 1); got {share}")
     if params.shape != own.shape:
         raise ValueError(f"the global and the own model have one size; got {tuple(params.shape)}, {tuple(own.shape)}")
-    out = torch.empty_like(params)
-    for start in range(0, len(params), BLOCK):
-        block = slice(start, start + BLOCK)
-        whole = params[block].double()
-        out[block] = whole + share / (1 - share) * (whole - own[block].double())
-    return out
+    whole = params.double()
+    return (whole + share / (1 - share) * (whole - own.double())).to(params.dtype)
 
 
 def representations(

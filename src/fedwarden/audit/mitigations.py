@@ -11,9 +11,6 @@ mechanism of multiplier m / sqrt(T), whose epsilon is known exactly. That compar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -141,35 +138,3 @@ def blend(old: NDArray[np.int64], new: NDArray[np.int64], share: float, rng: np.
     leaving, coming = rng.permutation(old), rng.permutation(new)
     left, come = round(share * len(old)), round(share * len(new))
     return np.sort(np.concatenate([leaving[left:], coming[:come]]))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A mitigation as it was measured: how well the shift still shows, and the accuracy it costs.
-
-    >>> Measured("noise", 0.6, 0.04, 0.3, "multiplier").name
-    'noise, 0.3 multiplier'
-    """
-
-    kind: str
-    auroc: float
-    accuracy_lost: float
-    strength: float | None = None
-    unit: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.kind if self.strength is None else f"{self.kind}, {self.strength:g} {self.unit}".rstrip()
-
-
-def recommend(measured: Sequence[Measured], budget: float) -> Measured | None:
-    """The mitigation under which the shift shows least, among those that cost at most ``budget`` accuracy.
-
-    AUROC is taken as distance from one half. Of equals the cheaper one; None if all cost more.
-
-    >>> found = [Measured("none", 0.95, 0.0), Measured("noise", 0.5, 0.04), Measured("smoothing", 0.7, 0.01)]
-    >>> recommend(found, budget=0.02).name
-    'smoothing'
-    """
-    affordable = [m for m in measured if m.accuracy_lost <= budget]
-    return min(affordable, key=lambda m: (abs(m.auroc - 0.5), m.accuracy_lost), default=None)

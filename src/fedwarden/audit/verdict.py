@@ -56,10 +56,8 @@ def magnitude(observation: Observation) -> float:
     return observation.score if observation.metric in BY_CLASS else abs(observation.relative)
 
 
-def interval(
-    shifted: Scores, null: Scores, rng: np.random.Generator, level: float = 0.95, draws: int = 2000
-) -> tuple[float, float]:
-    """Bootstrap interval of the AUROC: seeds are drawn again with replacement, percentiles of the result.
+def interval(shifted: Scores, null: Scores, rng: np.random.Generator, draws: int = 2000) -> tuple[float, float]:
+    """Bootstrap interval of the AUROC at 95 %: seeds are drawn again with replacement, percentiles of the result.
 
     Where both have as many runs they are pairs of one seed and drawn together, else each by itself. Perfectly separated
     scores give (1, 1) from any number of seeds: look at the p-value as well.
@@ -67,29 +65,10 @@ def interval(
     >>> interval(np.array([2.0, 3.0]), np.array([0.0, 1.0]), np.random.default_rng(0))
     (1.0, 1.0)
     """
-    if not 0 < level < 1:
-        raise ValueError(f"the level of an interval lies in (0, 1); got {level}")
     mine = rng.integers(len(shifted), size=(draws, len(shifted)))
     theirs = mine if len(null) == len(shifted) else rng.integers(len(null), size=(draws, len(null)))
-    low, high = np.quantile(aurocs(shifted[mine], null[theirs]), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(aurocs(shifted[mine], null[theirs]), [0.025, 0.975])
     return float(low), float(high)
-
-
-def smallest_detected(
-    severities: Mapping[float, Scores], null: Scores, rate: float = 0.05, power: float = 0.8
-) -> float | None:
-    """The smallest shift that is found in a share ``power`` of the runs, and so is every larger one; None if none is.
-
-    >>> scores = {0.55: np.array([1.0, 2.0]), 0.7: np.array([9.0, 8.0]), 0.9: np.array([9.0, 9.5])}
-    >>> smallest_detected(scores, np.arange(5.0))
-    0.7
-    """
-    found = None
-    for severity in sorted(severities, reverse=True):
-        if tpr_at(severities[severity], null, rate) < power:
-            break
-        found = severity
-    return found
 
 
 def leakage(

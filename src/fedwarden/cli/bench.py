@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,8 @@ from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
 from ..studies import attack_cases, attack_suite
-from ..studies.runner import Cell, Table, collect, results, results_file
-from ..studies.tables import Result, Results
+from ..studies.runner import Job, kept, results_file, work
+from ..studies.tables import Results
 from . import RESEARCH
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
 from .demo import SCENARIO
@@ -84,13 +84,9 @@ def attacks(
     scenario = Federation(scenario).scenario  # what is wrong with it is said now, before anything is run
     cases = attack_cases.choose(attack_cases.suite(scenario.data.clients, scenario.rounds), case or ())
     name, numbers = attack_suite.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
-    found = run_cells(
-        name,
-        attack_suite.cells(cases, own, scenario.rounds, numbers),
-        place,
-        limits.processes(processes),
-        attack_suite.play,
-    )
+    cells = attack_suite.cells(cases, own, scenario.rounds, numbers)
+    jobs = [Job(name, cell, run, attack_suite.play) for cell, run in cells]
+    found = run_jobs(name, jobs, place, limits.processes(processes))
     told = attack_suite.outcomes(cases, found, numbers)
     target = folder or place / "bench" / name
     target.mkdir(parents=True, exist_ok=True)
@@ -115,19 +111,13 @@ def attacks(
     return None
 
 
-def run_cells(
-    name: str,
-    wanted: Sequence[tuple[Cell, Table]],
-    place: Path,
-    processes: int,
-    run: Callable[[Table], Result] | None = None,
-) -> Results:
-    """Run what has no result yet, with a progress bar."""
+def run_jobs(title: str, jobs: Sequence[Job], place: Path, processes: int) -> Results:
+    """Run what has no result yet, with a progress bar; the results of all."""
     with progress() as bar:
-        task = bar.add_task(name, total=len(wanted), status="")
-        for done in collect(name, wanted, place, processes, run):
-            bar.update(task, completed=done, status=f"{done} of {len(wanted)}")
-    return results(place, name, wanted)
+        task = bar.add_task(title, total=len(jobs), status="")
+        for done in work(jobs, place, processes):
+            bar.update(task, completed=done, status=f"{done} of {len(jobs)}")
+    return kept(place, jobs)
 
 
 def _two_lines(header: Sequence[str]) -> list[str]:

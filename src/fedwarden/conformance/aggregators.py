@@ -15,9 +15,8 @@ from ..core.types import Aggregate, Cohort
 from ..guard.warden import Warden
 from ..updates.updates import Updates
 from . import laws as on_rows
-from .component import Component
+from .component import Component, equipped, of_size
 from .law import Array, CannotTell, Law, laws, require, same
-from .server import equipped, of_size
 from .subject import Subject, registered
 
 N, D = 13, 40

@@ -1,4 +1,4 @@
-"""A registered component under examination, and the laws that hold whatever its kind is."""
+"""A registered component under examination, the server that it is lent, and the laws that hold for every kind."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.errors import MissingExtra
+import numpy as np
+import torch
+from torch import nn
+
+from ..core.errors import ConfigError, MissingExtra
 from ..core.registry import component, describe, lookup, make, parameters, summary
+from ..core.types import Server
 from .law import CannotTell, Law, laws, require
 
 PASSED = {"model": {"shape", "classes"}}  # what the program passes by itself
+PARAMETERS = 50  # of the model that is lent
 RECORDED = ("aggregator", "history", "policy", "rule", "signal", "sink", "task")
 
 
@@ -58,3 +64,24 @@ def recorded(it: Component) -> None:
 def laws_of(kind: str) -> tuple[Law, ...]:
     """Those of them that hold for a kind."""
     return laws(first_sentence, options_have_defaults, *([recorded] if kind in RECORDED else []))
+
+
+def of_size(d: int) -> Server:
+    """A server with a linear model of d parameters, whose own training moves every one of them by 1."""
+    return Server(nn.Linear(d - 1, 1), root=lambda params, round: torch.ones(d, dtype=torch.float64))
+
+
+def with_model() -> Server:
+    """A server with a small model, labelled samples, and training of its own."""
+    rng = np.random.default_rng(2)
+    probe, labels = torch.tensor(rng.normal(size=(40, 3)), dtype=torch.float32), torch.tensor(rng.integers(2, size=40))
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    return Server(model, probe, labels, of_size(PARAMETERS).root, torch.zeros(1, 3))
+
+
+def equipped(kind: str, component: Any, server: Server) -> Any:
+    """The component with what it needs of the server; where the server does not have it, no law can tell anything."""
+    try:
+        return component.equip(server)
+    except ConfigError as error:
+        raise CannotTell(f"the laws cannot lend this {kind} what it needs: {error}") from error

@@ -40,12 +40,12 @@ def play(
 
 
 def one_score_each(history: CompleteHistory) -> None:
-    """Every client of a round has one finite score, and the state knows clients alone."""
+    """Every client of a round has one finite score, and the state knows clients, and all of them as ""."""
     state, out = play(history, rounds())
     for (ids, _), scores in zip(rounds(), out, strict=True):
         bad = [c for c in ids if not np.isfinite(scores.get(c, np.nan))]
         require(not bad, f"expected a finite score for {', '.join(ids)}; got none for {', '.join(bad)}")
-    require(set(state) <= set(IDS), f"expected a state by client id; got the keys {sorted(state)!s:.60}")
+    require(set(state) <= {*IDS, ""}, f"expected a state by client id; got the keys {sorted(state)!s:.60}")
 
 
 def permutation(history: CompleteHistory) -> None:

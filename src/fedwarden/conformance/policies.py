@@ -54,7 +54,11 @@ def permutation(policy: CompletePolicy) -> None:
     for run in runs():
         turned = [
             replace(
-                d, client_ids=d.client_ids[::-1], flagged=d.flagged[::-1], far=d.severity[::-1], doubted=d.doubted[::-1]
+                d,
+                client_ids=d.client_ids[::-1],
+                flagged=d.flagged[::-1],
+                severity=d.severity[::-1],
+                doubted=d.doubted[::-1],
             )
             for d in run
         ]
@@ -96,7 +100,7 @@ def never_suspicious(policy: CompletePolicy) -> None:
                 d,
                 client_ids=(*d.client_ids, "good"),
                 flagged=np.append(d.flagged, False),
-                far=np.append(d.severity, 0.0),
+                severity=np.append(d.severity, 0.0),
                 doubted=np.append(d.doubted, False),
             )
             for d in run

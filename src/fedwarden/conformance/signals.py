@@ -11,9 +11,8 @@ import torch
 from ..core.stats import Counts, Mask, Scores
 from ..core.types import Cohort, Reading
 from ..updates.updates import Updates
-from .component import Component
+from .component import PARAMETERS, Component, equipped, with_model
 from .law import Array, Broken, laws, require, same
-from .server import PARAMETERS, equipped, with_model
 
 N = 12
 Measure = Callable[..., Scores]

@@ -18,8 +18,8 @@ from ..core.registry import make
 from ..core.types import Cohort
 from ..guard.warden import Warden
 from ..updates.updates import Updates
+from .component import equipped, of_size
 from .law import Array, Broken
-from .server import equipped, of_size
 
 Function = Callable[..., Any]
 """A rule: (rows, **options) -> (d,). May also take clients as lists of layers, and ``num_examples``."""

@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -76,7 +77,7 @@ def override(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any
     >>> override({"guard": {"preset": "auto"}}, ["guard.preset=none", "rounds=5"])
     {'guard': {'preset': 'none'}, 'rounds': 5}
     """
-    out: dict[str, Any] = _copy(table)
+    out: dict[str, Any] = deepcopy(dict(table))
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
@@ -166,12 +167,6 @@ def _index(at: Sequence[object], key: str, path: str) -> int:
     if not key.isdigit() or int(key) >= len(at):
         raise ConfigError(f"cannot set {path}: {key!r} is not an index below {len(at)}")
     return int(key)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _copy(v) for k, v in value.items()}
-    return [_copy(v) for v in value] if isinstance(value, list) else value
 
 
 def _known(value: object) -> object:

@@ -129,6 +129,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "layer_layout": "layer {layer} has the layout {layout}; expected a dense array",
     "layer_shape": "layer {layer} has shape {shape}; expected {expected}",
     "layers_unreadable": "layers cannot be read as arrays ({error}); expected {expected} arrays",
+    "name_length": "its name has {length} characters; expected 1 to {most}",
     "unknown_client": "unknown client; {known} clients are known",
     "update_not_finite": (
         "its update holds NaN, Inf or numbers too large; expected finite values and a norm of at most {most:g}"
@@ -225,6 +226,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "word_untrusted": "{clients} is no longer trusted by command (operator {by}: {reason})",
     "word_excluded": "{clients} is excluded until it is readmitted (operator {by}: {reason})",
     "word_readmitted": "{clients} is readmitted, and the evidence against it is cleared (operator {by}: {reason})",
+    "word_suspended": "{clients} begins suspended (operator {by}: {reason})",
     "word_observing": "watches flag clients and leave none out (operator {by}: {reason})",
     "word_enforcing": "watches act again (operator {by}: {reason})",
     # what an engine notices

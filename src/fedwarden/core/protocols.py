@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Protocol, Self
 
@@ -37,8 +37,8 @@ class History(Protocol):
 class Findings:
     """What the watches found in a round: the clients that are flagged or in doubt, and how far out each client stands.
 
-    ``flagged`` marks clients that a watch excludes, ``doubted`` clients that stand out for now. ``far`` is how far out
-    each stands, or a function that tells it: few policies ask. What a policy draws at random hangs on the ``secret``
+    ``flagged`` marks clients that a watch excludes, ``doubted`` clients that stand out for now. ``severity`` is the
+    largest robust z-score of each over the watches, at least 0. What a policy draws at random hangs on the ``secret``
     of the run and the ``round``. ``against`` is the log of the capital of the bet that a client does harm, less that
     of the bet that it helps, where harm is measured; empty elsewhere. Where clients are ``judged`` by their turns, a
     coin has to stay a coin.
@@ -46,17 +46,12 @@ class Findings:
 
     client_ids: tuple[str, ...]
     flagged: Mask
-    far: Scores | Callable[[], Scores]
+    severity: Scores
     doubted: Mask = field(default_factory=lambda: np.zeros(0, bool))
     round: int = 0
     secret: int = 0
     against: Scores = field(default_factory=lambda: np.zeros(0))
     judged: bool = False
-
-    @cached_property
-    def severity(self) -> Scores:
-        """The largest robust z-score of each client over the watches, at least 0."""
-        return self.far() if callable(self.far) else self.far
 
 
 FOR_GOOD = -1  # of an excluded client, in place of its clean rounds
@@ -101,9 +96,14 @@ class CompleteSignal(Protocol):
 
 
 class CompletePolicy(Policy, Protocol):
-    """A policy and what it declares: one that ``tries`` lets clients in doubt into the model at times, on trial."""
+    """A policy and what it declares.
+
+    One that ``tries`` lets clients in doubt into the model at times, on trial. One that ``suspends`` excludes clients
+    until they are clean.
+    """
 
     tries: ClassVar[bool] = False
+    suspends: ClassVar[bool] = False
 
     def init(self) -> Mapping[str, int]:
         return {}

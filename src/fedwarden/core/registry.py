@@ -188,22 +188,18 @@ def summary(kind: str, name: str) -> str:
 @cache
 def parameters(factory: Factory) -> Mapping[str, object]:
     """The options of a factory and their defaults."""
-    signature = inspect.signature(factory)
-    return MappingProxyType(
-        {p.name: p.default for p in signature.parameters.values() if p.kind is not p.POSITIONAL_ONLY}
-    )
+    found = inspect.signature(factory).parameters.values()
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return MappingProxyType({p.name: p.default for p in found if p.kind in plain})
 
 
-@cache
 def required(factory: Factory) -> tuple[str, ...]:
     """The arguments of a factory that have no default.
 
     >>> required(lambda data, n, rng, share=0.5: None)
     ('data', 'n', 'rng')
     """
-    found = inspect.signature(factory).parameters.values()
-    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(p.name for p in found if p.kind in plain and p.default is p.empty)
+    return tuple(name for name, default in parameters(factory).items() if default is inspect.Parameter.empty)
 
 
 @cache

@@ -247,19 +247,33 @@ class Rejection:
     reason: Note
 
 
+LONGEST_NAME = 200  # characters
+
+
+def name_fault(client: str) -> Note | None:
+    """Why a client cannot be called this, or None.
+
+    >>> print(name_fault("Basel"), name_fault("x" * 201))
+    None its name has 201 characters; expected 1 to 200
+    """
+    return None if 0 < len(client) <= LONGEST_NAME else Note.of("name_length", length=len(client), most=LONGEST_NAME)
+
+
 @dataclass(frozen=True)
 class Word:
     """What the operator has said of clients: an input of every round.
 
     No watch skips, suspends or excludes a ``trusted`` client. An ``excluded`` one is not asked and has weight 0, even
     if it is trusted. The ``readmitted`` were readmitted since the last round: their exclusion and the evidence against
-    them are cleared once. While ``observing``, every watch judges and none of them acts.
+    them are cleared once. The ``suspended`` are from this round on, as they were in the run that this one follows.
+    While ``observing``, every watch judges and none of them acts.
     """
 
     trusted: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
     readmitted: frozenset[str] = frozenset()
     observing: bool = False
+    suspended: frozenset[str] = frozenset()
 
 
 NO_WORD = Word()

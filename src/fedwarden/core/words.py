@@ -50,7 +50,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_written(c) if category(c) in UNSEEN else c for c in text)
+    return "".join(c.encode("unicode_escape").decode("ascii") if category(c) in UNSEEN else c for c in text)
 
 
 def spelt(client: str) -> str:
@@ -94,10 +94,6 @@ def reason(error: BaseException) -> str:
         return short(str(error)) or type(error).__name__
     except Exception:  # of a class that somebody else wrote
         return type(error).__name__
-
-
-def _written(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def percent(value: object) -> str:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from .arrays import view
 
-CHANGING = ("clipping_norm",)  # a number that is carried even before it changes
 NUMBERS = (np.ndarray, np.generic)  # sums of arrays without dimensions are scalars
 PLAIN = (bool, int, float, str, type(None))
 DTYPES = frozenset(["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
@@ -52,9 +51,7 @@ def server_state(strategy: Strategy, start: Prints) -> tuple[dict[str, object], 
             lost += [f"{name}.{part}" for part in missing]
             continue
         try:
-            if (held := _usual(name, value)) is not None:
-                state[name] = held
-            elif fingerprint(value) != before:
+            if _usual(value) or fingerprint(value) != before:
                 state[name] = {"value": pack(value)}
         except (Uncarried, RecursionError):
             lost.append(name)
@@ -64,29 +61,16 @@ def server_state(strategy: Strategy, start: Prints) -> tuple[dict[str, object], 
 def restore_server_state(strategy: Strategy, state: Mapping[str, Any]) -> None:
     """Put back what :func:`server_state` took."""
     for name, held in state.items():
-        ((kind, value),) = held.items()
-        if kind == "strategy":
-            restore_server_state(getattr(strategy, name), value)
-        elif kind == "record":
-            setattr(strategy, name, unpack_arrays(value))
-        elif kind == "list":
-            setattr(strategy, name, [tensor.numpy() for tensor in value])
-        elif kind == "dict":
-            setattr(strategy, name, {key: tensor.numpy() for key, tensor in value.items()})
+        if "strategy" in held:
+            restore_server_state(getattr(strategy, name), held["strategy"])
         else:
-            setattr(strategy, name, unpack(value) if kind == "value" else value)
+            setattr(strategy, name, unpack(held["value"]))
 
 
-def _usual(name: str, value: Any) -> dict[str, object] | None:
-    """The forms in which Flower's own strategies keep momenta and models, changed or not; None for any other."""
-    if isinstance(value, ArrayRecord):
-        return {"record": pack_arrays(value)}
-    if isinstance(value, list) and value and all(isinstance(v, NUMBERS) for v in value):
-        return {"list": [_known(v) for v in value]}
-    named = isinstance(value, dict) and value and all(isinstance(k, str) for k in value)
-    if named and all(isinstance(v, NUMBERS) for v in value.values()):
-        return {"dict": {k: _known(v) for k, v in value.items()}}
-    return {"number": float(value)} if name in CHANGING else None
+def _usual(value: Any) -> bool:
+    """Whether it has a form in which Flower's own strategies keep momenta and models, which need no fingerprint."""
+    parts = list(value.values()) if isinstance(value, dict) else value
+    return isinstance(value, ArrayRecord) or (isinstance(parts, list) and all(isinstance(v, NUMBERS) for v in parts))
 
 
 def pack(value: Any) -> object:

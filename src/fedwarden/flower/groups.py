@@ -20,7 +20,7 @@ from ..core.words import short
 from ..guard.grouped import by_member, check_no_jurors, flags_of, forget, of_groups
 from ..guard.groups import Evidence, Group, Groups, group_name
 from ..guard.warden import Warden
-from ..guard.word import with_trusted
+from ..guard.word import heard
 from .grid import OneByOne, Seen
 from .journal import warn
 from .secure import COUNT, SumFailed, arrays_of_content, secure_sum
@@ -126,7 +126,7 @@ class GuardedGroups(Guarded):
     @property
     def _clients(self) -> Word:
         """The operator's word on single nodes."""
-        return with_trusted(self.word, self.warden.guard.trusted)
+        return heard(self.word, self.warden.guard)
 
     @property
     def _judging(self) -> Word:

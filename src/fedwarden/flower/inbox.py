@@ -180,12 +180,14 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
     base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
     agreed = decision.buffers.split([b - a for a, b in buffers]) if len(decision.buffers) else ()
     loose = dict(zip(buffers, agreed, strict=False))
-    changed = np.flatnonzero(decision.kept & decision.changed).tolist()
-    made = decision.rows.select(changed) if changed else updates
-    blocks = [made.block(s, s.start, s.stop) for s in made.segments] if changed else []
-    rows = {i: torch.cat([block[k] for block in blocks]) + base for k, i in enumerate(changed)}
+    changed = decision.kept & decision.changed
     for letter, i in zip(letters, np.flatnonzero(decision.kept).tolist(), strict=True):
-        start, row = 0, rows.get(i)
+        start, row = 0, None
+        if changed[i]:  # one at a time: a copy of each would take as much memory as the replies
+            made = decision.rows.select([i])
+            row = base.to(torch.promote_types(base.dtype, made.dtype), copy=True)
+            for s in made.segments:
+                row[s.start : s.stop] += made.block(s, s.start, s.stop)[0]
         for slot, sent in zip(template.slots, letter.layers, strict=True):
             stop = start + sent.size
             new = None

@@ -16,6 +16,7 @@ from flwr.app import Message
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.stats import number
+from ..core.types import name_fault
 from ..core.words import printable
 
 Name = Callable[[int], str]
@@ -33,14 +34,15 @@ class Names:
         self.known: dict[int, str] = {}
 
     def __call__(self, node: int) -> str:
-        """A node's name; its number where nobody knows one, since any node may send a message."""
+        """A node's name; its number where there is none that can be used, since any node may send a message."""
         if node in self.known:
             return self.known[node]
         try:
             name = str(self.given(node))
         except Exception:
             name = str(node)
-        return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
+        name = name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
+        return str(node) if name_fault(name) else name
 
     def learn(self, node: int, reply: Message, asked: Collection[int] = ()) -> Note | None:
         """Settle the name of a node at its first reply with content; a note where it may not have what it sends.

@@ -82,7 +82,9 @@ class Template:
 
     def flatten(self, record: ArrayRecord) -> Tensor:
         """One float32 vector; a copy."""
-        return torch.from_numpy(np.concatenate([a.reshape(-1).astype(np.float32) for a in self.layers(record)]))
+        flat = np.empty(sum(self.sizes), np.float32)
+        np.concatenate([a.reshape(-1) for a in self.layers(record)], out=flat, casting="unsafe")
+        return torch.from_numpy(flat)
 
     def moved(self, record: ArrayRecord, by: Tensor) -> ArrayRecord:
         """A settled record with a flat vector on top of its floating arrays."""
@@ -152,3 +154,13 @@ def odd_ones(forms: Sequence[Form]) -> dict[int, Note]:
 def scalars(record: Mapping[str, Any] | None, prefix: str = "") -> dict[str, float]:
     """The metrics that are one number each."""
     return {prefix + printable(key): number(v) for key, v in (record or {}).items() if not isinstance(v, list)}
+
+
+def is_training(message: Message) -> bool:
+    """Whether a message asks a node to train."""
+    return message.has_content() and message.metadata.message_type.startswith("train")
+
+
+def round_of(message: Message, config: str) -> int:
+    """The server's count of rounds."""
+    return int(str(message.content.config_records[config]["server-round"]))

@@ -23,7 +23,7 @@ from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
-from ..guard.journal import experiment
+from ..guard.journal import experiment, kept
 from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
@@ -100,6 +100,7 @@ class Guarded(Strategy):
         admission = self.warden.admission
         self.names.check(
             {*admission.shares, *(admission.known or ()), *self.warden.guard.trusted, *self.warden.guard.jurors}
+            | ({f"those of run {standing}"} if (standing := self.warden.guard.standing) else set())
         )
         noisy = [type(s).__name__ for s in chain(strategy) if isinstance(s, NOISY)]
         if self.warden.guard.paired and noisy:
@@ -182,31 +183,13 @@ class Guarded(Strategy):
         t = server_round + self.done
         if self.template is None:
             return self.strategy.aggregate_train(t, replies)
-        found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
-        letters, refused = open_letters(found, self.template, self._weight_key)
-        letters = rebased(letters, self.template, self.arrays, self.warden.apart, self.warden.shift)
-        told = told_in(letters, "train/", {self._weight_key, self.names.key})
-        reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
-        known, params = set(self.warden.excluded), self.template.flatten(self.arrays)
-        cohort = cohort_of(t, letters, self.template, params, base=params, reported=reported)
-        decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
-        combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
-        messages, notes = (
-            [letter.message for letter in combined],
-            [*self._said(t), *named, *conversion_notes([(letter.client_id, letter.converted) for letter in letters])],
-        )
-        notes += bound_metrics(combined, self._weight_key)
-        arrays: ArrayRecord | None
-        if self.combines:
-            outcome = self.warden.combine(decision)
-            record, metrics = outcome.record, self._own_metrics(messages, notes)
-            arrays = self._sound(self.template.unflatten(params + outcome.update.float()), notes)
-        else:
-            counts = decision.cohort.num_examples * decision.weights
-            weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
-            hand_over(combined, self.template, decision)
+        known = set(self.warden.excluded)
+        messages, record, notes, made = self._judge(t, replies, self.template)
+        if made is None:
             arrays, metrics = self._delegate(t, messages, notes)
-            record = decision.record(counts / (counts.sum() or 1.0))
+        else:
+            metrics = self._own_metrics(messages, notes)
+            arrays = self._sound(made, notes)
         weights = np.zeros(len(record.weights)) if arrays is None else record.weights
         record = self.warden.remember(replace(record, weights=weights, notes=(*record.notes, *notes)))
         for line in lines(record, known):
@@ -215,6 +198,33 @@ class Guarded(Strategy):
         record = replace(record, metrics={**record.metrics, **scalars(metrics, "train/"), **own})
         self._commit(record, self.arrays if arrays is None else arrays)
         return arrays, MetricRecord({**(metrics or {}), **own})
+
+    def _judge(
+        self, t: int, replies: Iterable[Message], template: Template
+    ) -> tuple[list[Message], RoundRecord, list[Note], ArrayRecord | None]:
+        """The replies to combine, the round's record, notes for it, and the model where the warden combines.
+
+        No other row outlives the call: models made from here on share the memory with the kept replies alone.
+        """
+        found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
+        letters, refused = open_letters(found, template, self._weight_key)
+        letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
+        told = told_in(letters, "train/", {self._weight_key, self.names.key})
+        reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
+        params = template.flatten(self.arrays)
+        cohort = cohort_of(t, letters, template, params, base=params, reported=reported)
+        decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
+        combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
+        conversions = conversion_notes([(letter.client_id, letter.converted) for letter in letters])
+        notes = [*self._said(t), *named, *conversions, *bound_metrics(combined, self._weight_key)]
+        messages = [letter.message for letter in combined]
+        if self.combines:
+            outcome = self.warden.combine(decision)
+            return messages, outcome.record, notes, template.unflatten(params + outcome.update.float())
+        counts = decision.cohort.num_examples * decision.weights
+        weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
+        hand_over(combined, template, decision)
+        return messages, decision.record(counts / (counts.sum() or 1.0)), notes, None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -345,7 +355,7 @@ class Guarded(Strategy):
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
         names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
         same = experiment(names, self.warden, template.slots, template.buffers)
-        recorded = {**config, **guard, "secret": self.warden.guard.secret, "experiment": same}
+        recorded = {**config, **guard, **kept(self.warden), "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:
             warn(journal.passed_over)
@@ -371,7 +381,7 @@ class Guarded(Strategy):
 
     def _remembered(self) -> dict[str, Any]:
         """What a run that is continued needs besides the model."""
-        return {"warden": self.warden.state_dict(), "names": self.names.state_dict()}
+        return {"warden": self.warden.remembered(), "names": self.names.state_dict()}
 
     def _recall(self, state: Mapping[str, Any]) -> None:
         self.warden.load_state_dict(state["warden"])

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights, among, number
-from ..core.types import Cohort, Rejection, Reported, first_columns, output_layer
-from ..core.words import reason
+from ..core.types import Cohort, Rejection, Reported, first_columns, name_fault, output_layer
+from ..core.words import reason, short
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import FAR, Updates
 from .arrays import Place, attempt, row
@@ -26,6 +26,7 @@ T = TypeVar("T")
 L = TypeVar("L", bound="Letter")
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
+NAMED = 40  # characters of a name that is too long, in the words about it
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 
 
@@ -105,6 +106,9 @@ def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tu
     letters, seen = list[L](), set[str]()
     refused = []
     for client, reply in found:
+        if fault := name_fault(client):
+            refused.append(Rejection(short(client, NAMED), fault))
+            continue
         if client in seen:
             refused.append(Rejection(client, Note.of("answered_twice")))
             continue
@@ -152,6 +156,9 @@ def admit(
     misfits = set[str]()
     for reply in replies:
         client = str(reply.client_id)
+        if fault := name_fault(client):
+            rejected.append(Rejection(short(client, NAMED), fault))
+            continue
         read = Note.of("answered_twice") if client in misfits else read_layers(reply.layers, params)
         if isinstance(read, Note):
             misfits.add(client)
@@ -169,6 +176,17 @@ def admit(
         output=output_layer([p.shape for p in params]),
     )
     return cohort, tuple(rejected)
+
+
+def named(cohort: Cohort) -> tuple[Cohort, list[Rejection]]:
+    """The clients of a cohort whose names can be used, and the others as they are rejected."""
+    faults = {i: fault for i, client in enumerate(cohort.client_ids) if (fault := name_fault(client))}
+    if not faults:
+        return cohort, []
+    part = cohort.select([i for i in range(len(cohort)) if i not in faults])
+    told = {key: {c: x for c, x in values.items() if not name_fault(c)} for key, values in cohort.reported.items()}
+    refused = [Rejection(short(cohort.client_ids[i], NAMED), fault) for i, fault in faults.items()]
+    return replace(part, reported=told), refused
 
 
 def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:

@@ -18,7 +18,17 @@ if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a ward
     from .warden import Warden
 
 PER_WATCH = ("history", "rule", "start_round")
-HOW = ("combine", "share_copies", "quorum", "shorten", "joint", "newcomers", "paired", "secret")  # a guard judges
+HOW = (
+    "combine",
+    "share_copies",
+    "quorum",
+    "shorten",
+    "joint",
+    "newcomers",
+    "paired",
+    "secret",
+    "standing",
+)  # a guard judges
 
 
 class WatchConfig(Strict):
@@ -52,6 +62,7 @@ class GuardConfig(Strict):
 
     The name of a preset stands for it, as that of any component does. ``alike`` says of ``auto`` that all clients hold
     data of the same kind. ``trusted`` and ``jurors`` name clients; if ``paired``, each juror is sent one of two models.
+    ``standing`` names the run whose trusted, excluded and suspended clients are so from the first round on.
     """
 
     preset: str = "auto"
@@ -66,6 +77,7 @@ class GuardConfig(Strict):
     joint: float | None = Field(None, gt=0)
     newcomers: bool | None = None
     secret: int | None = Field(None, ge=0)
+    standing: str | int | None = None
     alike: bool | None = None
     trusted: tuple[str, ...] | None = None
     jurors: tuple[str, ...] | None = None
@@ -139,14 +151,8 @@ def guard_table(warden: Warden) -> dict[str, Any]:
         "joint": warden.guard.joint or math.inf,
         **{key: sorted(getattr(warden.guard, key)) for key in NAMED},
         "watches": [
-            {
-                "name": w.name,
-                "signal": _table(w.signal),
-                "history": _table(w.history),
-                "rule": _table(w.rule),
-                "start_round": w.start_round,
-                "action": w.action,
-            }
+            {part: _table(getattr(w, part)) for part in ("signal", "history", "rule")}
+            | {key: getattr(w, key) for key in ("name", "start_round", "action")}
             for w in warden.watches
         ],
     }

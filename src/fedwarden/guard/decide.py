@@ -16,19 +16,18 @@ from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, WORSE, joined
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
-from ..updates.contained import Contained
+from ..updates.formed import Contained, Mixed
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
-from ..updates.mixed import Mixed
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
-from .admission import buffer_notes, enter
+from .admission import buffer_notes, enter, named
 from .containment import bounded
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
 from .jury import Pair
 from .telling import judgement_notes
-from .word import obey, overrule, with_trusted
+from .word import heard, obey, overrule
 
 DIGITS = 4  # of a place on the map
 
@@ -163,11 +162,12 @@ def decide(
 
     ``pairs``: whoever combines the rows will ask for the inner products of all of them. ``word`` is the operator's.
     """
-    word = with_trusted(word, guard.trusted)
+    word = heard(word, guard)
     memory = obey(word, memory)
     products = pairs or (guard.share_copies and len(cohort) <= ALL_PAIRS)
+    cohort, unnamed = named(cohort)
     inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, products)
-    refused = [*rejected, *refused]
+    refused = [*rejected, *unnamed, *refused]
     if not len(inside):
         notes.append(Note.of("no_usable_reply", rejected=len(refused)))
         return memory, Decision(

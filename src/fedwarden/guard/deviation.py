@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.notes import Value
 from ..core.stats import Mask
 from ..core.types import Cohort
-from ..updates.sampling import spread_columns
+from ..updates.sketch import spread_columns
 
 ENTRIES = 1 << 18  # of all updates together that are looked at, as the signal alone does; it decides nothing
 LEAST = 64  # columns of each layer, however many clients and layers there are

@@ -18,7 +18,7 @@ from .decide import Decision
 from .groups import Evidence, Group, Groups, group_means, group_name
 from .judge import Guard, Memory
 from .warden import Warden
-from .word import with_trusted
+from .word import heard
 
 
 class Grouped:
@@ -83,11 +83,11 @@ class Grouped:
         return self.groups.form([c for c in cohort.client_ids if c not in word.excluded], cohort.round)
 
     def _joined(self, word: Word) -> Word:
-        return with_trusted(word, self.warden.guard.trusted)
+        return heard(word, self.warden.guard)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that is remembered, as plain numbers and tensors."""
-        return {**self.warden.state_dict(), "groups": self.evidence.state_dict()}
+    def remembered(self) -> dict[str, Any]:
+        """All that is remembered, as it stands."""
+        return {**self.warden.remembered(), "groups": self.evidence.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another one of the same configuration stood."""

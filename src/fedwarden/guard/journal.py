@@ -49,7 +49,10 @@ class Journal:
         sinks: Sequence[Any] = (),
         software: Mapping[str, str] | None = None,
     ) -> None:
-        """``parts`` are those that every checkpoint of this engine has; ``say`` puts a line into the server's log."""
+        """``parts`` are those that every checkpoint of this engine has; ``say`` puts a line into the server's log.
+
+        A new run goes on from the clients' ``standing`` in the one that ``config`` names for it.
+        """
         self.parts, self.say = frozenset(parts), say
         self.state: dict[str, Any] | None = None
         self.passed_over = ""
@@ -161,7 +164,7 @@ def experiment(
     guard = {
         k: v
         for k, v in options(warden.guard).items()
-        if k not in ("watches", "policy", "admission", "secret") and (k not in (*NAMED, "paired") or v)
+        if k not in ("watches", "policy", "admission", "secret") and (k not in (*NAMED, "paired", "standing") or v)
     }  # runs of before a key was there go on
     return {
         "strategy": " of ".join(strategies),
@@ -171,6 +174,12 @@ def experiment(
         "admission": digest(options(warden.admission)),
         "model": digest([form, buffers]),
     }
+
+
+def kept(warden: Warden) -> dict[str, Any]:
+    """What a run records of its guard beside its configuration: what draws hang on, and clients by name."""
+    guard = warden.guard
+    return {"secret": guard.secret, "trusted": sorted(guard.trusted), "standing": guard.standing}
 
 
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

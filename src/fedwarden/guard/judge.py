@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from typing import Literal
 
 import numpy as np
@@ -84,7 +84,8 @@ class Guard:
     lengths instead. With ``newcomers`` false, clients that are hardly known have the weight of one of them together,
     where most of a round is known. No watch acts on a ``trusted`` client. What the ``jurors`` report is believed, see
     :mod:`fedwarden.guard.jury`; if ``paired``, each is sent one of two models. What is drawn at random hangs on
-    ``secret``.
+    ``secret``. ``standing`` names a recorded run: who was trusted, excluded or suspended at its end is so from the
+    first round of a run on that is recorded beside it.
     """
 
     watches: tuple[Watch, ...]
@@ -100,6 +101,7 @@ class Guard:
     jurors: frozenset[str] = frozenset()
     paired: bool = False
     secret: int = 0
+    standing: str | None = None
 
     @property
     def spread(self) -> bool:
@@ -285,7 +287,7 @@ def judge(
     against, harmful = _harm(guard, histories, client_ids)
     unlike, alone = asked("doubt", "any") & ~flagged, asked("contain", "any")
     doubted = unlike | (harmful & ~flagged)
-    far = partial(severity, [record.scores for record in records], trusted)
+    far = severity([record.scores for record in records], trusted)
     findings = Findings(client_ids, flagged, far, doubted, round, guard.secret, against, bool(guard.jurors))
     excluded, weights = guard.policy.step(memory.excluded, findings)
     hearings = memory.hearings
@@ -298,14 +300,14 @@ def judge(
     if not outnumbered(flagged | doubted, good):
         names = {client_ids[i] for i in np.flatnonzero(doubted & good).tolist()}
         histories = [
-            _restored(now, past, names) if watch.action == "doubt" else now
+            restored(now, past, names) if watch.action == "doubt" else now
             for watch, now, past in zip(guard.watches, histories, memory.histories, strict=True)
         ]
         over = np.zeros(n, bool)
     if enough and (lasting or over.any()):
         lasting = (lasting - set(client_ids)) | {client_ids[i] for i in np.flatnonzero(over).tolist()}
     if not guard.newcomers:
-        known = Remembered.of(seen, 1)
+        known = Remembered.of(seen)
         rounds = known.columns(client_ids, (0.0,))[0]
         weights, seen = weights * newcomers_share(rounds), known.updated(client_ids, [rounds + 1])
     facts = {name: value for reading in readings for name, value in reading.facts.items()}
@@ -344,10 +346,8 @@ def _lasting(guard: Guard, histories: Sequence[State], records: Sequence[WatchRe
     return combine_flags(flags, "any") if flags else np.zeros(1, bool)
 
 
-def _restored(now: State, past: State, client_ids: set[str]) -> State:
+def restored(now: State, past: State, client_ids: Collection[str]) -> State:
     """A history in which these clients stand as they did before."""
-    if not client_ids:
-        return now
     if isinstance(now, Remembered):
         return now.restored(past, client_ids)
     return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}

@@ -15,7 +15,7 @@ from .copies import told_leaders
 from .judge import Watch, judge, usual
 from .telling import judgement_notes
 from .warden import Warden
-from .word import obey, overrule, with_trusted
+from .word import heard, obey, overrule
 
 FACTS = ("agreement",)  # metrics of a round that a signal has measured
 OF_SIGNALS = ("few_report", "probe_lacks")  # warnings of signals; those of rules are theirs to give again
@@ -37,7 +37,7 @@ def replay(
     names = [w.name for w in warden.watches] if sources is None else list(sources)
     memory, out = warden.memory, []
     for record in records:
-        word = with_trusted(word_in(record.round), warden.guard.trusted)
+        word = heard(word_in(record.round), warden.guard)
         memory = obey(word, memory)
         keep = np.flatnonzero(_measured(record))
         if not len(keep):

@@ -108,7 +108,7 @@ def differ_though_alike(guard: Guard, memory: Memory, trusted: Mask, client_ids:
         return False
     for watch, state in zip(guard.watches, memory.histories, strict=True):
         if isinstance(watch.history, Evidence) and state:
-            _, means, rounds = Remembered.of(state, len(BLANK)).columns(client_ids, BLANK)
+            _, means, rounds = Remembered.of(state).columns(client_ids, BLANK)
             known = trusted & (rounds >= KNOWN)
             if known.sum() >= policy.few and 2 * lower_spread(means[known]) > watch.history.effect:
                 return True

@@ -26,7 +26,7 @@ from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
 from .jury import FEWEST, Hearings, Pair
 from .limits import Admission
-from .word import exclusions, obey, with_trusted
+from .word import exclusions, heard, obey
 
 RECENT = 100  # rounds that a warden can show
 GUARD = tuple(part.name for part in fields(Guard))  # what a guard is made of
@@ -60,6 +60,7 @@ class Warden:
         jurors: Collection[str] = (),
         paired: bool = False,
         secret: int | None = None,
+        standing: str | int | None = None,
     ) -> None:
         """For ``combine`` and what follows see :class:`Guard`; without a ``secret`` one is drawn."""
         for name, clients in {"trusted": trusted, "jurors": jurors}.items():
@@ -89,7 +90,7 @@ class Warden:
         self.guard = Guard(
             tuple(w for w in watches if not w.optional), component("policy", policy), admission or Admission(), combine,
             share_copies, quorum, shorten, joint, newcomers, frozenset(map(str, trusted)), frozenset(map(str, jurors)),
-            paired, randbits(62) if secret is None else int(secret),
+            paired, randbits(62) if secret is None else int(secret), None if standing is None else str(standing),
         )  # fmt: skip
         self.aggregator: CompleteAggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
@@ -184,7 +185,7 @@ class Warden:
         >>> Warden().asks("a"), Warden().asks("a", Word(excluded=frozenset("a")))
         (True, False)
         """
-        client, word = str(client_id), with_trusted(word, self.guard.trusted)
+        client, word = str(client_id), heard(word, self.guard)
         return client not in word.excluded and self.policy.asks(client, exclusions(word, self.memory.excluded))
 
     def sent(self, client_id: str, params: torch.Tensor) -> torch.Tensor:
@@ -207,7 +208,7 @@ class Warden:
 
     def heed(self, word: Word) -> None:
         """Obey the operator in a round in which nothing is decided."""
-        self.memory = obey(with_trusted(word, self.guard.trusted), self.memory)
+        self.memory = obey(heard(word, self.guard), self.memory)
 
     def receive(
         self,
@@ -249,25 +250,30 @@ class Warden:
         self.recent = (*earlier, record)[-RECENT:]
         return record
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that is remembered, as plain numbers and tensors."""
+    def remembered(self) -> dict[str, Any]:
+        """All that is remembered, as it stands; :class:`.Recorder` writes what a round has changed of it."""
         m = self.memory
         return {
-            "histories": [dict(h) for h in m.histories],
+            "histories": list(m.histories),
             "tests": list(m.tests),
             "excluded": dict(m.excluded),
             "aggregator": dict(self.carried),
             "doubted": sorted(m.doubted),
-            "seen": dict(m.seen),
+            "seen": m.seen,
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
             "secret": self.guard.secret,
         }
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered, as plain numbers and tensors."""
+        found = self.remembered()
+        return {**found, "histories": [dict(h) for h in found["histories"]], "seen": dict(found["seen"])}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another warden of the same configuration stood."""
-        if missing := [key for key in self.state_dict() if key not in state]:
+        if missing := [key for key in self.remembered() if key not in state]:
             raise ConfigError(f"expected what a warden's state_dict() gives; the state has no {listed(missing)}")
         many = [len(state[key]) for key in ("histories", "tests")]
         if many != [len(self.watches)] * 2:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..core.protocols import FOR_GOOD
-from ..core.remembered import Remembered
 from ..core.stats import Mask, among
-from ..core.types import State, Word
-from .judge import Judgement, Memory
+from ..core.types import Word
+from .judge import Guard, Judgement, Memory, restored
 
 
-def with_trusted(word: Word, trusted: frozenset[str]) -> Word:
-    """The word with the clients that the guard's own configuration trusts."""
-    return replace(word, trusted=word.trusted | trusted) if trusted else word
+def heard(word: Word, guard: Guard) -> Word:
+    """The word as a guard hears it: with the clients that it trusts itself, and suspensions if its policy has any."""
+    suspended = word.suspended if guard.policy.suspends else frozenset[str]()
+    return replace(word, trusted=word.trusted | guard.trusted, suspended=suspended)
 
 
 def free(word: Word, client_ids: Sequence[str]) -> Mask:
@@ -40,7 +40,7 @@ def obey(word: Word, memory: Memory) -> Memory:
     memory = replace(memory, excluded=exclusions(word, memory.excluded))
     if not word.readmitted:
         return memory
-    histories = tuple(_without(state, word.readmitted) for state in memory.histories)
+    histories = tuple(restored(state, {}, word.readmitted) for state in memory.histories)
     return replace(memory, histories=histories, doubted=memory.doubted - word.readmitted)
 
 
@@ -52,7 +52,8 @@ def exclusions(word: Word, excluded: Mapping[str, int]) -> Mapping[str, int]:
     """
     back = excluded if word.observing else word.readmitted | word.trusted
     kept = {client: clean for client, clean in excluded.items() if client not in back}
-    return kept | dict.fromkeys(sorted(word.excluded), FOR_GOOD)
+    held = dict.fromkeys(sorted(word.suspended - word.trusted - kept.keys()), 0)
+    return {**kept, **held, **dict.fromkeys(sorted(word.excluded), FOR_GOOD)}
 
 
 def overrule(word: Word, memory: Memory, judgement: Judgement, client_ids: Sequence[str]) -> tuple[Memory, Judgement]:
@@ -60,7 +61,9 @@ def overrule(word: Word, memory: Memory, judgement: Judgement, client_ids: Seque
 
     A client that stands out stays flagged, and is in no doubt.
     """
-    word = replace(word, readmitted=frozenset())  # on the evidence of this round a watch may exclude it again
+    word = replace(
+        word, readmitted=frozenset(), suspended=frozenset()
+    )  # on the evidence of this round a watch may exclude it again
     freed, out = free(word, client_ids), among(word.excluded, client_ids)
     weights = np.where(freed, 1.0, np.where(out, 0.0, judgement.weights)) if (freed | out).any() else judgement.weights
     judgement = replace(
@@ -73,10 +76,3 @@ def overrule(word: Word, memory: Memory, judgement: Judgement, client_ids: Seque
     )
     hearings = memory.hearings.without({client_ids[i] for i in np.flatnonzero(freed | out).tolist()})
     return replace(memory, excluded=exclusions(word, memory.excluded), hearings=hearings), judgement
-
-
-def _without(state: State, clients: Collection[str]) -> State:
-    """A history that knows nothing of these clients."""
-    if isinstance(state, Remembered):
-        return state.restored({}, clients)
-    return {client: values for client, values in state.items() if client not in clients}

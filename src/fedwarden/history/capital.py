@@ -30,7 +30,10 @@ TINY = float(np.finfo(np.float64).tiny)
 
 class Account(NamedTuple):
     """What is remembered of clients: the log of the capital of the bet that a client does harm, and of the one that it
-    helps; the mean and the variance of the clipped values, over how many rounds; and the share of the level."""
+    helps; the mean and the variance of the clipped values, over how many rounds; and the share of the level.
+
+    Under the empty name: how many clients were given a share, the first, and what the shares add up to, the last.
+    """
 
     log_capital: Scores
     log_help: Scores
@@ -116,10 +119,12 @@ class Capital:
             return state, values
         values = values.T.reshape(-1, len(client_ids))  # a row for the signal and for each of its parts
         bets = len(values)
-        known = Remembered.of(state, len(Account._fields) * bets)
+        known, width = Remembered.of(state), len(Account._fields) * bets
         new = [c for c in client_ids if c not in known]
-        share = share_of_newcomers(math.fsum(known.column(-1)), len(known), len(new)) if new else 0.0
-        blank = (0.0,) * (len(Account._fields) - 1) * bets + (share,) * bets
+        total = known.columns(("",), (0.0,) * width)[:, 0].copy()
+        share = share_of_newcomers(total[-1], int(total[0]), len(new)) if new else 0.0
+        total[0], total[-1] = total[0] + len(new), total[-1] + len(new) * share
+        blank = (0.0,) * (width - bets) + (share,) * bets
         account = known.columns(client_ids, blank).reshape(-1, *values.shape)
         log_capital, log_help, means, variances, rounds, shares = account
         n = len(client_ids) if trusted is None or not trusted.any() else int(trusted.sum())
@@ -131,12 +136,12 @@ class Capital:
         variances = (rounds - 1) / rounds * (variances + off**2 / rounds)
         now = Account(log_capital, log_help, means + off / rounds, variances, rounds, shares)
         of_parts = log_capital[1:].min(axis=0, initial=np.inf)
-        columns = list(np.concatenate(now))
-        return known.updated(client_ids, columns), np.minimum(log_capital[0] + np.log(shares[0]), of_parts)
+        columns = np.column_stack([np.concatenate(now), total])
+        return known.updated((*client_ids, ""), columns), np.minimum(log_capital[0] + np.log(shares[0]), of_parts)
 
     def against(self, state: State, client_ids: tuple[str, ...]) -> tuple[Scores, Scores]:
         """The logs of the capitals of the bets that a client does harm, and that it helps: the least of the parts."""
         width = len(next(iter(state.values()), Account._fields))
-        columns = Remembered.of(state, width).columns(client_ids, (0.0,) * width)
+        columns = Remembered.of(state).columns(client_ids, (0.0,) * width)
         log_capital, log_help, *_ = columns.reshape(len(Account._fields), -1, len(client_ids))
         return log_capital.min(axis=0), log_help.min(axis=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
@@ -14,22 +13,7 @@ from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import Ids, State
 
-
-class Clues(NamedTuple):
-    """What is remembered of clients: the evidence, the mean of recent values, and of how many rounds."""
-
-    evidence: Scores
-    means: Scores
-    rounds: Scores
-
-
-class Total(NamedTuple):
-    """What is remembered of clients: the sum of their values so far."""
-
-    sums: Scores
-
-
-BLANK = (0.0, 0.0, 0.0)
+BLANK = (0.0, 0.0, 0.0)  # of a new client: its evidence, the mean of its recent values, and of how many rounds
 RECENT = 10  # rounds that a client's mean is about
 
 
@@ -106,13 +90,13 @@ class Evidence:
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        known = Remembered.of(state, len(BLANK))
+        known = Remembered.of(state)
         evidence, means, rounds = known.columns(client_ids, BLANK)
         means = update_means(means, rounds, values)
         reference = means if trusted is None else means[trusted]
         allowed = allowance(reference if len(reference) else means, self.alpha, self.effect)
         scores = gather(evidence, values / allowed, self.forget)
-        return known.updated(client_ids, Clues(scores, means, rounds + 1)), scores
+        return known.updated(client_ids, [scores, means, rounds + 1]), scores
 
 
 @register("history", "gathered")
@@ -129,6 +113,6 @@ class Gathered:
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        known = Remembered.of(state, 1)
+        known = Remembered.of(state)
         scores = gather(known.columns(client_ids, (0.0,))[0], values + 1.0, self.forget)
-        return known.updated(client_ids, Total(scores)), scores
+        return known.updated(client_ids, [scores]), scores

@@ -51,7 +51,7 @@ class Leaning:
             return state, counts.astype(np.float64)
         effects = values[counts, 1:]
         ids = tuple(client for client, counted in zip(client_ids, counts, strict=True) if counted)
-        known = Remembered.of(state, effects.shape[1] + 1)
+        known = Remembered.of(state)
         rounds, *means = known.columns(ids, (0.0,) * (effects.shape[1] + 1))
         effects = effects - effects.mean(axis=1, keepdims=True)
         sizes = np.linalg.norm(effects, axis=1, keepdims=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -12,16 +12,7 @@ from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores
 from ..core.types import Ids, State
 
-
-class PidMemory(NamedTuple):
-    """What is remembered of clients: the sum of the values, the last one, and over how many rounds."""
-
-    totals: Scores
-    lasts: Scores
-    rounds: Scores
-
-
-BLANK = (0.0, 0.0, 0.0)
+BLANK = (0.0, 0.0, 0.0)  # of a new client: the sum of its values, the last one, and over how many rounds
 
 
 def pid(
@@ -67,7 +58,7 @@ class PID:
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
         if not len(values):
             return state, values
-        known = Remembered.of(state, len(BLANK))
+        known = Remembered.of(state)
         totals, lasts, rounds = known.columns(client_ids, BLANK)
         scores = pid(values, totals, lasts, rounds, self.kp, self.ki, self.kd, self.integral)
-        return known.updated(client_ids, PidMemory(totals + values, values, rounds + 1)), scores
+        return known.updated(client_ids, [totals + values, values, rounds + 1]), scores

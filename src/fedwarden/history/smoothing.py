@@ -1,4 +1,4 @@
-"""Simple memories: none, an exponential average, a cumulative sum of excesses."""
+"""Simple memories: none, with values as they are or as z-scores; an average; a cumulative sum of excesses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.registry import register
+from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores, robust_z
 from ..core.types import Ids, State
 
@@ -46,6 +47,21 @@ class Raw:
         return state, values
 
 
+@register("history", "standard")
+@dataclass(frozen=True)
+class Standard:
+    """The robust z-score of each value among the trusted clients of the round (arXiv 2605.22266)."""
+
+    eps: float = 1e-12
+
+    def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
+        reference = values if trusted is None or not trusted.any() else values[trusted]
+        reference = reference[np.isfinite(reference)]
+        if not len(reference):
+            return state, values
+        return state, robust_z(values, self.eps, reference)
+
+
 @register("history", "ewma")
 @dataclass(frozen=True)
 class EWMA:
@@ -58,8 +74,11 @@ class EWMA:
             raise ValueError(f"decay lies in [0, 1); got {self.decay}")
 
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
-        scores = ewma(values, np.array([state.get(c, np.nan) for c in client_ids]), self.decay)
-        return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
+        if not len(values):
+            return state, values
+        known = Remembered.of(state)
+        scores = ewma(values, known.columns(client_ids, (np.nan,))[0], self.decay)
+        return known.updated(client_ids, [scores]), scores
 
 
 @register("history", "cusum")
@@ -70,6 +89,8 @@ class CUSUM:
     slack: float = 1.0
 
     def step(self, state: State, client_ids: Ids, values: Scores, trusted: Mask | None = None) -> tuple[State, Scores]:
-        sums = np.array([state.get(c, 0.0) for c in client_ids])
-        scores = cusum(robust_z(values), sums, self.slack)
-        return {**state, **dict(zip(client_ids, scores.tolist(), strict=True))}, scores
+        if not len(values):
+            return state, values
+        known = Remembered.of(state)
+        scores = cusum(robust_z(values), known.columns(client_ids, (0.0,))[0], self.slack)
+        return known.updated(client_ids, [scores]), scores

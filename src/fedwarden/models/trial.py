@@ -72,9 +72,9 @@ def examine(
     >>> examine(torch.tensor([torch.inf]), ["weight"], [1]).fault
     'not_finite'
     """
-    if not torch.isfinite(new).all():
-        return Examined(new, {}, "not_finite")
     parts = new.split(list(sizes))
+    if not all(part.isfinite().all() for part in parts):
+        return Examined(new, {}, "not_finite")
     if negative := below_zero(names, parts):
         new = torch.cat([p.clamp(min=0.0) if name in negative else p for name, p in zip(names, parts, strict=True)])
     silent = trial is not None and last is not None and not trial.sound(new) and trial.sound(last)

@@ -30,19 +30,20 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
-from ..core.words import printable, reason
+from ..core.words import printable, reason, short
 from ..guard.arrays import BUFFERS, Unfit, attempt
-from ..guard.journal import Journal, experiment
+from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from .inbox import UNKNOWN, Contribution, contribution, form_of, site_of, usual_kind
-from .params import Form
-from .rounds import Made, Sent, idle_round, play
+from .params import Form, Params, read_all
+from .rounds import Made, idle_round, play
 
 LOG = logging.getLogger("fedwarden.nvflare")  # NVIDIA FLARE shows it beside its own lines
 ENGINE = "nvflare"
 PARTS = ("warden",)  # of a checkpoint
 STEPS = "NUM_STEPS_CURRENT_ROUND"  # what NVIDIA FLARE's FedAvg weighs by
+WAIT = 600.0  # seconds, as long as NVIDIA FLARE waits for a sign of life of a site
 
 
 class GuardedAggregator(ModelAggregator):
@@ -65,6 +66,7 @@ class GuardedAggregator(ModelAggregator):
         resume: bool = False,
         buffers: Sequence[str] = BUFFERS,
         sinks: Sequence[Any] = (),
+        wait: float | None = WAIT,
     ) -> None:
         """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
 
@@ -73,7 +75,9 @@ class GuardedAggregator(ModelAggregator):
         data. ``weigh_by`` is the entry of a model's ``meta`` that it is weighed by. ``run_name`` (by default the
         job's) and ``home`` say where the run is recorded; ``resume`` continues the latest unfinished run of that name
         and experiment, if there is one. Parameters whose names end in one of ``buffers`` never enter a distance.
-        ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
+        ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``wait`` is
+        for how many seconds, or as long again as they took if that is longer, a round waits for the other sites once
+        more than half have answered; None waits for ever, unless the controller has a timeout.
         """
         super().__init__()
         if warden == "":
@@ -86,7 +90,7 @@ class GuardedAggregator(ModelAggregator):
         self.aggregator = dict(aggregator) if isinstance(aggregator, Mapping) else aggregator
         self.shares = None if shares is None else dict(shares)
         self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
-        self.buffers, self.sinks = tuple(buffers), tuple(sinks)
+        self.buffers, self.sinks, self.wait = tuple(buffers), tuple(sinks), wait
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
         if self.guard.guard.paired:
@@ -101,8 +105,9 @@ class GuardedAggregator(ModelAggregator):
         self.lock = Lock()  # models may come in several threads
         self.came: dict[str, Contribution] = {}
         self.refused: list[Rejection] = []
-        self.sent: Mapping[str, Any] | None = None  # the model of this round, as an event shows it
-        self.last: Mapping[str, Any] | None = None  # the last one that was made here
+        self.sites: frozenset[str] = frozenset()  # that the round asks, as far as NVIDIA FLARE tells
+        self.sent: Params | None = None  # the model of this round, as an event shows it
+        self.last: Params | None = None  # the last one that was made here
         self.kind: ParamsType | None = None
         self.planned = 0  # rounds, as far as the server tells
         self.asked = math.nan  # when the sites of this round were, on this machine's clock
@@ -122,6 +127,8 @@ class GuardedAggregator(ModelAggregator):
         with self.lock:
             came = [self.came[site] for site in sorted(self.came)]  # who answers first changes no bit of the model
             refused = list(self.refused)
+        silent = sorted(self.sites - self.came.keys() - {rejection.client_id for rejection in refused})
+        refused += [Rejection(site, Note.of("no_answer")) for site in silent]
         kind, sent = usual_kind([c.kind for c in came], self.kind), None
         try:
             sent = self._sent()
@@ -139,7 +146,7 @@ class GuardedAggregator(ModelAggregator):
     def reset_stats(self) -> None:
         """Forget the models of a round; what the guard remembers of the sites stays."""
         with self.lock:
-            self.came, self.refused, self.sent = {}, [], None
+            self.came, self.refused, self.sent, self.sites = {}, [], None, frozenset()
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
         """Take one site's model in a workflow that passes shareables; whether it can be read."""
@@ -150,7 +157,8 @@ class GuardedAggregator(ModelAggregator):
             model = FLModelUtils.from_shareable(shareable, fl_ctx)
             model.meta["client_name"] = site  # the site itself may have written another one
         except Exception as error:
-            return self._refuse(Rejection(site, Note.of("unreadable", error=type(error).__name__, words=reason(error))))
+            fault = Note.of("unreadable", error=type(error).__name__, words=reason(error))
+            return self._refuse(Rejection(short(site), fault))
         return self._take(model)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -160,6 +168,8 @@ class GuardedAggregator(ModelAggregator):
             if event_type == AppEventType.BEFORE_TRAIN_TASK:
                 self.asked = time.monotonic()
                 self._see(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
+            elif event_type == AppEventType.AFTER_CONTRIBUTION_ACCEPT:
+                self._bound(fl_ctx)
             elif event_type == EventType.FATAL_SYSTEM_ERROR:
                 self.broken = True
             elif event_type == EventType.END_RUN:
@@ -207,24 +217,37 @@ class GuardedAggregator(ModelAggregator):
         if dxo.data_kind == DataKind.WEIGHTS and dxo.data:
             self.sent = dict(dxo.data)
 
-    def _sent(self) -> Sent | None:
+    def _bound(self, fl_ctx: FLContext) -> None:
+        """Learn which sites the round asks, and let NVIDIA FLARE end it some time after most of them have answered."""
+        runner, number = fl_ctx.get_prop(FLContextKey.RUNNER), fl_ctx.get_prop(FLContextKey.TASK_ID)
+        found = runner and runner.current_wf.controller.communicator.process_task_check(number, fl_ctx)
+        if not found:
+            return
+        task, self.sites = found.task, frozenset(found.task.targets)
+        answered = self.came.keys() | {rejection.client_id for rejection in self.refused}
+        if self.wait is not None and not task.timeout and 2 * len(answered & self.sites) > len(self.sites):
+            passed = time.time() - task.schedule_time
+            task.timeout = passed + max(self.wait, passed)
+
+    def _sent(self) -> Params | None:
         """The model that the sites were sent, wherever it is known from."""
         held = None if self.fl_ctx is None else self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
         weights = held.get(ModelLearnableKey.WEIGHTS) if isinstance(held, Mapping) else None
         for params in (self.sent, weights, self.last):
             if params:
                 with suppress(Unfit):  # a model that is no table of arrays is not known
-                    return Sent.of(params)
+                    read_all(params)
+                    return dict(params)
         return None
 
     def _play(
-        self, came: Sequence[Contribution], refused: Sequence[Rejection], kind: ParamsType, sent: Sent | None
+        self, came: Sequence[Contribution], refused: Sequence[Rejection], kind: ParamsType, sent: Params | None
     ) -> Made:
         self.kind = kind
         if not came and sent is None:
             note = Note.of("no_usable_reply", rejected=len(refused))
             return Made(self._keep(idle_round(self.done + 1, came, refused, note)))
-        form = form_of(came, None if sent is None else sent.params, self.buffers)
+        form = form_of(came, sent, self.buffers)
         self._begin(form)
         known = self.guard.excluded
         made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear())
@@ -278,7 +301,7 @@ class GuardedAggregator(ModelAggregator):
         more = {"rounds": self.planned} if self.planned and not resume else {}  # a job knows its own rounds alone
         options = {"options": self.options} if self.options else {}
         guard = {"guard": {"preset": self.warden, **options}} if self.warden else {}
-        recorded = {**config, **more, **guard, "secret": self.guard.guard.secret, "experiment": same}
+        recorded = {**config, **more, **guard, **kept(self.guard), "experiment": same}
         home, software = None if self.home is None else Path(self.home), {"nvflare": nvflare.__version__}
         name = self.run_name or self._job_name()
         return Journal(home, name, ENGINE, recorded, PARTS, self._warn, resume, self.sinks, software)
@@ -303,7 +326,7 @@ class GuardedAggregator(ModelAggregator):
         self.record = record = replace(record, metrics={**record.metrics, **tally(record)})
         if self.journal is not None:
             try:
-                self.journal.commit(record, {"round": record.round, "warden": self.guard.state_dict()})
+                self.journal.commit(record, {"round": record.round, "warden": self.guard.remembered()})
                 self.journal.send()
             except Exception as error:
                 self._warn(f"round {record.round} is not recorded: {reason(error)}")
@@ -319,10 +342,10 @@ class GuardedAggregator(ModelAggregator):
         LOG.warning("fedwarden: %s", printable(text))
 
 
-def _unchanged(kind: ParamsType, sent: Sent | None) -> FLModel:
+def _unchanged(kind: ParamsType, sent: Params | None) -> FLModel:
     """The model as it is; where it is not known, an empty difference, which changes no model."""
     if sent is None:
         return FLModel(params_type=ParamsType.DIFF, params={})
     if kind is ParamsType.FULL:
-        return FLModel(params_type=kind, params=dict(sent.params))
-    return FLModel(params_type=kind, params=Form.of(sent.params).nothing())
+        return FLModel(params_type=kind, params=dict(sent))
+    return FLModel(params_type=kind, params=Form.of(sent).nothing())

@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights, number
-from ..core.types import Rejection, Reported
+from ..core.types import Rejection, Reported, name_fault
 from ..guard.admission import count_fault, read_each
 from ..guard.arrays import Converted, Unfit
 from ..guard.metrics import bounded
@@ -62,7 +62,10 @@ def site_of(model: Any) -> str:
     name = meta.get("client_name") if isinstance(meta, Mapping) else None
     if not isinstance(name, str) or not name:
         return UNKNOWN
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
+    name = name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
+    if fault := name_fault(name):
+        raise Unfit(fault)
+    return name
 
 
 def contribution(site: str, model: Any, key: str) -> Contribution:

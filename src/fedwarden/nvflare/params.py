@@ -17,6 +17,7 @@ from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, fitted,
 from ..models.trial import VARIANCE
 
 Arrays = dict[str, NDArray[Any]]
+Params = Mapping[str, Any]  # of a model, as NVIDIA FLARE holds them
 ROUNDING = 1e-5  # of a variance: a difference in float32 that is added again is off by less
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 

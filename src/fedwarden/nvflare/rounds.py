@@ -17,19 +17,7 @@ from ..guard.arrays import conversion_notes
 from ..guard.warden import Warden
 from ..models.trial import examine
 from .inbox import Contribution, average_metrics, open_letters, reported_by
-from .params import Arrays, Form, read_all
-
-
-@dataclass(frozen=True, eq=False)
-class Sent:
-    """The model that the sites of a round were sent: as NVIDIA FLARE holds it, and as arrays."""
-
-    params: Mapping[str, Any]
-    arrays: Arrays
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> Sent:
-        return cls(dict(params), read_all(params))
+from .params import Form, Params, read_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +35,17 @@ def play(
     refused: Sequence[Rejection],
     form: Form,
     kind: ParamsType,
-    sent: Sent | None,
+    sent: Params | None,
     round: int,
     word: Word = NO_WORD,
 ) -> Made:
-    """Judge the sites' models and combine what remains; the warden remembers it. ``word`` is the operator's."""
+    """Judge the sites' models and combine what remains; the warden remembers it. ``word`` is the operator's.
+
+    ``sent`` is the model that the sites were sent, as NVIDIA FLARE holds it.
+    """
     if not form.measured:
         return Made(idle_round(round, came, refused, Note.of("nothing_to_measure")))
-    base = None if sent is None else sent.arrays
+    base = None if sent is None else read_all(sent)
     letters, unfit = open_letters(came, form, kind, base)
     params = None if base is None else form.flatten(base)
     base_of_rows = params if kind is ParamsType.FULL else None
@@ -72,7 +63,7 @@ def play(
         notes = [*record.notes, Note.of("new_not_finite")]
         return Made(replace(record, weights=np.zeros(len(cohort)), notes=tuple(notes)))
     if kind is ParamsType.FULL and sent is not None:
-        made = {**sent.params, **made}  # what no site sends stays
+        made = {**sent, **made}  # what no site sends stays
     told = {f"train/{printable(name)}": value for name, value in metrics.items()}
     return Made(replace(record, metrics={**record.metrics, **told}), made, metrics or None)
 

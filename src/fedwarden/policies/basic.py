@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class Quarantine:
     """
 
     parole: int | None = None
+    suspends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.parole is not None and self.parole < 1:

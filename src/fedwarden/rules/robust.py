@@ -1,4 +1,4 @@
-"""Median and MAD: a threshold that a minority cannot move."""
+"""Thresholds above the median that a minority cannot move: by a number of MADs, or by a constant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def robust_threshold(scores: Scores, limit: float) -> float:
 
     arXiv 2605.22266, the robust z-score as a threshold.
 
-    >>> import numpy as np
     >>> robust_threshold(np.array([1.0, 2.0, 3.0, 4.0, 100.0]), limit=6.0)
     9.0
     """
@@ -34,9 +33,28 @@ class RobustZ:
     limit: float = 6.0
 
     def __post_init__(self) -> None:
-        if not self.limit > 0:
-            raise ValueError(f"limit must be positive; got {self.limit}")
+        _check(self.limit)
 
     def __call__(self, scores: Scores, test: int) -> Verdict:
         threshold = robust_threshold(scores, self.limit) if len(scores) else math.inf
         return Verdict(scores > threshold, threshold)
+
+
+@register("rule", "offset", exempt={"scaling": "the limit is in the unit of the score"})
+@dataclass(frozen=True)
+class Offset:
+    """Flag scores more than ``limit`` above the median, in the score's own unit: less than half can ever lie there."""
+
+    limit: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check(self.limit)
+
+    def __call__(self, scores: Scores, test: int) -> Verdict:
+        threshold = float(np.median(scores) + self.limit) if len(scores) else math.inf
+        return Verdict(scores > threshold, threshold)
+
+
+def _check(limit: float) -> None:
+    if not limit > 0:
+        raise ValueError(f"limit must be positive; got {limit}")

@@ -130,7 +130,8 @@ class ShardedUpdates(Updates):
 class Shards:
     """Workers that hold the columns of all clients of a round, in equal parts; d numbers of one type each.
 
-    Ray must run already: nothing here opens a port. Rows that are handed over are in the memory of the workers, or in
+    Ray must run already: nothing here opens a port. Without ``RAY_AUTH_MODE=token`` any process that reaches Ray can
+    run code on the workers; see docs/scale.md. Rows that are handed over are in the memory of the workers, or in
     files under ``spool``, a folder that every worker can reach; a worker that is lost is replaced, and reads its
     columns again from files. ``wire`` counts the bytes that were handed over, sent and received.
     """
@@ -266,10 +267,8 @@ class Shards:
         each = [(hashing._replace(first=start),) for start, _ in self.columns]
         return torch.from_numpy(sum(self._ask("sketch", rows.index, each=each)))
 
-    def weighted_sum(self, rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
+    def weighted_sum(self, rows: Rows, weights: Weights) -> Tensor:
         """Only told: the workers make it when it is written."""
-        if before is not None:
-            raise NeedsRows("a sum on top of another")
         return self._mine(rows).weighted_sum(weights)
 
     def ranked_mean(self, updates: Rows, low: int, high: int) -> Tensor:

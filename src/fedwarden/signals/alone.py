@@ -16,7 +16,7 @@ from ..core.registry import register
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Scores
 from ..core.types import Cohort, Dense, Reading
-from ..updates.sampling import coarse_lengths, spread_columns
+from ..updates.sketch import coarse_lengths, spread_columns
 from ..updates.updates import Updates
 
 ENTRIES = 1 << 18  # of the updates that are looked at; larger cohorts are sampled

@@ -9,16 +9,15 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import register
 from ..core.stats import Mask, Scores, Weights, shortening
 from ..core.types import Cohort, Reading, Server
 from ..models.batched import at_home, evaluating
-from ..updates.steps import Steps
-from .loss import Losses, client_losses, cross_entropies
+from ..updates.formed import Steps
+from .loss import Losses, client_losses, cross_entropies, labelled
 
 WORST = 1e6  # the loss of a model that gives no numbers
 
@@ -116,14 +115,11 @@ class Harm:
             raise ValueError(f"needs at least 1 sample of the probe and shorten > 0, or none; got {self}")
 
     def equip(self, server: Server) -> Self:
-        if server.model is None or not isinstance(server.probe, Tensor) or server.labels is None:
-            raise ConfigError("harm needs a server with a model and labelled samples")
+        labelled(server, "harm")
         return replace(self, server=server)
 
     def __call__(self, cohort: Cohort) -> Scores | Reading:
-        s = self.server
-        if s is None or s.model is None or not isinstance(s.probe, Tensor) or s.labels is None:
-            raise ValueError("harm needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
+        model, probe, labels = labelled(self.server, "harm", self.probe)
         if cohort.params is None:
             raise ValueError("harm needs the round's global model; set Cohort.params")
         updates, within = cohort.updates, cohort.reference
@@ -135,18 +131,15 @@ class Harm:
             mean[start:stop], agreed = agreed[: stop - start], agreed[stop - start :]
         a, b = idle_steps(shares, within)
         around = replace(cohort, updates=Steps(updates, mean, a, b * factors), params=cohort.params.to(mean) + mean)
-        judge = partial(without_absent, s.losses or cross_entropies)
-        losses = client_losses(around, s.model, s.probe[: self.probe], s.labels[: self.probe], judge)
-        found = beyond_common(harms(losses, within), within)
-        warning = self._silence(s) if cohort.round == 1 else None
+        judge = partial(without_absent, (self.server and self.server.losses) or cross_entropies)
+        found = beyond_common(harms(client_losses(around, model, probe, labels, judge), within), within)
+        warning = silence(model, probe, labels) if cohort.round == 1 else None
         return Reading(found, warning=warning) if warning else found
 
-    def _silence(self, server: Server) -> Note | None:
-        """What is to be said of a probe that lacks classes."""
-        model, probe, labels = server.model, server.probe, server.labels
-        if model is None or labels is None or not isinstance(probe, Tensor):
-            return None
-        with evaluating(model):
-            outputs = model(at_home(probe[:1], model))
-        absent = absent_classes(labels[: self.probe], outputs) if isinstance(outputs, Tensor) else ()
-        return Note.of("probe_lacks", names=tuple(str(int(c)) for c in absent)) if len(absent) else None
+
+def silence(model: nn.Module, probe: Tensor, labels: Tensor) -> Note | None:
+    """What is to be said of a probe that lacks classes."""
+    with evaluating(model):
+        outputs = model(at_home(probe[:1], model))
+    absent = absent_classes(labels, outputs) if isinstance(outputs, Tensor) else ()
+    return Note.of("probe_lacks", names=tuple(str(int(c)) for c in absent)) if len(absent) else None

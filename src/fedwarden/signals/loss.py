@@ -42,6 +42,14 @@ def client_losses(
     return np.asarray(torch.cat(found).cpu().double().mean(dim=1).numpy(), dtype=np.float64)
 
 
+def labelled(server: Server | None, user: str, probe: int | None = None) -> tuple[nn.Module, Tensor, Tensor]:
+    """A server's model, and the first samples of its probe with their labels; a signal may need all of them."""
+    if server is None or server.model is None or not isinstance(server.probe, Tensor) or server.labels is None:
+        what = "fw.Server(model=..., probe=..., labels=...)"
+        raise ConfigError(f"{user} needs a server with a model and labelled samples: give {what} to Warden.equip")
+    return server.model, server.probe[:probe], server.labels[:probe]
+
+
 @register("signal", "probe_loss")
 @dataclass(frozen=True)
 class ProbeLoss:
@@ -52,14 +60,11 @@ class ProbeLoss:
     words: ClassVar[str] = "its model is worse on the server's samples"
 
     def equip(self, server: Server) -> Self:
-        if server.model is None or not isinstance(server.probe, Tensor) or server.labels is None:
-            raise ConfigError("probe_loss needs a server with a model and labelled samples")
+        labelled(server, "probe_loss")
         return replace(self, server=server)
 
     def __call__(self, cohort: Cohort) -> Scores:
-        s = self.server
-        if s is None or s.model is None or not isinstance(s.probe, Tensor) or s.labels is None:
-            raise ValueError("probe_loss needs fw.Server(model=..., probe=..., labels=...); give one to Warden.equip")
-        losses = client_losses(cohort, s.model, s.probe[: self.probe], s.labels[: self.probe], s.losses)[1:]
+        judge = self.server.losses if self.server else None
+        losses = client_losses(cohort, *labelled(self.server, "probe_loss", self.probe), judge)[1:]
         logs = np.log(np.maximum(losses, 1e-6))
         return np.asarray(logs - np.median(logs[cohort.reference]), dtype=np.float64)

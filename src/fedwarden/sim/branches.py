@@ -132,7 +132,7 @@ def _stage(
             window=observing.window, alpha=observing.alpha,
             record=seen[client].extend,
         )  # fmt: skip
-        federation.observers[client] = partial(_read, auditors[client])
+        federation.observers[client] = partial(_observe, auditors[client])
     data = federation.world.data
     few = replace(data, x_test=data.x_test[:tests], y_test=data.y_test[:tests])
     federation.world = replace(federation.world, data=few)
@@ -140,5 +140,5 @@ def _stage(
     return _Stage(federation, auditors, seen)
 
 
-def _read(auditor: Auditor, sight: Sight) -> None:
+def _observe(auditor: Auditor, sight: Sight) -> None:
     auditor.observe(sight.round, sight.params, sight.own, sight.share)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ STILL, FRESH, PARTIAL, CHANGE = "no change", "fresh swap", "partial swap", "the 
 MOVED = 2.0  # deviations from which on a class is named
 
 Key = tuple[str, str]
+Seen = Mapping[tuple[str, str], list[dict[Key, list[Observation]]]]
+"""What was observed in each branch by each client, run by run and by source."""
 OnRound = Callable[[int, str, int], None]
 
 
@@ -198,11 +201,7 @@ def answer(plan: AuditPlan, on_round: OnRound | None = None) -> Answer:
     observing = ObserverSettings(plan.observers, plan.audit.probe, window=plan.audit.window, alpha=plan.audit.alpha)
     runs: list[dict[str, Branch]] = []
     for number, scenario in enumerate(scenarios):
-
-        def tell(branch: str, t: int, number: int = number) -> None:
-            if on_round:
-                on_round(number, branch, t)
-
+        tell = partial(on_round, number) if on_round else None
         runs.append(rehearse(scenario, plan.audit.start, branches, observing, on_round=tell, data=data)[1])
     last = {name: float(np.mean([r[name].accuracy[plan.scenario.rounds] for r in runs])) for name in (STILL, CHANGE)}
     return Answer(plan, share, tuple(sources_of(runs, plan)), last)
@@ -216,14 +215,13 @@ def sources_of(runs: Sequence[Mapping[str, Branch]], plan: AuditPlan) -> list[So
     p-value alone.
     """
     rounds = range(plan.audit.start, plan.scenario.rounds + 1)
-    seen = {
+    seen: Seen = {
         (branch, client): [_by_source(run[branch].seen[client]) for run in runs]
         for branch in runs[0]
         for client in plan.observers
     }
     keys = list(seen[STILL, plan.observers[0]][0])
     finite = [k for k in keys if all(np.isfinite(_farthest(found, k, rounds[0])).all() for found in seen.values())]
-    nulls = [b for b in runs[0] if b != CHANGE]
     level = plan.audit.alpha / max(len(finite), 1)
     out = []
     for key in finite:
@@ -231,23 +229,17 @@ def sources_of(runs: Sequence[Mapping[str, Branch]], plan: AuditPlan) -> list[So
         sight: dict[str, Sight] = {}
         first: dict[str, int | None] = {}
         for client in plan.observers:
-            at = {t: _verdict(seen, key, client, nulls, t) for t in rounds}
+            at = {t: _verdict(seen, key, client, t) for t in rounds}
             told = {t: sees(at[t], STILL, level) for t in rounds}
             verdicts[client], sight[client] = at[rounds[-1]], told[rounds[-1]]
             first[client] = next((t for t in rounds if all(told[u].shift == "shows" for u in rounds if u >= t)), None)
-        out.append(Source(*key, verdicts, sight, first, _moved(seen, key, plan.observers, rounds)))
+        out.append(Source(*key, verdicts, sight, first, _moved(seen, key, plan.observers)))
     return out
 
 
-def _verdict(
-    seen: Mapping[tuple[str, str], list[dict[Key, list[Observation]]]],
-    key: Key,
-    client: str,
-    nulls: Sequence[str],
-    t: int,
-) -> dict[str, Leakage]:
-    against = {null: _farthest(seen[null, client], key, t) for null in nulls}
-    return leakage(_farthest(seen[CHANGE, client], key, t), against, np.random.default_rng(0))
+def _verdict(seen: Seen, key: Key, client: str, t: int) -> dict[str, Leakage]:
+    departed = {branch: _farthest(found, key, t) for (branch, who), found in seen.items() if who == client}
+    return leakage(departed.pop(CHANGE), departed, np.random.default_rng(0))
 
 
 def _farthest(found: Sequence[Mapping[Key, list[Observation]]], key: Key, t: int) -> Scores:
@@ -256,9 +248,7 @@ def _farthest(found: Sequence[Mapping[Key, list[Observation]]], key: Key, t: int
     return np.array([max((x for x in s if np.isfinite(x)), default=np.nan) for s in sizes], dtype=np.float64)
 
 
-def _moved(
-    seen: Mapping[tuple[str, str], list[dict[Key, list[Observation]]]], key: Key, clients: Sequence[str], rounds: range
-) -> dict[str, float]:
+def _moved(seen: Seen, key: Key, clients: Sequence[str]) -> dict[str, float]:
     """The classes that moved when the change came in, beyond what they did without it."""
     if key[1] not in BY_CLASS:
         return {}

@@ -33,9 +33,7 @@ from .adversary import Adversary, Round
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
-from .evaluation import Asked, Evaluation
-from .first_batch import fit, try_model
-from .jurors import Jurors
+from .evaluation import Asked, Evaluation, Jurors, fit, try_model
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
@@ -152,7 +150,7 @@ class Federation:
         return replace(server, probe=asked.to(device), labels=answers.to(device))
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"round": self.round, "params": self.params, "warden": self.warden.state_dict()}
+        state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}
         state |= {"losses": self.losses} if self.losses else {}
         return state if self.previous is None else {**state, "previous": self.previous}
 
@@ -214,7 +212,8 @@ class Federation:
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
         record, (metrics, own) = outcome.record, self._evaluate(word)
-        metrics = {**record.metrics, **metrics, **self._detect(record)}
+        detected = round_detection(record, self.truth) if self.scenario.attacks else {}
+        metrics = {**record.metrics, **metrics, **detected}
         return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
 
     def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
@@ -275,9 +274,6 @@ class Federation:
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
         held = self.world.held_in(self.round).items()
         return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c, word)})
-
-    def _detect(self, record: RoundRecord) -> dict[str, float]:
-        return round_detection(record, self.truth) if self.scenario.attacks else {}
 
 
 def simulate(

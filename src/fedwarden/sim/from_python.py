@@ -48,7 +48,7 @@ def simulate(
     if not isinstance(guard, str | Mapping):
         table = '{"preset": "auto", "policy": "observe"}'
         raise ConfigError(f"guard is the name of a preset or a table as {table}; got {type(guard).__name__}")
-    data = of_clients(clients, test, numbers=task is not None and _name(task) == "regression")
+    data = of_clients(clients, test, numbers=(task.get("name") if isinstance(task, Mapping) else task) == "regression")
     ready = isinstance(model, str | Mapping)
     scenario = parse(
         Scenario,
@@ -72,7 +72,3 @@ def simulate(
     if result.unchanged is not None:
         raise Fruitless.of(result)
     return result
-
-
-def _name(spec: Spec) -> object:
-    return spec if isinstance(spec, str) else spec.get("name")

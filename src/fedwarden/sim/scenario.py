@@ -18,6 +18,7 @@ from ..core.errors import ConfigError, nearest
 from ..core.registry import adopt
 from ..core.schedule import strength
 from ..core.seeds import numpy_rng
+from ..core.types import LONGEST_NAME
 from ..guard.config import GuardConfig
 from ..sinks.data_points import MOST, Clients
 from ..sinks.feed import Feed
@@ -41,7 +42,7 @@ class DataConfig(Strict):
     folder: str | None = None
     partition: Part = Component(name="iid")
     clients: int = Field(20, ge=1, le=MANY)
-    names: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    names: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)], ...] | None = None
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
@@ -301,7 +302,7 @@ def _components(value: object) -> Iterator[Component]:
     if isinstance(value, Component):
         yield value
     if isinstance(value, BaseModel):
-        value = [getattr(value, key) for key in type(value).model_fields]
+        value = [part for _, part in value]
     for part in value if isinstance(value, tuple | list) else ():
         yield from _components(part)
 
@@ -312,7 +313,7 @@ def _check_home(module: str, folder: Path | None) -> None:
     if folder is None:
         return
     here = folder.resolve() / f"{first}.py"
-    found = getattr(sys.modules[first], "__file__", None)
+    found = vars(sys.modules[first]).get("__file__")
     if here.is_file() and (found is None or Path(found).resolve() != here):
         raise ConfigError(
             f"{here} cannot be used: another module {first!r} is already imported from {found}; rename it"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..core.config import Component
 from ..core.errors import ConfigError, MissingExtra
+from ..core.registry import describe
 from ..core.types import RoundRecord
 from ..guard.config import GuardConfig, alter
 from ..guard.judge import Watch
@@ -111,13 +112,8 @@ def grade(runs: Sequence[Observed], warden: Warden) -> Grade:
 
 def tunable(warden: Warden) -> dict[str, float]:
     """The options to search over and their values now: the PID coefficients and the rule's own of each PID watch."""
-    found: dict[str, float] = {}
-    for watch in _pid_watches(warden).values():
-        for name in SPACE:
-            part, option = name.split(".")
-            if hasattr(getattr(watch, part), option):
-                found.setdefault(name, float(getattr(getattr(watch, part), option)))
-    return found
+    watches = [_options(watch) for watch in _pid_watches(warden).values()]
+    return {name: next(w[name] for w in watches if name in w) for name in SPACE if any(name in w for w in watches)}
 
 
 def with_values(warden: Warden, values: Mapping[str, float]) -> Warden:
@@ -126,7 +122,7 @@ def with_values(warden: Warden, values: Mapping[str, float]) -> Warden:
         f"watches.{i}.{name}={value}"
         for i, watch in _pid_watches(warden).items()
         for name, value in values.items()
-        if hasattr(getattr(watch, name.split(".")[0]), name.split(".")[1])
+        if name in _options(watch)
     ]
     return alter(warden, settings)
 
@@ -192,5 +188,12 @@ def require_optuna() -> None:
         raise MissingExtra("tune needs optuna, which is not installed; install it with: pip install 'fedwarden[tune]'")
 
 
+def _options(watch: Watch) -> dict[str, float]:
+    """The options of its history and its rule that can be searched over, and their values."""
+    found = {"history": describe(watch.history), "rule": describe(watch.rule)}
+    options = {f"{part}.{option}": value for part, table in found.items() for option, value in table.items()}
+    return {name: float(options[name]) for name in SPACE if name in options}
+
+
 def _pid_watches(warden: Warden) -> dict[int, Watch]:
-    return {i: w for i, w in enumerate(warden.watches) if hasattr(w.history, "kp")}
+    return {i: w for i, w in enumerate(warden.watches) if "history.kp" in _options(w)}

@@ -1,7 +1,8 @@
-"""A run's state on disk: tensors in safetensors, everything else as JSON in its header; written atomically.
+"""A run's state on disk: tensors in safetensors, everything else as JSON in one more tensor; written atomically.
 
-The header begins with a SHA-256 of the whole file, taken with zeros in its own place, so that no changed byte goes
-unnoticed. The last two checkpoints of a run are kept: where the newer one is damaged the other continues the run.
+The header holds a SHA-256 of the whole file, taken with zeros in its own place, so that no changed byte goes unnoticed.
+What is remembered of clients is beside it in a file of rows, to which each checkpoint adds those that have changed. The
+last two checkpoints of a run are kept: where the newer one is damaged the other continues the run.
 """
 
 from __future__ import annotations
@@ -9,25 +10,32 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ..core.errors import FedwardenError
 from ..core.notes import Note
+from ..core.remembered import Remembered
 
 T = TypeVar("T")
+Tables = dict[str, Mapping[str, bytes]]
+Place = tuple[str, int, str]
+"""A file of rows, how many of its bytes count, and their SHA-256."""
 
-TENSOR = "__tensor__"
+TENSOR, ROWS, TREE = "__tensor__", "__rows__", "tree"
 SUM = "sha256:"
 BLANK = "0" * 64
 KEPT = 2  # checkpoints of a run
 CHUNK = 1 << 22
 DRAFT = "*.draft"
+LARGE = 1 << 24  # bytes of rows before old ones are dropped from their file, once these are three quarters of it
 
 
 class CheckpointError(FedwardenError):
@@ -38,10 +46,10 @@ def checkpoint_path(folder: Path, run: int, round: int) -> Path:
     return folder / "checkpoints" / str(run) / f"round-{round:06d}.safetensors"
 
 
-def saved(folder: Path, run: int) -> dict[int, Path]:
+def saved(folder: Path, run: int, kind: str = "safetensors") -> dict[int, Path]:
     """The checkpoints of a run by round, the newest first."""
     found = {}
-    for path in checkpoint_path(folder, run, 0).parent.glob("round-*.safetensors"):
+    for path in checkpoint_path(folder, run, 0).parent.glob(f"round-*.{kind}"):
         number = path.stem.removeprefix("round-")
         if number.isdecimal():
             found[int(number)] = path
@@ -49,8 +57,11 @@ def saved(folder: Path, run: int) -> dict[int, Path]:
 
 
 def forget(folder: Path, run: int, round: int) -> None:
-    """Remove all but the last checkpoints up to a round that is committed."""
-    for path in [path for t, path in saved(folder, run).items() if t <= round][KEPT:]:
+    """Remove all but the last checkpoints up to a round that is committed, and the rows that only those have."""
+    done = {t: path for t, path in saved(folder, run).items() if t <= round}
+    oldest = min([*done][:KEPT], default=round)
+    rows = [path for t, path in saved(folder, run, "rows").items() if t <= oldest]
+    for path in [*done.values()][KEPT:] + rows[1:]:
         path.unlink(missing_ok=True)
 
 
@@ -60,8 +71,10 @@ def clear_drafts(folder: Path, run: int) -> None:
         draft.unlink(missing_ok=True)
 
 
-def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> tuple[T | None, tuple[Note, ...]]:
-    """What ``use`` makes of the newest sound checkpoint up to a round, and a note of each that was passed over.
+def newest(
+    folder: Path, run: int, name: str, last: int, use: Callable[[Any, int], T]
+) -> tuple[T | None, tuple[Note, ...]]:
+    """What ``use`` makes of a run's newest sound checkpoint up to a round, and a note of each that was passed over.
 
     None where there is no checkpoint; where there are some and none can be used, that is an error.
     """
@@ -70,7 +83,7 @@ def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> t
         if t > last:
             continue
         try:
-            state = load(path)
+            state = load(path, name)
         except CheckpointError as error:
             faults.append(str(error))
             continue
@@ -89,21 +102,97 @@ def newest(folder: Path, run: int, last: int, use: Callable[[Any, int], T]) -> t
     return None, ()
 
 
-def save(path: Path, tree: object) -> None:
-    """Write nested dicts, lists, numbers, strings and tensors; after a crash the old file or the new one is there."""
+class Rows:
+    """The rows of clients that a run's checkpoints share: a file that grows by what changes, and is begun anew."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.begun = self.size = 0
+        self.sum = hashlib.sha256()
+        self.last: dict[str, Remembered] = {}
+
+    def add(self, found: Mapping[str, Remembered], fresh: Path) -> Place:
+        """Write what has changed of these since they were last written, or all of them to a ``fresh`` file."""
+        path, size, total = self.path, self.size, self.sum.copy()
+        changes = {key: state.changes(self.last.get(key, Remembered())) for key, state in found.items() if path}
+        tables: Tables = {key: rows for key, rows in changes.items() if rows}
+        if path is None or None in changes.values() or size > max(LARGE, 4 * self.begun) or not path.is_file():
+            path, size, total = fresh, 0, hashlib.sha256()
+            path.unlink(missing_ok=True)
+            tables = {key: flat(state.recent) for key, state in found.items()}
+            tables |= {f"older {key}": flat(state.older) for key, state in found.items()}
+        frame = framed(tables)
+        with open(path, "r+b" if size else "xb") as file:
+            file.seek(size)
+            file.write(frame)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        total.update(frame)
+        self.begun = self.begun if size else len(frame)
+        self.path, self.size, self.sum, self.last = path, size + len(frame), total, {**self.last, **found}
+        return path.name, self.size, total.hexdigest()
+
+
+def flat(parts: tuple[Mapping[str, bytes], ...]) -> dict[str, bytes]:
+    return {client: row for part in parts for client, row in part.items()}
+
+
+def framed(tables: Tables) -> bytes:
+    """Tables of rows as bytes: one line of JSON with the clients and the lengths of their rows, then the rows."""
+    head = {key: [[*rows], [*map(len, rows.values())]] for key, rows in tables.items()}
+    return b"".join([json.dumps(head).encode(), b"\n", *(row for rows in tables.values() for row in rows.values())])
+
+
+def read_rows(folder: Path, place: Place) -> dict[str, Remembered]:
+    """The rows that :class:`Rows` wrote, as far as a checkpoint knows them."""
+    name, size, total = place
+    path = regular(folder / Path(name).name)
+    with open(path, "rb") as file:
+        data = file.read(size)
+    if len(data) < size or hashlib.sha256(data).hexdigest() != total:
+        raise CheckpointError(f"the bytes of {path.name} have changed since it was written")
+    tables, frames = dict[str, dict[str, bytes]](), BytesIO(data)
+    while head := frames.readline():
+        for key, (clients, lengths) in json.loads(head).items():
+            rows = ((client, frames.read(length)) for client, length in zip(clients, lengths, strict=True))
+            tables.setdefault(key, {}).update(rows)
+    none: dict[str, bytes] = {}
+    return {key: Remembered.joined(rows, tables.get(f"older {key}", none)) for key, rows in tables.items()}
+
+
+def regular(path: Path) -> Path:
+    """A path, if it is that of a regular file; others may block, or be somewhere else."""
+    if not path.is_file() or path.is_symlink():
+        raise CheckpointError(f"{path.name} is no regular file" if path.exists() else f"{path.name} is missing")
+    return path
+
+
+def save(path: Path, tree: object, run: str = "", rows: Rows | None = None) -> None:
+    """Write nested dicts, lists, numbers, strings and tensors; after a crash the old file or the new one is there.
+
+    ``run`` names the run, and ``rows`` is what its checkpoints share.
+    """
     tensors: dict[str, Tensor] = {}
-    text = json.dumps(_pack(tree, tensors))
+    found: dict[str, Remembered] = {}
+    text = json.dumps(_pack(tree, tensors, found, ""))
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place = (rows or Rows()).add(found, path.with_suffix(".rows")) if found else None
+    except OSError as error:
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error}") from error
+    whole = f"{json.dumps([run, place])}\n{text}".encode()
+    tensors[TREE] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     try:
-        save_file(tensors, draft, metadata={"tree": f"{SUM}{BLANK} {text}"})
+        save_file(tensors, draft, metadata={"sum": f"{SUM}{BLANK}"})
     except SafetensorError as error:
         draft.unlink(missing_ok=True)
         raise CheckpointError(f"cannot write the checkpoint {path}: {error}") from error
     with open(draft, "r+b") as file:
-        place, found = _place(draft), _sum(draft)
-        file.seek(place)
-        file.write(found.encode())
+        start, total = _place(draft), _sum(draft)
+        file.seek(start)
+        file.write(total.encode())
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
@@ -114,31 +203,22 @@ def save(path: Path, tree: object) -> None:
         os.close(folder)
 
 
-def load(path: Path) -> Any:
-    """Read what :func:`save` wrote, bit for bit."""
+def load(path: Path, run: str | None = None) -> Any:
+    """Read what :func:`save` wrote, bit for bit; of the run of this name, or of any."""
     try:
-        with safe_open(path, framework="pt") as file:
-            head, text = _split(file.metadata()["tree"])
-            if head and head != _sum(path):
+        with safe_open(regular(path), framework="pt") as file:
+            if not (given := (file.metadata() or {}).get("sum", "")):
+                raise CheckpointError("it has no checksum")
+            if given != SUM + _sum(path):
                 raise CheckpointError("its bytes have changed since it was written")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return _unpack(json.loads(text), tensors)
+        head, _, text = tensors[TREE].numpy().tobytes().partition(b"\n")
+        of, place = json.loads(head)
+        if run is not None and of != run:
+            raise CheckpointError(f"it is of another run: {of!a} and not {run!a}")
+        return _unpack(json.loads(text), tensors, read_rows(path.parent, place) if place else {})
     except Exception as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
-
-
-def has_sum(path: Path) -> bool:
-    """Whether a readable checkpoint carries a checksum; those of before the first release do not."""
-    with safe_open(path, framework="pt") as file:
-        return bool(_split(file.metadata()["tree"])[0])
-
-
-def _split(tree: str) -> tuple[str, str]:
-    """The checksum, empty where there is none, and the tree; JSON never begins like a checksum."""
-    if not tree.startswith(SUM):
-        return "", tree
-    head, _, text = tree.removeprefix(SUM).partition(" ")
-    return head or BLANK, text
 
 
 def _place(path: Path) -> int:
@@ -159,19 +239,26 @@ def _sum(path: Path) -> str:
     return found.hexdigest()
 
 
-def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _pack(value: Any, tensors: dict[str, Tensor], found: dict[str, Remembered], where: str) -> Any:
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().cpu().contiguous().clone()
         return {TENSOR: name}
+    if isinstance(value, Remembered):
+        found[where] = value
+        return {ROWS: where}
     if isinstance(value, dict):
-        return {str(k): _pack(v, tensors) for k, v in value.items()}
-    return [_pack(v, tensors) for v in value] if isinstance(value, list | tuple) else value
+        return {str(k): _pack(v, tensors, found, f"{where}/{k}") for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_pack(v, tensors, found, f"{where}/{i}") for i, v in enumerate(value)]
+    return value
 
 
-def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _unpack(value: Any, tensors: Mapping[str, Tensor], found: Mapping[str, Remembered]) -> Any:
     if isinstance(value, dict):
         if TENSOR in value:
             return tensors[value[TENSOR]]
-        return {k: _unpack(v, tensors) for k, v in value.items()}
-    return [_unpack(v, tensors) for v in value] if isinstance(value, list) else value
+        if ROWS in value:
+            return found.get(value[ROWS], Remembered())
+        return {k: _unpack(v, tensors, found) for k, v in value.items()}
+    return [_unpack(v, tensors, found) for v in value] if isinstance(value, list) else value

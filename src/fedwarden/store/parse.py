@@ -33,6 +33,11 @@ class Run:
     rounds: int
 
     @property
+    def identity(self) -> str:
+        """What no other run has, of this ledger or of another one."""
+        return f"run {self.id}, {self.name}, begun at {self.created!r}"
+
+    @property
     def error(self) -> str:
         """Why it failed, in the words of the error; empty where it did not, or nobody wrote it down."""
         return str(self.summary.get(ERROR) or "") if self.state == "failed" else ""

@@ -34,7 +34,7 @@ from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
 from .parse import ERROR
-from .word import notes_of, said_in, take_up, word_of
+from .word import notes_of, said_in, say, standing, take_up, word_of
 
 T = TypeVar("T")
 
@@ -64,7 +64,8 @@ class Recorder:
         self.sinks, self.every, self.last = sinks, every, last
         self.ledger = Ledger(folder)
         self.held = ExitStack()
-        self.run = 0  # no run before it is started or resumed
+        self.run, self.name = 0, ""  # no run before it is started or resumed
+        self.rows = checkpoint.Rows()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -79,10 +80,18 @@ class Recorder:
     def start(
         self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
     ) -> None:
-        """Begin a new run; ``software`` are versions beside those that every run depends on."""
+        """Begin a new run; ``software`` are versions beside those that every run depends on.
+
+        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
+        """
+        which = config.get("standing") or (config.get("guard") or {}).get("standing")
+        carried = None if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
-        self._begun(run)
+        if carried is not None:
+            for kind, client in carried.left:
+                say(self.ledger, run, kind, client, carried.by, carried.reason)
+        self._begun(self.ledger.run(run))
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
@@ -94,10 +103,10 @@ class Recorder:
         """
         folder = self.ledger.folder
         self.held.enter_context(claim(folder, run.id))
-        made, notes = checkpoint.newest(folder, run.id, self.ledger.last_round(run.id), use)
+        made, notes = checkpoint.newest(folder, run.id, run.identity, self.ledger.last_round(run.id), use)
         checkpoint.clear_drafts(folder, run.id)
         self.ledger.reopen(run.id, config)
-        self._begun(run.id)
+        self._begun(run)
         return made, notes
 
     def word(self, round: int) -> Word:
@@ -112,7 +121,8 @@ class Recorder:
         """Write a round, after its checkpoint where one is due; ``state`` is asked only then."""
         folder = self.ledger.folder
         if record.round % self.every == 0 or record.round == self.last:
-            checkpoint.save(checkpoint.checkpoint_path(folder, self.run, record.round), dict(state()))
+            path = checkpoint.checkpoint_path(folder, self.run, record.round)
+            checkpoint.save(path, dict(state()), self.name, self.rows)
         self.ledger.append(self.run, record)
         checkpoint.forget(folder, self.run, record.round)
 
@@ -148,10 +158,10 @@ class Recorder:
         self.ledger.close()
         self.held.close()
 
-    def _begun(self, run: int) -> None:
-        self.run = run
+    def _begun(self, run: Run) -> None:
+        self.run, self.name = run.id, run.identity
         if self.sinks:
-            self.sinks.open(self.ledger, run)
+            self.sinks.open(self.ledger, run.id)
 
     def _end(self, state: str) -> None:
         self.ended = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..core.types import Observation, RoundRecord
-from .checkpoint import DRAFT, CheckpointError, has_sum, load
+from .checkpoint import DRAFT, CheckpointError, load
 from .connection import ERRORS, OldLedger, copy, log_of, made_by, strangers
 from .ledger import Ledger, LedgerError
 from .parse import Run, read_run
@@ -107,7 +107,7 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
     for run in (head for head in runs.values() if head is not None and head.state == "running"):
         words = f"marked running after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
         findings.append(Finding("running", words, run.id, fault=False))
-    return findings + list(_checkpoints(folder, set(runs))), saved
+    return findings + list(_checkpoints(folder, runs)), saved
 
 
 @contextmanager
@@ -230,17 +230,15 @@ def _one(ledger: Patient, run: int, t: int, known: bool) -> list[RoundRecord]:
     return found
 
 
-def _checkpoints(folder: Path, runs: set[int]) -> Iterable[Finding]:
+def _checkpoints(folder: Path, runs: Mapping[int, Run | None]) -> Iterable[Finding]:
     for place in sorted((folder / "checkpoints").glob("*")):
         run = int(place.name) if place.name.isdecimal() and len(place.name) < 19 else None
         if run not in runs:
             yield Finding("checkpoint", f"{place} belongs to no run that can be read", fault=False)
+        head = runs.get(run or 0)
         for path in sorted(place.glob("*.safetensors")):
             try:
-                load(path)
-                if not has_sum(path):
-                    words = f"{path} has no checksum; it was written by an older version"
-                    yield Finding("checkpoint", words, run, fault=False)
+                load(path, head and head.identity)
             except CheckpointError as error:
                 yield Finding("checkpoint", f"{error}; --resume uses the one before", run)
         for path in sorted(place.glob(DRAFT)):

@@ -15,15 +15,16 @@ from typing import Literal, get_args
 from ..core.notes import Note
 from ..core.types import Word
 from . import cells
-from .ledger import Ledger
+from .ledger import Ledger, Run
 
-Kind = Literal["trust", "untrust", "exclude", "readmit", "observe", "enforce"]
+Kind = Literal["trust", "untrust", "exclude", "readmit", "suspend", "observe", "enforce"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NOTES: dict[Kind, str] = {
     "trust": "word_trusted",
     "untrust": "word_untrusted",
     "exclude": "word_excluded",
     "readmit": "word_readmitted",
+    "suspend": "word_suspended",
     "observe": "word_observing",
     "enforce": "word_enforcing",
 }
@@ -81,6 +82,8 @@ def word_of(entries: Sequence[Said], round: int) -> Word:
             case "readmit":
                 now = one if said.round == round else frozenset[str]()
                 word = replace(word, excluded=word.excluded - one, readmitted=word.readmitted | now)
+            case "suspend":
+                word = replace(word, suspended=word.suspended | one if said.round == round else word.suspended)
             case "observe" | "enforce":
                 word = replace(word, observing=said.kind == "observe")
     return word
@@ -90,6 +93,35 @@ def latest(entries: Sequence[Said]) -> Word:
     """The word as it will hold once everything that was said is taken up."""
     last = max((said.round for said in entries if said.round is not None), default=0) + 1
     return word_of([said if said.round is not None else replace(said, round=last) for said in entries], last + 1)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a run left of its clients' standing, as it is said again in another one."""
+
+    run: Run
+    left: tuple[tuple[Kind, str], ...]
+
+    @property
+    def by(self) -> str:
+        return f"of run {self.run.id}"
+
+    @property
+    def reason(self) -> str:
+        return f"as run {self.run.id} ({self.run.name}) left it"
+
+
+def standing(ledger: Ledger, which: str | int) -> Carried:
+    """Who is trusted, excluded and suspended at the end of a run, by its configuration, its guard and the operator."""
+    run = ledger.run(which)
+    said, last = said_in(ledger, run.id), ledger.last_round(run.id)
+    word, ended = latest(said), ledger.record(run.id, last) if last else None
+    trusted = word.trusted.union(run.config.get("trusted", ()), (run.config.get("guard") or {}).get("trusted") or ())
+    back = trusted.union(s.client for s in said if s.kind == "readmit" and s.round is None)
+    suspended = frozenset(ended.suspended if ended else ()) - back - word.excluded
+    excluded = word.excluded | (frozenset(ended.excluded if ended else ()) - back - suspended)
+    left: dict[Kind, frozenset[str]] = {"trust": trusted, "exclude": excluded, "suspend": suspended}
+    return Carried(run, tuple((kind, client) for kind, clients in left.items() for client in sorted(clients)))
 
 
 def notes_of(entries: Sequence[Said], round: int) -> tuple[Note, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from ..attacks.optimised import alie_z
 from ..core.errors import ConfigError, nearest
@@ -14,6 +15,14 @@ NO_ATTACK = "no attack"
 PERIODS = ((1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (5, 5), (1, 5))  # rounds on, rounds off
 SHARE = 0.3
 INFLATED = 1e6
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -131,16 +140,14 @@ def _in_turns(n: int, rounds: int) -> Iterator[Case]:
     yield Case("in turns", tuple({"name": "sign_flip", "scale": 3.0, **turn} for turn in turns), reason)
 
 
-def choose(cases: Sequence[Case], asked: Sequence[str]) -> list[Case]:
-    """The cases of these names, or with these words in their names; the run without attack always."""
-    if not asked:
-        return list(cases)
+def choose(cases: Sequence[N], asked: Sequence[str]) -> list[N]:
+    """The cases of these names, or with these words in their names, all by default; a run without attack always."""
     wanted = {NO_ATTACK}
     for word in asked:
         exact = {c.name for c in cases if c.name.lower() == word.lower()}
         found = exact or {c.name for c in cases if word.lower() in c.name.lower()}
         if not found:
-            stems = {c.name.partition(",")[0] for c in cases}
-            raise ConfigError(f"there is no case {word!r}; {nearest(word, stems)}")
+            known = {name for c in cases for name in (c.name, c.name.partition(",")[0])}
+            raise ConfigError(f"there is no case {word!r}; {nearest(word, known)}")
         wanted |= found
-    return [c for c in cases if c.name in wanted]
+    return [c for c in cases if c.name in wanted or not asked]

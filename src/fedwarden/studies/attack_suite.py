@@ -20,14 +20,14 @@ from ..sim.federation import Federation
 from ..sim.scenario import Scenario
 from .attack_cases import NO_ATTACK, Case
 from .runner import Cell, Table, one
-from .tables import Result, Results, confidence, markdown, mean_interval
+from .tables import Result, Results, columns, confidence, markdown, mean_interval
 
 TOLERANCE = 2.0  # points of accuracy that an attack may cost
 GOAL = 5.0  # points by which a backdoor may work better than it does by chance
 FEW = 3  # seeds, below which nothing is said about chance
-HEADER = (
-    "case", "accuracy", "to no attack", "to the honest alone", "attackers excluded", "honest excluded", "verdict"
-)  # fmt: skip
+HEADER = columns(
+    "case | accuracy | to no attack | to the honest alone | attackers excluded | honest excluded | verdict"
+)
 WHERE_ELSE = ("name", "seed", "attacks", "sinks", "target", "target_loss", "checkpoint_every")  # decide no number here
 
 

@@ -34,7 +34,10 @@ Table = Mapping[str, Any]
 
 
 class Job(NamedTuple):
-    """One run: the study that keeps its result, what identifies it there, what is run, and by what."""
+    """One run: the study that keeps its result, what identifies it there, what is run, and by what.
+
+    Without ``run`` the table is a scenario, and the result its summary.
+    """
 
     study: str
     cell: Cell
@@ -65,22 +68,11 @@ def one(table: Table, on_start: Callable[[int, Federation], None] | None = None)
     }
 
 
-def collect(
-    name: str,
-    cells: Sequence[tuple[Cell, Table]],
-    folder: Path,
-    processes: int,
-    run: Callable[[Table], Result] | None = None,
-) -> Iterator[int]:
-    """Run the cells that have no result yet, yielding how many are done; results are lines of a JSON file.
-
-    ``run`` makes a result of a cell's table; by default the table is a scenario, and the result its summary.
-    """
-    return work([Job(name, cell, table, run) for cell, table in cells], folder, processes)
-
-
 def work(jobs: Sequence[Job], folder: Path, processes: int) -> Iterator[int]:
-    """Run the jobs of any number of studies that have no result yet, yielding how many are done; the same job once."""
+    """Run the jobs of any number of studies that have no result yet, yielding how many are done; the same job once.
+
+    Results are lines of a JSON file for each study.
+    """
     jobs = unique(jobs)
     studies = list(dict.fromkeys(job.study for job in jobs))
     known = {(study, _key(r["cell"])) for study in studies for r in results(folder, study)}
@@ -145,8 +137,8 @@ def prepare(parent: Connection, scratch: str) -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None = None) -> list[Found]:
-    """What a study has found so far, of these cells where some are given."""
+def results(folder: Path, name: str) -> list[Found]:
+    """What a study has found so far."""
     path = results_file(folder, name)
     found: list[Found] = []
     for line in path.read_text().splitlines() if path.is_file() else ():
@@ -154,18 +146,14 @@ def results(folder: Path, name: str, cells: Sequence[tuple[Cell, Table]] | None 
             found.append(json.loads(line))
         except ValueError:  # cut off while it was written: that cell is run again
             continue
-    if cells is None:
-        return found
-    wanted = {_key(cell) for cell, _ in cells}
-    return [r for r in found if _key(r["cell"]) in wanted]
+    return found
 
 
 def kept(folder: Path, jobs: Sequence[Job]) -> list[Found]:
     """The results that there are of some jobs."""
-    studies: dict[str, list[tuple[Cell, Table]]] = {}
-    for job in jobs:
-        studies.setdefault(job.study, []).append((job.cell, job.table))
-    return [found for study, cells in studies.items() for found in results(folder, study, cells)]
+    wanted = {(job.study, _key(job.cell)) for job in jobs}
+    studies = dict.fromkeys(job.study for job in jobs)
+    return [r for study in studies for r in results(folder, study) if (study, _key(r["cell"])) in wanted]
 
 
 def _key(cell: Cell) -> str:

@@ -28,11 +28,20 @@ class Found(TypedDict):
 Results = Sequence[Found]
 
 
+def columns(names: str) -> list[str]:
+    """The header of a table.
+
+    >>> columns("rule | accuracy, late")
+    ['rule', 'accuracy, late']
+    """
+    return names.split(" | ")
+
+
 def interval(values: Sequence[float]) -> str:
     """Mean and standard deviation over seeds; of one seed, its value alone.
 
-    >>> interval([0.9, 1.0, 1.0]), interval([0.9])
-    ('.967 ± .058', '.900')
+    >>> interval([0.9, 1.0, 1.0]), interval([0.9]), interval([0.9996, 0.9996])
+    ('.967 ± .058', '.900', '1.000 ± .000')
     """
     x = np.asarray(values, dtype=np.float64)
     mean = _short(float(x.mean()))

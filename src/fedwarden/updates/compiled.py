@@ -18,7 +18,7 @@ import numpy as np
 from numba import carray, njit
 from numpy.typing import NDArray
 
-from .intrinsics import floats, take
+from .intrinsics import floats, take, widest
 from .segments import Plan
 
 Floats = NDArray[np.float32]
@@ -32,6 +32,8 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 NONE = (np.float32(0), np.float32(0), np.float32(0), np.float32(0))
 LOOK_SIZE = 1 << 17  # entries looked at at a time: in the second-level cache between two looks, and long runs
 SORT_SIZE = 8192  # entries sorted at a time, within the first-level cache
+ROWS, WIDTH = 64, 1024  # clients and columns at a time where every row meets every other, in the second-level cache
+LINE = 16  # float32 numbers of a line of the cache
 
 
 @njit(nogil=True, fastmath=FAST, inline="always")
@@ -65,20 +67,14 @@ def spans(plan: Plan, turn: Index, width: int) -> Iterator[tuple[int, int, int, 
 @njit(nogil=True, inline="always")
 def padded(rows: Addresses, index: Index) -> Addresses:
     """The rows in the index, the last one again up to a multiple of four."""
-    size = (len(index) + 3) // 4 * 4
-    out = np.zeros((len(rows), size), np.uint64)
-    for segment in range(len(rows)):
-        for k in range(size):
-            out[segment, k] = rows[segment, index[min(k, len(index) - 1)]]
-    return out
+    return rows[:, index[np.minimum(np.arange((len(index) + 3) // 4 * 4), len(index) - 1)]]
 
 
 @njit(nogil=True, inline="always")
 def weights_of(values: Sums, index: Index) -> Floats:
     """Their weights, 0 for a row that is there again."""
     out = np.zeros((len(index) + 3) // 4 * 4, np.float32)
-    for k in range(len(index)):
-        out[k] = np.float32(values[index[k]])
+    out[: len(index)] = values[index]
     return out
 
 
@@ -158,24 +154,9 @@ def _distances(
 @njit(nogil=True, inline="always")
 def _spread(part: Sums, index: Index, sq_norms: Sums, measured: bool) -> None:
     """Add squared norms to those of the rows in the index, and to their lengths where the columns are measured."""
-    for k in range(len(index)):
-        part[0, index[k]] += sq_norms[k]
-        if measured:
-            part[1, index[k]] += sq_norms[k]
-
-
-@njit(nogil=True, inline="always")
-def _split(centre: Sums, shares: Sums) -> tuple[Index, Index]:
-    """The rows that count in one of the sums, and the others."""
-    used, rest = np.empty(len(centre), np.int64), np.empty(len(centre), np.int64)
-    counted = 0
-    for i in range(len(centre)):
-        if centre[i] != 0 or shares[i] != 0:
-            used[counted] = i
-            counted += 1
-        else:
-            rest[i - counted] = i
-    return used[:counted], rest[: len(centre) - counted]
+    part[0][index] += sq_norms[: len(index)]
+    if measured:
+        part[1][index] += sq_norms[: len(index)]
 
 
 @njit(nogil=True, cache=True)
@@ -185,7 +166,8 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
     Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
     not finite spoils only its own norm.
     """
-    used, rest = _split(centre, shares)
+    some = (centre != 0) | (shares != 0)
+    used, rest = np.flatnonzero(some), np.flatnonzero(~some)
     every, width = np.arange(len(centre)), _width(len(centre))
     mixed, others, rows = padded(plan.rows, used), padded(plan.rows, rest), padded(plan.rows, every)
     c, s = weights_of(centre, used), weights_of(shares, used)
@@ -203,25 +185,7 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
             _spread(parts[group], rest, distances, measured)
         if spread and measured:
             _distances(rows[segment], base != 0, origin, a, m, mean, distances)
-            for k in range(len(every)):
-                parts[group, 2, k] += distances[k]
-
-
-@njit(nogil=True, cache=True)
-def weighted_sum(
-    plan: Plan, turn: Index, weights: Sums, before: Floats, scale: np.float32, out: Floats, parts: Sums
-) -> None:
-    """out = scale * before + sum_i weights[i] * (row_i - base); scale 0 does not read before. There are no parts."""
-    every, width = np.arange(len(weights)), _width(len(weights))
-    rows, w, zero = padded(plan.rows, every), weights_of(weights, every), np.zeros(width, np.float32)
-    norms, unused = np.zeros(len(w)), np.zeros(width, np.float32)  # what else the kernel makes, which costs little
-    for _, segment, start, m in spans(plan, turn, width):
-        base, a, total = plan.base[segment], start - plan.start[segment], out[start : start + m]
-        origin = at(base, a, m) if base != 0 else zero[:m]
-        for j in range(m):
-            total[j] = scale * before[start + j] if scale != 0 else np.float32(0)
-        for i in range(0, len(w), 4):
-            _sums_of_four(rows[segment], base != 0, origin, i, a, m, w, w, total, unused, norms)
+            parts[group, 2] += distances[: len(every)]
 
 
 @njit(nogil=True, cache=True)
@@ -267,36 +231,22 @@ def _sort(rows: Addresses, base: np.uint64, a: int, m: int, pairs: Index, tile: 
 
 
 @njit(nogil=True, cache=True)
-def ranked_mean(plan: Plan, turn: Index, pairs: Index, low: int, high: int, out: Floats, parts: Sums) -> None:
-    """The mean of the values of rank low to high - 1 of each column. There are no parts."""
-    n, share = plan.rows.shape[1], np.float32(1 / (high - low))
-    width = max(64, SORT_SIZE // n // 64 * 64)
-    tile = np.empty((n, width), np.float32)
-    for _, segment, start, m in spans(plan, turn, width):
-        _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
-        total = out[start : start + m]
-        total[:] = 0
-        for r in range(low, high):
-            row = tile[r]
-            for j in range(m):
-                total[j] += row[j]
-        for j in range(m):
-            total[j] *= share
+def ordered_mean(plan: Plan, turn: Index, pairs: Index, low: int, keep: int, out: Floats, parts: Sums) -> None:
+    """The mean of ``keep`` values of each column that lie side by side in order. There are no parts.
 
-
-@njit(nogil=True, cache=True)
-def nearest_mean(plan: Plan, turn: Index, pairs: Index, keep: int, out: Floats, parts: Sums) -> None:
-    """The mean of the ``keep`` values closest to the median of each column. There are no parts."""
+    They begin at rank ``low``; where that is negative, they are those closest to the median.
+    """
     n, share = plan.rows.shape[1], np.float32(1 / keep)
     width = max(64, SORT_SIZE // n // 64 * 64)
     tile = np.empty((n, width), np.float32)
-    best, first = np.empty(width, np.float32), np.empty(width, np.int32)
+    best, first = np.empty(width, np.float32), np.full(width, low, np.int32)
     lower, upper = tile[(n - 1) // 2], tile[n // 2]
+    ranks = range(low, low + keep) if low >= 0 else range(n)
     for _, segment, start, m in spans(plan, turn, width):
         _sort(plan.rows[segment], plan.base[segment], start - plan.start[segment], m, pairs, tile)
         total = out[start : start + m]
         best[:] = np.inf
-        for s in range(n - keep + 1):  # the closest values lie side by side: find where they start
+        for s in range(n - keep + 1 if low < 0 else 0):
             left, right = tile[s], tile[s + keep - 1]
             for j in range(m):
                 middle = (lower[j] + upper[j]) / np.float32(2)
@@ -304,10 +254,116 @@ def nearest_mean(plan: Plan, turn: Index, pairs: Index, keep: int, out: Floats, 
                 if far < best[j]:
                     best[j], first[j] = far, s
         total[:] = 0
-        for r in range(n):
+        for r in ranks:
             row = tile[r]
             for j in range(m):
                 inside = first[j] <= r and r < first[j] + keep
                 total[j] += row[j] if inside else np.float32(0)
-        for j in range(m):
-            total[j] *= share
+        total *= share
+
+
+@njit(nogil=True, inline="always")
+def _tile(rows: int) -> Floats:
+    """Zeros that begin with a line of the cache: a load that crosses two takes twice the time where it fills one."""
+    flat = np.zeros(rows * WIDTH + LINE, np.float32)
+    start = -(flat.ctypes.data // 4) % LINE
+    return flat[start : start + rows * WIDTH].reshape(rows, WIDTH)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _four_about(
+    rows: Addresses, based: bool, base: Floats, centre: Floats, i: int, a: int, m: int, weights: Floats, out: Floats,
+    sq_norms: Sums, tile: Floats,
+) -> None:  # fmt: skip
+    """Put four rows about a centre into the tile, add their weighted sum, less the base, to out, and squared norms."""
+    widest()
+    x, w, s, zero = four_rows(rows, i, a, m), four(weights, i), NONE, np.float32(0)
+    p, q, r, t = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
+    for j in range(m):
+        e = entries(x, j, base[j] if based else zero)
+        out[j] = weighted(out[j], e, w)
+        s = squared(e, zero, s)
+        p[j], q[j], r[j], t[j] = entries(x, j, centre[j])
+    put(sq_norms, i, s)
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _add(rows: Addresses, base: Floats, i: int, a: int, m: int, weight: np.float32, out: Floats) -> None:
+    """Add one row, less the base, to out."""
+    x = at(rows[i], a, m)
+    for j in range(m):
+        out[j] += weight * (x[j] - base[j])
+
+
+@njit(nogil=True, fastmath=FAST, cache=True)
+def _products(tile: Floats, i: int, k: int, m: int, out: Sums) -> None:
+    """Add the 16 inner products of rows i to i+3 with rows k to k+3 over m columns."""
+    widest()
+    a, b, c, d = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
+    e, f, g, h = tile[k], tile[k + 1], tile[k + 2], tile[k + 3]
+    zero = np.float32(0)
+    ae, af, ag, ah, be, bf, bg, bh = zero, zero, zero, zero, zero, zero, zero, zero
+    ce, cf, cg, ch, de, df, dg, dh = zero, zero, zero, zero, zero, zero, zero, zero
+    for j in range(m):
+        p, q, r, s = a[j], b[j], c[j], d[j]
+        t, u, v, w = e[j], f[j], g[j], h[j]
+        ae += p * t
+        af += p * u
+        ag += p * v
+        ah += p * w
+        be += q * t
+        bf += q * u
+        bg += q * v
+        bh += q * w
+        ce += r * t
+        cf += r * u
+        cg += r * v
+        ch += r * w
+        de += s * t
+        df += s * u
+        dg += s * v
+        dh += s * w
+    for x, row in enumerate(((ae, af, ag, ah), (be, bf, bg, bh), (ce, cf, cg, ch), (de, df, dg, dh))):
+        for y in range(4):
+            out[i + x, k + y] += row[y]
+
+
+@njit(nogil=True, cache=True)
+def _pairs(tile: Floats, m: int, out: Sums) -> None:
+    """Add the inner products of the rows of the tile over m columns, those on and above the diagonal."""
+    size = len(tile)
+    for top in range(0, size, ROWS):
+        for left in range(top, size, ROWS):
+            for i in range(top, min(top + ROWS, size), 4):
+                for k in range(max(i, left), min(left + ROWS, size), 4):
+                    _products(tile, i, k, m, out)
+
+
+@njit(nogil=True, cache=True)
+def gram(plan: Plan, turn: Index, shares: Sums, origin: int, total: Floats, parts: Sums, products: Sums) -> None:
+    """The inner products of the rows and of the base, all about row ``origin``, over the measured columns.
+
+    That row is zero about itself, so the base (zero where there is none) has its place. There are products up to a
+    multiple of four rows, of which only the blocks on and above the diagonal are filled. ``parts`` gets squared norms
+    and lengths, ``total`` (unless it is empty) the sum weighted by ``shares``: a row without a share is not mixed in.
+    """
+    n, size = plan.rows.shape[1], products.shape[1]
+    every, norms, together = np.arange(n), np.zeros(size), shares.all()
+    rows, weights = padded(plan.rows, every), weights_of(shares, every)
+    tile, zero, unused = _tile(size), np.zeros(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
+    for group, segment, start, m in spans(plan, turn, WIDTH):
+        base, a, measured = plan.base[segment], start - plan.start[segment], plan.measured[segment]
+        less, centre = at(base, a, m) if base != 0 else zero[:m], at(rows[segment, origin], a, m)
+        out = total[start : start + m] if len(total) > 0 else unused[:m]
+        out[:], norms[:] = 0, 0
+        for i in range(0, size, 4):
+            _four_about(
+                rows[segment], base != 0, less, centre, i, a, m, weights, out if together else unused[:m], norms, tile
+            )
+        for i in range(0 if together else n):
+            if shares[i] != 0:
+                _add(rows[segment], less, i, a, m, weights[i], out)
+        _spread(parts[group], every, norms, measured)
+        if measured:
+            tile[origin, :m] = less - centre
+            _pairs(tile, m, products[group])

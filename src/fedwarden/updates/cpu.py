@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from math import prod
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +22,6 @@ from .plain import sample as sample
 from .ranks import network
 from .segments import RELEASE_BYTES, Plan, Rows, Segment, give_back, most_columns, pieces, plan
 from .sketch import ALL_PAIRS, Hashing
-from .threads import load_kernels, together
 
 GROUP_BYTES = 2 << 20  # what a thread takes at a time; not fewer columns where the rows are many, so that runs are long
 MAPPED_COLUMNS = 1 << 16  # the same for rows in files, which are read in longer runs
@@ -27,10 +30,32 @@ PRODUCT_COLUMNS = 1 << 15  # and for a Gram matrix, of which each group has its 
 SKETCH_COLUMNS = 1 << 11  # the same of more rows than are compared as they are: threads share sketches of 8,192
 COPIED_BYTES = 16 << 20  # rows that kernels cannot read where they lie are copied in blocks of this size
 PARTS_BYTES = 64 << 20  # sums of groups kept at a time
+HELPERS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fedwarden")  # a thread starts when it is first needed
 
 
-def kernels(name: str = "compiled") -> ModuleType | None:
-    return load_kernels(f"fedwarden.updates.{name}")
+@cache
+def kernels() -> Any:
+    """The module of compiled loops, imported on first use; None where numba is not installed."""
+    return import_module("fedwarden.updates.compiled") if find_spec("numba") else None
+
+
+def together(work: Callable[[], object], most: int) -> None:
+    """Run the same work on as many threads as torch would use, at most ``most``; the work shares itself out.
+
+    What no helper has begun by the end has nothing left to do, so that nobody waits for a busy one.
+
+    >>> left = [1, 2, 3, 4]
+    >>> together(lambda: [left.pop() for _ in range(4) if left], most=2)
+    >>> left
+    []
+    """
+    helping = [HELPERS.submit(work) for _ in range(min(torch.get_num_threads(), most) - 1)]
+    try:
+        work()
+    finally:
+        for helper in helping:
+            if not helper.cancel():
+                helper.result()
 
 
 def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
@@ -40,33 +65,25 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
     return sums[0], sums[1], sums[2], torch.from_numpy(total)
 
 
-def survey_and_gram(updates: Rows, shares: Weights, origin: int) -> tuple[Norms, Norms, Tensor, NDArray[np.float64]]:
-    """Squared norms, lengths, the weighted sum and the inner products about a row, from one read."""
-    total = np.empty(updates.d, np.float32)
-    (norms, lengths), products = _gram(updates, shares, origin, total)
-    return norms, lengths, torch.from_numpy(total), products
-
-
-def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
-    """scale * before + sum_i weights_i x_i, with weights that are not 0."""
-    out = torch.empty(rows.d, dtype=torch.float32)
-    earlier, factor = (out, 0.0) if before is None else (before, scale)
-    _fold(rows, "weighted_sum", (weights, earlier.numpy(), np.float32(factor), out.numpy()))
-    return out
+def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
+    """sum_i weights_i x_i, with weights that are not 0."""
+    return survey(rows, weights, weights, spread=False)[3]
 
 
 def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:
     """In each column, the mean of the values of rank low to high - 1."""
-    out = torch.empty(updates.d, dtype=torch.float32)
-    _fold(updates, "ranked_mean", (network(updates.n, range(low, high)), low, high, out.numpy()))
-    return out
+    return _ordered_mean(updates, range(low, high), low, high - low)
 
 
 def nearest_mean(updates: Rows, keep: int) -> Tensor:
     """In each column, the mean of the ``keep`` values closest to the median."""
-    out = torch.empty(updates.d, dtype=torch.float32)
-    _fold(updates, "nearest_mean", (network(updates.n, range(updates.n)), keep, out.numpy()))
-    return out
+    return _ordered_mean(updates, range(updates.n), -1, keep)
+
+
+def _ordered_mean(updates: Rows, ranks: range, low: int, keep: int) -> Tensor:
+    out = np.empty(updates.d, np.float32)
+    _fold(updates, "ordered_mean", (network(updates.n, ranks), low, keep, out))
+    return torch.from_numpy(out)
 
 
 def sketch(updates: Rows, hashing: Hashing) -> Tensor:
@@ -78,42 +95,29 @@ def sketch(updates: Rows, hashing: Hashing) -> Tensor:
     step = max(1, RELEASE_BYTES // (4 * updates.d)) if updates.maps else updates.n
     for i in range(0, updates.n, step):
         some, part = whole._replace(rows=np.ascontiguousarray(whole.rows[:, i : i + step])), out[i : i + step]
-        together(partial(_kernel("sketch"), some, np.zeros(1, np.int64), *hashing, part.numpy()), len(part))
+        together(partial(kernels().sketch, some, np.zeros(1, np.int64), *hashing, part.numpy()), len(part))
         give_back(updates.maps)
     return out
 
 
 def gram(updates: Rows, origin: int) -> NDArray[np.float64]:
     """Inner products about one of the rows, of the rows and, last, of the zero vector."""
-    return _gram(updates, np.zeros(updates.n), origin, np.empty(0, np.float32))[1]
+    return survey_and_gram(updates, np.zeros(updates.n), origin, summed=False)[3]
 
 
-def _gram(
-    updates: Rows, shares: Weights, origin: int, total: NDArray[np.float32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Squared norms and lengths, and the inner products."""
-    n = updates.n
-    size = -(-n // 4) * 4
-    columns = PRODUCT_COLUMNS if n <= ALL_PAIRS else SKETCH_COLUMNS
-    sums, half = _fold(updates, "gram", (shares, origin, total), [(2, n), (size, size)], columns)
+def survey_and_gram(
+    updates: Rows, shares: Weights, origin: int, summed: bool = True
+) -> tuple[Norms, Norms, Tensor, NDArray[np.float64]]:
+    """Squared norms, lengths, the weighted sum if asked, and the inner products about a row, from one read."""
+    n, total = updates.n, np.empty(updates.d if summed else 0, np.float32)
+    columns, edge = PRODUCT_COLUMNS if n <= ALL_PAIRS else SKETCH_COLUMNS, -(-n // 4) * 4
+    (norms, lengths), half = _fold(updates, "gram", (shares, origin, total), [(2, n), (edge, edge)], columns)
     found = np.zeros((n + 1, n + 1))
-    found[:n, :n] = mirrored(half)[:n, :n]
+    found[:n, :n] = (np.triu(half) + np.triu(half, 1).T)[:n, :n]
     found[n], found[:, n] = found[origin], found[:, origin]  # in its place was the zero vector
     found[n, n] = found[origin, origin]
     found[origin], found[:, origin] = 0.0, 0.0  # the origin itself is zero about itself
-    return sums, found
-
-
-def mirrored(half: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A symmetric matrix of which only the blocks of four on and above the diagonal are filled.
-
-    >>> mirrored(np.triu(np.ones((8, 8)), 4) + 3 * np.eye(8))[:, 0].tolist()
-    [3.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
-    """
-    whole, every = half + half.T, np.arange(len(half) // 4)
-    blocks = (len(every), 4, len(every), 4)
-    whole.reshape(blocks)[every, :, every] = half.reshape(blocks)[every, :, every]
-    return whole
+    return norms, lengths, torch.from_numpy(total), found
 
 
 def _fold(
@@ -124,18 +128,13 @@ def _fold(
     columns: int = 1024,
 ) -> list[NDArray[np.float64]]:
     """What a kernel makes of all columns: its sums over groups of at least so many of them, added in their order."""
-    totals = [np.zeros(shape) for shape in shapes]
+    kernel, totals = getattr(kernels(), name), [np.zeros(shape) for shape in shapes]
     for part in _plans(updates, 8 * sum(map(prod, shapes)), columns):
         sums = [np.zeros((part.last - part.first, *shape)) for shape in shapes]
         turn = np.array([part.first], np.int64)
-        together(partial(_kernel(name), part, turn, *arguments, *sums), part.last - part.first)
+        together(partial(kernel, part, turn, *arguments, *sums), part.last - part.first)
         totals = [total + found.sum(axis=0) for total, found in zip(totals, sums, strict=True)]
     return totals
-
-
-def _kernel(name: str) -> Callable[..., None]:
-    found: Callable[..., None] = getattr(kernels("compiled_products" if name == "gram" else "compiled"), name)
-    return found
 
 
 def _plans(updates: Rows, size: int, columns: int) -> Iterator[Plan]:
@@ -151,11 +150,7 @@ def _plans(updates: Rows, size: int, columns: int) -> Iterator[Plan]:
             block = updates.block(segment, start, stop).contiguous()
             yield plan([Segment(start, stop, block, segment.measured)], None, width)
         return
-    step = PARTS_BYTES // max(size, 1)
-    if updates.maps:
-        step = min(step, most_columns(n) // width)
-    step = max(step, 1)
+    step = max(1, min(PARTS_BYTES // max(size, 1), most_columns(n) // width if updates.maps else whole.last))
     for first in range(0, whole.last, step):
         yield whole._replace(first=first, last=min(first + step, whole.last))
-        if updates.maps:
-            give_back(updates.maps)
+        give_back(updates.maps)

@@ -143,28 +143,6 @@ def centred(gram: NDArray[np.float64], shares: Weights) -> NDArray[np.float64]:
     return np.asarray(gram - to_mean[:, None] - to_mean[None, :] + shares @ to_mean, dtype=np.float64)
 
 
-def principal(products: NDArray[np.float64], shares: Weights) -> tuple[float, Scores]:
-    """The largest eigenvalue of the rows' covariance, and how far each row lies along its eigenvector.
-
-        S = sum_i p_i (x_i - mu)(x_i - mu)';   S v = lambda v;   a_i = v (x_i - mu)
-
-    ``products`` are those about the mean, K (:func:`centred`). With D = diag(sqrt(p)), the matrix D K D has the
-    eigenvalues of S that are not zero, and its eigenvector w gives a = K D w / sqrt(lambda), up to its sign.
-
-    >>> points = np.array([-1.0, -1.0, 2.0])
-    >>> variance, along = principal(np.outer(points, points), np.full(3, 1 / 3))
-    >>> round(variance, 6), np.abs(along).round(6).tolist()
-    (2.0, [1.0, 1.0, 2.0])
-    """
-    some = np.flatnonzero(shares)
-    roots, last = np.sqrt(shares[some]), len(some) - 1
-    (value,), vector = eigh(roots[:, None] * products[np.ix_(some, some)] * roots, subset_by_index=[last, last])
-    if not value > 0:
-        return 0.0, np.zeros(len(shares))
-    along = products[:, some] @ (roots * vector[:, 0]) / np.sqrt(value)
-    return float(value), np.asarray(along, dtype=np.float64)
-
-
 def largest(matrix: NDArray[np.float64], k: int, start: Scores) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The k largest eigenvalues of a symmetric matrix in rising order, and their eigenvectors as columns.
 
@@ -191,9 +169,7 @@ def off_diagonal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> off_diagonal(np.arange(9.0).reshape(3, 3)).tolist()
     [1.0, 2.0, 3.0, 5.0, 6.0, 7.0]
     """
-    n = len(matrix)
-    flat = np.ascontiguousarray(matrix).reshape(-1)
-    return flat[1:].reshape(n - 1, n + 1)[:, :-1].reshape(-1)  # every row of this ends with one of the diagonal
+    return matrix[~np.eye(len(matrix), dtype=bool)]
 
 
 def copy_leaders(squares: NDArray[np.float64], lengths: Norms, first: Mask) -> NDArray[np.int_]:

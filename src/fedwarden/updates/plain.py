@@ -34,13 +34,12 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
     return sums[0], sums[1], sums[2], total
 
 
-def weighted_sum(rows: Rows, weights: Weights, before: Tensor | None, scale: float) -> Tensor:
-    """scale * before + sum_i weights_i x_i, with weights that are not 0."""
+def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
+    """sum_i weights_i x_i, with weights that are not 0."""
     w = torch.as_tensor(weights).to(rows.device, rows.dtype)
     out = torch.empty(rows.d, dtype=rows.dtype, device=rows.device)
     for segment, start, stop in rows.pieces():
-        part = w @ rows.block(segment, start, stop)
-        out[start:stop] = part if before is None else part + scale * before[start:stop]
+        out[start:stop] = w @ rows.block(segment, start, stop)
     return out
 
 

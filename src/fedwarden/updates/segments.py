@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import mmap
 import warnings
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,11 +18,7 @@ from ..core.stats import Norms, Weights
 from .sketch import Hashing
 
 ARRAYS = (np.ndarray, Tensor)
-FLOAT32 = (torch.float32,)
-PLACES = "places"  # under which is kept where the rows lie, not what they hold
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
-TYPE, NEEDS_GRADIENT = attrgetter("dtype"), attrgetter("requires_grad")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,19 +47,15 @@ class Segment:
         """The same columns of fewer clients."""
         return Segment(self.start, self.stop, tuple([self.given[i] for i in keep]), self.measured)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the first row."""
-        return self.given.dtype if isinstance(self.given, Tensor) else self.given[0].dtype
-
     @cached_property
     def types(self) -> frozenset[torch.dtype]:
-        """Those of all rows."""
-        return frozenset([self.given.dtype] if isinstance(self.given, Tensor) else map(TYPE, self.given))
+        """The types of all rows."""
+        return frozenset([self.given.dtype] if isinstance(self.given, Tensor) else [row.dtype for row in self.given])
 
-    def in_place(self, types: Container[torch.dtype]) -> bool:
-        """Whether kernels for contiguous rows, all of one of these types, can read them where they lie."""
-        if len(self.types) > 1 or self.dtype not in types:
+    @property
+    def in_place(self) -> bool:
+        """Whether kernels for contiguous rows of float32 can read them where they lie."""
+        if self.types != {torch.float32}:
             return False
         if isinstance(self.given, Tensor):
             return self.given.stride(1) == 1 or self.stop - self.start == 1
@@ -105,25 +96,15 @@ class Plan(NamedTuple):
 class Rows(Protocol):
     """What a back end knows of the updates: where the rows lie, and how to read those that it cannot read in place."""
 
-    @property
-    def n(self) -> int: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def segments(self) -> tuple[Segment, ...]: ...
-    @property
-    def maps(self) -> tuple[mmap.mmap, ...]: ...
+    n: int
+    d: int
+    dtype: torch.dtype
+    device: torch.device
+    segments: tuple[Segment, ...]
+    maps: tuple[mmap.mmap, ...]
+    base: Tensor | None
 
-    @property
-    def base(self) -> Tensor | None: ...
-
-    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None: ...
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T: ...
+    def plan(self, width: int) -> Plan | None: ...
 
     def pieces(self) -> Iterator[tuple[Segment, int, int]]: ...
 
@@ -139,7 +120,7 @@ class BackEnd(Protocol):
         self, updates: Rows, centre: Weights, shares: Weights, spread: bool, /
     ) -> tuple[Norms, Norms, Norms, Tensor]: ...
 
-    def weighted_sum(self, rows: Rows, weights: Weights, before: Tensor | None, scale: float, /) -> Tensor: ...
+    def weighted_sum(self, rows: Rows, weights: Weights, /) -> Tensor: ...
 
     def ranked_mean(self, updates: Rows, low: int, high: int, /) -> Tensor: ...
 
@@ -218,18 +199,12 @@ def shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -
 
 
 def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Tensor]:
-    """One client's layers as tensors over its own buffers: contiguous ones of any shape, others 1-D.
-
-    A round may bring thousands, so what every layer goes through is a loop inside the interpreter.
-    """
-    if isinstance(client, list | tuple) and set(map(type, client)) == {Tensor} and not any(map(NEEDS_GRADIENT, client)):
-        found: Sequence[Tensor] = client
-    else:
-        if isinstance(client, Mapping):
-            raise ValueError("a client is a flat array or a list of layers; got a dict: give the list of its values")
-        whole = isinstance(client, np.ndarray | Tensor) or (len(client) > 0 and all(np.isscalar(x) for x in client))
-        found = [tensor(layer, maps) for layer in ([client] if whole else client)]
-    return found if all(map(Tensor.is_contiguous, found)) else [flat(layer) for layer in found]
+    """One client's layers as tensors over its own buffers: contiguous ones of any shape, others 1-D."""
+    if isinstance(client, Mapping):
+        raise ValueError("a client is a flat array or a list of layers; got a dict: give the list of its values")
+    whole = isinstance(client, ARRAYS) or (len(client) > 0 and all(np.isscalar(x) for x in client))
+    found = [tensor(layer, maps) for layer in ([client] if whole else client)]
+    return [layer if layer.is_contiguous() else flat(layer) for layer in found]
 
 
 def flat(layer: Tensor) -> Tensor:

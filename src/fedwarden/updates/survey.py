@@ -48,12 +48,8 @@ class Survey:
         return bool(self.sq_norms.max(initial=0.0) <= LARGEST**2)
 
 
-def even(n: int) -> Weights:
-    """The weights of the mean of all."""
-    return mean_of(np.ones(n, bool))
-
-
 def mean_of(mask: Mask) -> Weights:
+    """The weights of the mean of some rows."""
     return mask / max(int(mask.sum()), 1)
 
 

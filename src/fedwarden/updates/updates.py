@@ -11,7 +11,7 @@ import mmap
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,19 +22,17 @@ from torch import Tensor
 
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Norms, Scores, Weights
-from . import cpu, gpu, plain
+from . import cpu, plain
 from .gram import central, cosines, sharp
 from .ranks import closer_half, far_off, median
-from .sampling import coarse_lengths, nearest_to_median, spread_columns
-from .segments import ARRAYS, FLOAT32, PLACES, BackEnd, Plan, Segment, pieces, plan, read_segments
-from .sketch import ALL_PAIRS, SIZE, Hashing, hashing
-from .survey import Survey, correction, counted, even, mean_of
+from .segments import ARRAYS, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .sketch import ALL_PAIRS, SIZE, Hashing, coarse_lengths, hashing, nearest_to_median, spread_columns
+from .survey import Survey, correction, counted, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
 DEVICE_PART = 8
 KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
-KERNELS = {"cpu": cpu, "cuda": gpu}  # which module has them
 T = TypeVar("T")
 PEEK = 256  # columns by which a row is likely to lie close to the others
 FAR_OFF = 6.0  # median absolute deviations beyond which a value of a buffer lies far off
@@ -68,21 +66,14 @@ class Updates:
         if base is not None and base.numel() != self.d:
             raise ValueError(f"base needs as many entries as a row; got {base.numel()}, rows have d={self.d}")
         self.base = None if base is None else base.detach().reshape(-1).to(self.device, self.dtype).contiguous()
-        self._suited = self.dtype == torch.float32 and self.device.type in KERNELS
         self.maps = tuple(maps)
         self.known: Survey | None = None
         self._sq_lengths: Scores | None = None
         self._gram: NDArray[np.float64] | None = None
-        self._plans: dict[tuple[torch.dtype, ...], Plan | None] = {}
         self._made: dict[Hashable, Any] = {}
 
     @classmethod
-    def of(
-        cls,
-        rows: Any,
-        base: Tensor | None = None,
-        measured: Sequence[tuple[int, int]] | None = None,
-    ) -> Updates:
+    def of(cls, rows: Any, base: Tensor | None = None, measured: Sequence[tuple[int, int]] | None = None) -> Updates:
         """Wrap an (n, d) tensor or array, a list of clients (each a flat array or a list of layer arrays), or Updates.
 
         ``base`` is subtracted from every row as it is read: give the round's global parameters when the rows are
@@ -170,7 +161,7 @@ class Updates:
 
     def types(self) -> list[set[torch.dtype]]:
         """The floating types in which each row arrived."""
-        shared = {s.dtype for s in self.segments if len(s.types) == 1}
+        shared = set[torch.dtype]().union(*(s.types for s in self.segments if len(s.types) == 1))
         apart = [s.given for s in self.segments if len(s.types) > 1]
         rows = [shared.union(given[i].dtype for given in apart) for i in range(self.n)] if apart else [shared] * self.n
         return [{dtype for dtype in row if dtype.is_floating_point} for row in rows]
@@ -201,13 +192,13 @@ class Updates:
         which saves a second look at each block, and ``products`` of all pairs come along where that costs no other
         read. Nothing is read where the survey that the rows carry says it all.
         """
-        centre = even(self.n) if trusted is None else mean_of(np.asarray(trusted, bool))
+        centre = mean_of(np.ones(self.n, bool) if trusted is None else np.asarray(trusted, bool))
         share = centre if shares is None else np.asarray(shares, np.float64)
         if self.known is not None and self.known.answers(centre, share, spread):
             return self.known
         if products and not spread and self._back_end() is cpu and self._sharp(centre) is None and len(self):
             some = counted(centre)
-            origin = nearest_to_median(self.sample(peeked(tuple(self.measured))).numpy(), some)
+            origin = nearest_to_median(self.sample(spread_columns(self.measured, PEEK)).numpy(), some)
             norms, lengths, total, found = cpu.survey_and_gram(self, share, origin)
             pairs = found if sharp(found, some) else None
             return Survey(norms, lengths, np.zeros(self.n), total, centre, share, spread, pairs)
@@ -224,7 +215,7 @@ class Updates:
         rows = copy(self)
         rows.known, rows._sq_lengths = survey, survey.sq_lengths
         rows._gram = self._sharp(survey.centre) if survey.products is None else survey.products
-        rows._made = {key: self._made[key] for key in self._made if key == PLACES}  # who reuses a buffer reads it anew
+        rows._made = {}  # a buffer that is used again is read anew
         return rows
 
     def _sharp(self, centre: Weights) -> NDArray[np.float64] | None:
@@ -351,18 +342,11 @@ class Updates:
         if segment.stack is not None:
             block = segment.stack[:, a:b].to(self.dtype)
         else:
-            block = torch.empty(self.n, b - a, dtype=self.dtype, device=self.device)
-            for target, row in zip(block, segment.rows, strict=True):
-                target.copy_(row[a:b])
+            block = torch.stack([row[a:b] for row in segment.rows]).to(self.dtype)
         return block if self.base is None else block - self.base[start:stop]
 
     def _only(self, keep: list[int]) -> Updates:
-        return Updates(
-            [segment.only(keep) for segment in self.segments],
-            self.base,
-            self.maps,
-            self.dtype,
-        )
+        return Updates([segment.only(keep) for segment in self.segments], self.base, self.maps, self.dtype)
 
     def _products(self) -> NDArray[np.float64]:
         """Inner products about a row close to most, of the rows and, last, of the zero vector."""
@@ -381,32 +365,28 @@ class Updates:
         return int(usual[np.argsort(self.lengths()[usual], kind="stable")[(len(usual) - 1) // 2]])
 
     def _back_end(self) -> BackEnd:
-        return KERNELS[self.device.type] if self._compiled() else plain
+        return cpu if self._compiled() else plain
 
     def _compiled(self) -> bool:
         """Whether compiled kernels pay: for float32, and enough of it."""
-        return self._suited and self.n * self.d >= KERNEL_SIZE and KERNELS[self.device.type].kernels() is not None
+        suited = self.dtype == torch.float32 and self.device.type == "cpu" and self.n * self.d >= KERNEL_SIZE
+        return suited and cpu.kernels() is not None
 
-    def plan(self, width: int, types: tuple[torch.dtype, ...] = FLOAT32) -> Plan | None:
-        """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie. Kept."""
-        if types not in self._plans:
-            in_place = all(segment.in_place(types) for segment in self.segments)
-            self._plans[types] = plan(self.segments, self.base, width) if in_place else None
-        found = self._plans[types]
-        return found if found is None or found.width == width else found.grouped(width)
+    @cached_property
+    def _places(self) -> Plan | None:
+        return plan(self.segments, self.base, 1) if all(segment.in_place for segment in self.segments) else None
+
+    def plan(self, width: int) -> Plan | None:
+        """Where kernels find the rows, in groups of columns; None where they cannot read them as they lie."""
+        return self._places and self._places.grouped(width)
 
     def _sum(self, weights: Weights, before: Tensor | None = None, scale: float = 1.0) -> Tensor:
         """scale * before + sum_i weights_i x_i; rows of weight 0 are never read."""
         keep = np.flatnonzero(weights)
-        if not len(keep):
-            return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
-        return self._back_end().weighted_sum(self.select(keep), weights[keep], before, scale)
-
-
-@lru_cache(maxsize=32)
-def peeked(measured: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """The columns by which a row is likely to lie close to the others. Rounds of one model share them."""
-    return spread_columns(measured, PEEK)
+        if len(keep):
+            total = self._back_end().weighted_sum(self.select(keep), weights[keep])
+            return total if before is None else total.add_(before, alpha=scale)
+        return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
 
 
 def shared(array: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 import gzip
 import socket
+import sys
 import types
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-import fedwarden.sim.data.sources as module
 from fedwarden.core.errors import FedwardenError, MissingExtra
 from fedwarden.core.registry import make, names
 from fedwarden.sim.data.sources import DataError, find, folders, from_hub
@@ -46,7 +46,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(below)
     monkeypatch.setenv("FEDWARDEN_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "datasets", None)
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
 
@@ -225,8 +225,8 @@ def test_folders_are_searched_in_order(place, tmp_path, monkeypatch):
 
 
 def hub(monkeypatch, load_dataset):
-    monkeypatch.setattr(module, "find_spec", lambda name: object())
-    monkeypatch.setattr(module, "import_module", lambda name: types.SimpleNamespace(load_dataset=load_dataset))
+    package = types.SimpleNamespace(load_dataset=load_dataset, __spec__=object())
+    monkeypatch.setitem(sys.modules, "datasets", package)
 
 
 def test_a_file_that_is_there_is_not_downloaded(place, monkeypatch):

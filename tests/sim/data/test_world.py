@@ -133,11 +133,6 @@ def test_a_reserve_that_is_too_small():
         world_of(clients=4, reserve=20, attacks=[attack])
 
 
-def test_images_that_are_none():
-    with pytest.raises(ConfigError, match="attack 'token_replacement' on client 0: needs token ids"):
-        world_of(clients=4, attacks=[{"name": "token_replacement", "count": 1}])
-
-
 def test_a_limit_takes_random_samples_of_the_training_data():
     whole, small, other = world_of(clients=4), world_of(clients=4, limit=200), world_of(clients=4, seed=1, limit=200)
     assert len(small.data.y_train) == sum(map(len, small.rows.values())) == 200

@@ -128,15 +128,11 @@ def test_the_engine_trains_under_the_graph_on_a_gpu_alone(monkeypatch):
     assert called == wanted
 
 
-@pytest.mark.parametrize("model", [mlp, lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 4, bias=False))])
-def test_data_that_a_gpu_has_no_room_for_stays_where_it_is(monkeypatch, model):
-    called = []
-    for name in ("train_stacked", "train_sequential"):
-        monkeypatch.setattr(module, name, lambda *_, name=name: called.append(name))
-    engine = replace(engine_of(model()), device=torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * engine.x.nbytes - 1, 0))
-    engine.train(torch.zeros(engine.layout.d), 1, ["client 0"], torch.empty(1, engine.layout.d))
-    assert called == ["train_stacked" if engine.stacked else "train_sequential"]
+def test_data_that_a_gpu_has_no_room_for_stays_where_it_is(monkeypatch):
+    data, gpu = torch.zeros(10), torch.device("cuda")
+    for free in (2 * data.nbytes, 2 * data.nbytes - 1):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 0))
+        assert module.fits(data, gpu) == (free == 2 * data.nbytes)
 
 
 @pytest.mark.parametrize("trainer", ["auto", "stacked"])

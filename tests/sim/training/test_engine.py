@@ -76,14 +76,6 @@ def test_data_that_changed_take_the_place_of_the_clients_own(group):
     assert (other != plain).any(dim=1).tolist() == [False, True, False]
 
 
-def test_a_model_without_stacked_form_is_trained_one_by_one():
-    engine = engine_of(model="resnet18", group=5)
-    out = torch.empty(2, engine.layout.d)
-    engine.train(engine.layout.flatten(engine.model.state_dict()), 1, ["1", "2"], out)
-    assert out.isfinite().all()
-    assert choose_group(engine, "stacked", 5) == 0
-
-
 def test_choosing_a_group():
     engine, large = engine_of(), engine_of(model="mlp", hidden=(1000, 1000))
     assert choose_group(engine, "sequential", None) == choose_group(engine, "sequential", 4) == 0

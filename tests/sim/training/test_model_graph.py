@@ -32,9 +32,9 @@ TOLERANCE = {"rtol": 0.0, "atol": 2e-4}
 
 
 @pytest.fixture(autouse=True)
-def one_algorithm(monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+def one_algorithm():
+    with torch.backends.cudnn.flags(deterministic=True, allow_tf32=False):
+        yield
 
 
 class Branches(nn.Module):

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import fedwarden.sim.training.pool as module
-import fedwarden.sim.training.scratch as memory
+import fedwarden.sim.training.worker as memory
 from fedwarden.core import registry
 from fedwarden.sim.models import build_model
 from fedwarden.sim.training.engine import Engine
 from fedwarden.sim.training.limits import cores, processes
 from fedwarden.sim.training.optimizer import LocalTraining
 from fedwarden.sim.training.pool import Pool
-from fedwarden.sim.training.task import run_task
+from fedwarden.sim.training.worker import run_task
 
 RECIPE = {"name": "mlp", "options": {"hidden": [8]}, "shape": [1, 8, 8], "classes": 3}
 CLIENTS = 8
@@ -56,9 +56,9 @@ def tasks_here(monkeypatch):
     """The tasks that this process trains itself, a little slowly, so that a worker gets some too."""
     done = []
 
-    def slowly(engine, params, task, out):
+    def slowly(engine, params, task, *rest):
         time.sleep(0.03)
-        run_task(engine, params, task, out)
+        run_task(engine, params, task, *rest)
         done.append(task)
 
     monkeypatch.setattr(module, "run_task", slowly)
@@ -156,7 +156,7 @@ def test_a_module_of_the_users_own_and_one_worker_use_no_process():
     for model, workers in ((None, 4), (RECIPE, 1)):
         with Pool(engine_of(), model, workers) as pool:
             assert pool.workers == []
-            assert not hasattr(pool, "scratch")
+            assert pool.scratch is None
 
 
 def test_the_number_of_threads_is_put_back():

@@ -7,13 +7,36 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from fedwarden.aggregators.common import among
 from fedwarden.core.registry import register
-from fedwarden.core.stats import Weights
+from fedwarden.core.stats import Scores, Weights
 from fedwarden.core.types import Aggregate, Cohort, State
-from fedwarden.updates.gram import centred, principal
+from fedwarden.updates.gram import centred
 from fedwarden.updates.updates import Updates
+
+
+def principal(products: NDArray[np.float64], shares: Weights) -> tuple[float, Scores]:
+    """The largest eigenvalue of the rows' covariance, and how far each row lies along its eigenvector.
+
+        S = sum_i p_i (x_i - mu)(x_i - mu)';   S v = lambda v;   a_i = v (x_i - mu)
+
+    ``products`` are those about the mean, K (:func:`centred`). With D = diag(sqrt(p)), the matrix D K D has the
+    eigenvalues of S that are not zero, and its eigenvector w gives a = K D w / sqrt(lambda), up to its sign.
+
+    >>> points = np.array([-1.0, -1.0, 2.0])
+    >>> variance, along = principal(np.outer(points, points), np.full(3, 1 / 3))
+    >>> round(variance, 6), np.abs(along).round(6).tolist()
+    (2.0, [1.0, 1.0, 2.0])
+    """
+    some = np.flatnonzero(shares)
+    roots, last = np.sqrt(shares[some]), len(some) - 1
+    (value,), vector = eigh(roots[:, None] * products[np.ix_(some, some)] * roots, subset_by_index=[last, last])
+    if not value > 0:
+        return 0.0, np.zeros(len(shares))
+    along = products[:, some] @ (roots * vector[:, 0]) / np.sqrt(value)
+    return float(value), np.asarray(along, dtype=np.float64)
 
 
 def caf_shares(gram: NDArray[np.float64], f: int) -> Weights:

@@ -14,7 +14,6 @@ from fedwarden.core.registry import register
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.core.stats import Scores, Weights
 from fedwarden.core.types import Aggregate, Cohort, State
-from fedwarden.updates.gram import principal
 from fedwarden.updates.updates import Updates
 
 
@@ -29,8 +28,8 @@ def outlier_scores(rows: NDArray[np.float64]) -> Scores:
     [1.0, 4.0, 1.0]
     """
     centred = rows - rows.mean(axis=0)
-    _, along = principal(centred @ centred.T, np.full(len(rows), 1 / len(rows)))
-    return along**2
+    values, vectors = np.linalg.eigh(centred @ centred.T)
+    return np.asarray(max(values[-1], 0.0) * vectors[:, -1] ** 2, dtype=np.float64)
 
 
 def kept_by_all(samples: Sequence[NDArray[np.float64]], f: int, c: float) -> NDArray[np.int64]:

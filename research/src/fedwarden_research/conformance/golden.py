@@ -21,10 +21,7 @@ def mean(rows: Array) -> Array:
     >>> mean(np.array([[1.0], [4.0]])).tolist()
     [2.5]
     """
-    total = np.zeros(rows.shape[1])
-    for row in rows:
-        total = total + row
-    return total / len(rows)
+    return np.asarray(rows.mean(axis=0))
 
 
 def median(rows: Array) -> Array:
@@ -33,11 +30,7 @@ def median(rows: Array) -> Array:
     >>> median(np.array([[1.0], [2.0], [5.0], [100.0]])).tolist()
     [3.5]
     """
-    out, n = [], len(rows)
-    for column in rows.T:
-        values = sorted(column.tolist())
-        out.append((values[(n - 1) // 2] + values[n // 2]) / 2)
-    return np.array(out)
+    return np.asarray(np.median(rows, axis=0))
 
 
 def trimmed_mean(rows: Array, b: int) -> Array:
@@ -46,11 +39,7 @@ def trimmed_mean(rows: Array, b: int) -> Array:
     >>> trimmed_mean(np.array([[1.0], [2.0], [4.0], [100.0]]), b=1).tolist()
     [3.0]
     """
-    out = []
-    for column in rows.T:
-        kept = sorted(column.tolist())[b : len(rows) - b]
-        out.append(sum(kept) / len(kept))
-    return np.array(out)
+    return mean(np.sort(rows, axis=0)[b : len(rows) - b])
 
 
 def krum_scores(rows: Array, neighbours: int) -> list[float]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedwarden.core.separation import auroc as separation
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, Results, interval, select
+from fedwarden.studies.tables import Grid, Result, Results, columns, interval, select
 
 from ..studies.pictures import curves
 
@@ -127,9 +127,9 @@ def detection_table(results: Results) -> Grid:
                     f"{np.mean([late(r, watch, 'flagged')[:, 1:].mean() for r in found]):.3f}",
                 ]
             )  # fmt: skip
-    header = (
-        "corruption", "watch", "corrupted client", "ranks first", "AUROC", "flagged", "honest client-rounds flagged",
-    )  # fmt: skip
+    header = columns(
+        "corruption | watch | corrupted client | ranks first | AUROC | flagged | honest client-rounds flagged"
+    )
     return header, rows
 
 

@@ -13,8 +13,7 @@ from fedwarden.studies.runner import Cell, Table, played
 from fedwarden.studies.tables import Grid, Result, Results, Sheet, select
 
 from .divergence import ALPHAS, CORRUPTIONS, Array, late, rank_one, scenario, scores_and_flags, seen_by_watch
-from .enough import LEVEL, found_from, too_few
-from .item import number, summary
+from .item import LEVEL, found_from, number, summary, too_few
 
 FIRST = 3  # rounds that count as the first ones
 ALWAYS = 0.95  # share of late rounds in which "consistently" is taken at its word

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 
 from fedwarden.core.registry import Spec
-from fedwarden.sim.evaluation import evaluate
+from fedwarden.sim.evaluation import measure, questions
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Result
+
+from ..studies.plan import only_by
 
 Guard = Mapping[str, Any]
 Case = tuple[str, int, int, float]
@@ -69,6 +71,10 @@ class Setting:
     model: Spec = "pid_made_cnn"
     partition: Spec = "given"
 
+    @property
+    def levels(self) -> Mapping[str, float]:
+        return {"accuracy": self.accuracy, "loss": self.loss}
+
     def scenario(self, n: int, f: int, fraction: float, guard: Guard, seed: int, device: str) -> Table:
         """Their clients, CNN, Adam and batches; the first f clients flip their labels."""
         return {
@@ -96,20 +102,16 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
-def _rule(name: str, **options: Any) -> Guard:
-    return {"preset": "none", "aggregator": {"name": name, **options}}
-
-
 RULES: Mapping[str, Callable[[Setting, int], Guard]] = {  # those that ask for the number of attackers are told it
     "PID-MADE": lambda s, f: {"preset": "pid_made", "options": {"ki": s.ki}},
     "auto": lambda s, f: {"preset": "auto"},
     "FedAvg": lambda s, f: {"preset": "none"},
-    "Krum": lambda s, f: _rule("krum", f=f),
-    "Multi-Krum": lambda s, f: _rule("multi_krum", f=f),
-    "RFA": lambda s, f: _rule("geometric_median"),
-    "Bulyan": lambda s, f: _rule("bulyan", f=f),
-    "median": lambda s, f: _rule("median"),
-    "trimmed mean": lambda s, f: _rule("trimmed_mean", b=f),
+    "Krum": lambda s, f: only_by("krum", f=f),
+    "Multi-Krum": lambda s, f: only_by("multi_krum", f=f),
+    "RFA": lambda s, f: only_by("geometric_median"),
+    "Bulyan": lambda s, f: only_by("bulyan", f=f),
+    "median": lambda s, f: only_by("median"),
+    "trimmed mean": lambda s, f: only_by("trimmed_mean", b=f),
 }
 GUARDS = ("FedAvg", "PID-MADE", "auto")
 
@@ -158,6 +160,11 @@ def run(table: Table) -> Result:
 def own_measures(federation: Federation) -> dict[str, tuple[float, float]]:
     """Accuracy and loss of the global model on what each client holds back, labels as the client has them."""
     federation.model.load_state_dict(federation.engine.layout.unflatten(federation.params))
-    x, y, device = federation.world.x, federation.world.y, federation.device
-    held = federation.world.held_in(federation.round)
-    return {c: evaluate(federation.model, x[r].to(device), y[r].to(device)) for c, r in held.items() if len(r)}
+    x, y, task = federation.world.x, federation.world.y, federation.task
+    found = {}
+    for client, rows in federation.world.held_in(federation.round).items():
+        if len(rows):
+            asked = questions(task, x[rows], y[rows], torch.Generator(), federation.device)
+            metrics = measure(task, federation.model, asked)
+            found[client] = metrics["accuracy"], metrics["loss"]
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwarden.rules.sigma import masking_limit
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval, select
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
 from .item import Item, Sheets
@@ -61,10 +61,10 @@ def flipped_sheets(results: Results) -> list[Sheet]:
                 ]
                 row = [f"{100 * case[3]:.0f} %", rule, counts[0], says[0], counts[1], says[1], *both, str(len(found))]
                 rows.append(row)
-    header = (
-        "labels flipped", "rule", "FP", "paper's FP", "FN", "paper's FN", "accuracy, the authors' way",
-        "paper's accuracy", "honest clients", "test data", "seeds",
-    )  # fmt: skip
+    header = columns(
+        "labels flipped | rule | FP | paper's FP | FN | paper's FN | accuracy, the authors' way | paper's accuracy | "
+        "honest clients | test data | seeds"
+    )
     return [
         Sheet("rates", "FEMNIST, 2 of 20 flip; client-rounds from round 2 on, accuracies in percent", (header, rows))
     ]

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedwarden.sim.metrics import rounds_to
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval, select
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
 from .item import Item, Sheets
@@ -73,7 +73,7 @@ def rounds_table(results: Results, what: str) -> Grid:
     rows = []
     for data in DATA:
         setting = SETTINGS[data]
-        level = getattr(setting, what)
+        level = setting.levels[what]
         for rule in RULES:
             if found := found_of(results, data, rule):
                 row = [data, f"{level:g}", rule]
@@ -96,10 +96,9 @@ def final_table(results: Results) -> Grid:
                 last = [interval([r[k][-1] for r in found]) for k in ("accuracy", "honest_accuracy", "theirs_accuracy")]
                 who = [f"{np.mean([r[k] for r in found]):.1f} of {of}" for k, of in (("caught", f), ("wronged", n - f))]
                 rows.append([data, rule, *last, *who, str(len(found))])
-    header = (
-        "data", "rule", "test data", "honest clients", "the authors' way", "attackers excluded", "honest excluded",
-        "seeds",
-    )  # fmt: skip
+    header = columns(
+        "data | rule | test data | honest clients | the authors' way | attackers excluded | honest excluded | seeds"
+    )
     return header, rows
 
 
@@ -140,12 +139,12 @@ def draw_rounds(results: Results, folder: Path, stem: str) -> list[Path]:
             for rule in RULES:
                 if found := found_of(results, data, rule):
                     for way, words in WAYS.items():
-                        t = first_rounds(found, way, what, getattr(setting, what))
+                        t = first_rounds(found, way, what, setting.levels[what])
                         lines.setdefault(words, {})[rule] = [min(x, setting.rounds + 1.0) for x in t]
                     if rule in PAPERS[what][data]:
                         lines.setdefault("the paper", {})[rule] = [float(PAPERS[what][data][rule])]
             if lines:
-                panels[f"{data}: {what} {getattr(setting, what):g} within {setting.rounds} rounds"] = lines
+                panels[f"{data}: {what} {setting.levels[what]:g} within {setting.rounds} rounds"] = lines
         if panels:
             drawn.append(folder / f"{stem}-{what}.svg")
             title = f"Rounds to the {what}, median and range over seeds; the highest place: not reached"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedwarden.core.registry import make
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval, select
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
 from .item import Item, Sheets
@@ -184,10 +184,10 @@ def defences_table(results: Results) -> Grid:
                     f"{np.median(rounds):g}" if rounds else "-", f"{np.mean(honest):.1f} of 7", str(len(found)),
                 ]
             )  # fmt: skip
-    header = (
-        "defence", "masked accuracy", "loss", "the authors' accuracy", "mean weight of client 0", "attacker excluded",
-        "in round", "honest excluded", "seeds",
-    )  # fmt: skip
+    header = columns(
+        "defence | masked accuracy | loss | the authors' accuracy | mean weight of client 0 | attacker excluded | "
+        "in round | honest excluded | seeds"
+    )
     return header, rows
 
 
@@ -239,10 +239,10 @@ def separation_table(results: Results) -> Grid:
                 f"{low:.2f} to {high:.2f}" if low < high else "none",
             ]
         )  # fmt: skip
-    header = (
-        "learning rate", "centre", "K_P", "K_I", "K_D", "client 0, at least", "any other, at most",
-        "k that separates in every round",
-    )  # fmt: skip
+    header = columns(
+        "learning rate | centre | K_P | K_I | K_D | client 0, at least | any other, at most | "
+        "k that separates in every round"
+    )
     return header, rows
 
 
@@ -256,9 +256,9 @@ def thresholds_table(results: Results, defence: str) -> Grid:
         rule = make("rule", table["name"], **options)
         flags = [rule(v, t).flagged for s in found for t, v in enumerate(s[START - 1 :], 1)]
         gone, wronged = [excluded_by(rule, s) for s in found], [len(excluded_by(rule, s)) for s in calm]
-        k = getattr(rule, "k", None)
-        if k is None and table["name"] in ("cantelli", "gaussian"):
-            k = _k(rule)
+        k = table.get("k")
+        if table["name"] in ("cantelli", "gaussian"):  # what it says of two values with mean and deviation 1
+            k = float(rule(np.array([0.0, 2.0]), 1).threshold) - 1.0
         rows.append(
             [
                 name, "-" if k is None else f"{k:.2f}", "-" if k is None else f"{needed(k, CLIENTS):.2f}",
@@ -267,16 +267,11 @@ def thresholds_table(results: Results, defence: str) -> Grid:
                 f"{np.mean([len(g.keys() - {0}) for g in gone]):.1f}", f"{np.mean(wronged):.1f}" if calm else "-",
             ]
         )  # fmt: skip
-    header = (
-        "threshold", "k", "deviations of the others needed", "rounds with client 0 above it", "honest client-rounds",
-        "client 0 excluded for good", "honest excluded for good", "excluded where nobody attacks",
-    )  # fmt: skip
+    header = columns(
+        "threshold | k | deviations of the others needed | rounds with client 0 above it | honest client-rounds | "
+        "client 0 excluded for good | honest excluded for good | excluded where nobody attacks"
+    )
     return header, rows
-
-
-def _k(rule: Any) -> float:
-    """The k of a rule mean + k sigma, from what it says of two values."""
-    return float(rule(np.array([0.0, 2.0]), 1).threshold) - 1.0
 
 
 def watches_table(results: Results) -> Grid:

@@ -84,7 +84,7 @@ def sheets(results: Results) -> list[Sheet]:
         row = [name, *(" ".join(f"{f['values'].get(key, K):.3g}" for f in found) for key in (*EXPERT, "rule.k"))]
         row += [f"{np.mean([f['grade'][key] for f in found]):.2f}" for key in ("f1", "let_in", "left_out")]
         for what in ("accuracy", "loss"):
-            row.append(spell(float(np.median(first_rounds(runs, "honest", what, getattr(SETTING, what)))), ROUNDS))
+            row.append(spell(float(np.median(first_rounds(runs, "honest", what, SETTING.levels[what]))), ROUNDS))
         rows.append([*row, interval([r["honest_loss"][-1] for r in runs]), str(len(found))])
     header = (
         "setting", "K_P", "K_I", "K_D", "k", "F1 on replay", "attacker-rounds let in", "honest rounds left out",

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from fedwarden.sim.branches import Measures
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet
+from fedwarden.studies.tables import Result, Results, Sheet, columns
 
-from .enough import LEVEL, found_from, too_few
-from .item import number, summary
+from .item import LEVEL, found_from, number, summary, too_few
 from .shift_figures import PAPERS, departures, tells
 from .shift_pictures import INTERNAL
 from .shift_tables import scores, sources, verdicts
@@ -80,10 +79,10 @@ def active_sheets(results: Results) -> list[Sheet]:
             told = [x for null in (STILL, FRESH) for x in (number(found[null].auroc), number(found[null].p))]
             departed = [x for b in (FRESH, SHIFT) for x in summary(scores(mine, b, key))]
             rows.append([strategy, *key.split("/")[:2], *departed, *told, *summary(np.array(accuracy)), str(len(mine))])
-    head = [
-        "strategy", "source", "metric", "fresh swap", "fresh swap sd", "shift", "shift sd", "AUROC, no change",
-        "p, no change", "AUROC, fresh swap", "p, fresh swap", "accuracy", "accuracy sd", "seeds",
-    ]  # fmt: skip
+    head = columns(
+        "strategy | source | metric | fresh swap | fresh swap sd | shift | shift sd | AUROC, no change | "
+        "p, no change | AUROC, fresh swap | p, fresh swap | accuracy | accuracy sd | seeds"
+    )
     brief = []
     for strategy in dict.fromkeys(row[0] for row in rows):
         of_it = [row for row in rows if row[0] == strategy]

@@ -12,10 +12,9 @@ import numpy as np
 from scipy import stats
 
 from fedwarden.core.stats import Scores
-from fedwarden.studies.tables import Grid, Results, Sheet
+from fedwarden.studies.tables import Grid, Results, Sheet, columns
 
-from .enough import LEVEL, found_from, order_of, too_few
-from .item import by_data, number, summary
+from .item import LEVEL, by_data, found_from, number, order_of, summary, too_few
 from .shift_pictures import INTERNAL, changes, values
 from .shift_tables import by_size, scores, severities, sources, verdicts
 from .shifts import FRESH, STILL, VALIDATION, Change, ratio
@@ -28,10 +27,10 @@ OF_FIGURE = {
     "census": ("7c", "representations/cmd/"),
 }
 TREND = {"mnist": "gradients/cosine/", "fashion_mnist": "gradients/cosine/", "census": "representations/cmd/"}
-WITH_NULLS = [
-    "no change", "no change sd", "fresh swap", "fresh swap sd", "shift", "shift sd", "AUROC, no change",
-    "p, no change", "AUROC, fresh swap", "p, fresh swap", "seeds",
-]  # fmt: skip
+WITH_NULLS = columns(
+    "no change | no change sd | fresh swap | fresh swap sd | shift | shift sd | AUROC, no change | p, no change | "
+    "AUROC, fresh swap | p, fresh swap | seeds"
+)
 
 
 def with_nulls(results: Results, key: str, shift: Change) -> list[str]:
@@ -100,9 +99,9 @@ def centralised_holds(sheets: Mapping[str, Sheet]) -> str:
     )
 
 
-def layer_keys(results: Results, source: str, metric: str = "cosine") -> dict[str, str]:
+def layer_keys(results: Results, source: str) -> dict[str, str]:
     """The layers of a source in the order of the model, by name."""
-    start = f"{source}/{metric}/"
+    start = f"{source}/cosine/"
     return {k.removeprefix(start): k for k in sources(results, layers=True) if k.startswith(start) and k != start}
 
 
@@ -189,8 +188,6 @@ def sensitivity_sheets(results: Results) -> list[Sheet]:
         figure, chosen = OF_FIGURE.get(data, ("", ""))
         tried = severities(part)
         keys = sources(part)
-        if VALIDATION not in keys:  # kept before it was measured
-            continue
         for key in keys:
             source, metric, _ = key.split("/")
             swap, loss = (float(scores(part, FRESH, k).mean()) for k in (key, VALIDATION))
@@ -210,14 +207,14 @@ def sensitivity_sheets(results: Results) -> list[Sheet]:
                 data, figure if key == chosen else "", source, metric, number(slope), number(r), number(p), verdict,
                 f"{over} of {len(tried)}", "yes" if swap > loss else "no", str(len(part)),
             ])  # fmt: skip
-    head = [
-        "data", "source", "metric", "ratio", "departure", "departure sd", "of the loss", "of the loss sd",
-        "above the diagonal", "AUROC, no change", "p, no change", "AUROC, fresh swap", "p, fresh swap", "seeds",
-    ]  # fmt: skip
-    line_head = [
-        "data", "figure", "source", "metric", "slope", "r", "p", "relation", "above the diagonal",
-        "an unshifted swap too", "seeds",
-    ]  # fmt: skip
+    head = columns(
+        "data | source | metric | ratio | departure | departure sd | of the loss | of the loss sd | "
+        "above the diagonal | AUROC, no change | p, no change | AUROC, fresh swap | p, fresh swap | seeds"
+    )
+    line_head = columns(
+        "data | figure | source | metric | slope | r | p | relation | above the diagonal | an unshifted swap too | "
+        "seeds"
+    )
     of_paper = [row for row in lines if row[1]]
     return [
         Sheet("relation", "The paper's sources: departure over the severity, and the diagonal", (line_head, of_paper)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,14 +17,14 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from fedwarden.audit.mitigations import Measured, add_noise, clip_and_noise, epsilon, recommend, smooth
+from fedwarden.audit.mitigations import add_noise, clip_and_noise, epsilon, smooth
 from fedwarden.audit.verdict import leakage
 from fedwarden.core.generators import torch_rng
 from fedwarden.core.separation import auroc as separation
 from fedwarden.core.stats import Scores
 from fedwarden.sim.branches import Measures, ObserverSettings
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, confidence
+from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, confidence
 
 from ..studies.pictures import curves
 from .shift_tables import auroc, departure, name
@@ -48,6 +49,38 @@ UNITS = {
     "more clients": "clients",
 }
 SHAPE, WEIGHT = "outputs/mean_logits/", "weights/procrustes/"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mitigation as it was measured: how well the shift still shows, and the accuracy it costs.
+
+    >>> Measured("noise", 0.6, 0.04, 0.3, "multiplier").name
+    'noise, 0.3 multiplier'
+    """
+
+    kind: str
+    auroc: float
+    accuracy_lost: float
+    strength: float | None = None
+    unit: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.strength is None else f"{self.kind}, {self.strength:g} {self.unit}".rstrip()
+
+
+def recommend(measured: Sequence[Measured], budget: float) -> Measured | None:
+    """The mitigation under which the shift shows least, among those that cost at most ``budget`` accuracy.
+
+    AUROC is taken as distance from one half. Of equals the cheaper one; None if all cost more.
+
+    >>> found = [Measured("none", 0.95, 0.0), Measured("noise", 0.5, 0.04), Measured("smoothing", 0.7, 0.01)]
+    >>> recommend(found, budget=0.02).name
+    'smoothing'
+    """
+    affordable = [m for m in measured if m.accuracy_lost <= budget]
+    return min(affordable, key=lambda m: (abs(m.auroc - 0.5), m.accuracy_lost), default=None)
 
 
 class Smoothing:
@@ -140,10 +173,10 @@ def table(results: Results) -> Grid:
         rows.append(
             [kind, *how, auroc(by_shift), best, auroc(by_new), confidence(_accuracy(found)), f"{100 * lost:.1f}"]
         )
-    header = (
-        "measure", "strength", "shift against fresh swap (mean logits)", "the same, best of all sources",
-        "fresh swap against no change (weights, procrustes)", "accuracy", "points lost",
-    )  # fmt: skip
+    header = columns(
+        "measure | strength | shift against fresh swap (mean logits) | the same, best of all sources | "
+        "fresh swap against no change (weights, procrustes) | accuracy | points lost"
+    )
     return header, rows
 
 

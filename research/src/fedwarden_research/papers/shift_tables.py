@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fedwarden.audit.verdict import Leakage, Sight, leakage, magnitude, sees, smallest_detected
+from fedwarden.audit.verdict import Leakage, Sight, leakage, magnitude, sees
+from fedwarden.core.separation import tpr_at
 from fedwarden.core.stats import Scores
 from fedwarden.core.types import Observation
 from fedwarden.studies.tables import Grid, Results, Sheet
 
-from .shifts import FRESH, STILL, Change, change_of, ratio
+from .shifts import FRESH, STILL, Change, ratio
 
 
 def departure(key: str, reading: Sequence[float]) -> float:
@@ -58,8 +59,7 @@ def auroc(found: Leakage) -> str:
 
 def severities(results: Results) -> list[float]:
     """The shares of even classes that were tried."""
-    found = [change_of(name, kept) for name, kept in results[0]["result"]["branches"].items()]
-    return [c.even for c in found if c.kind == "fresh" and c.even is not None]
+    return [kept["even"] for kept in results[0]["result"]["branches"].values() if kept["kind"] == "fresh"]
 
 
 def fresh_table(results: Results) -> Grid:
@@ -72,6 +72,23 @@ def fresh_table(results: Results) -> Grid:
         fresh = [verdicts(results, key, Change("fresh", e), [FRESH])[FRESH] for e in tried]
         rows.append([name(key), auroc(still), *map(auroc, fresh), smallest(results, key)])
     return [*head, "smallest detected"], rows
+
+
+def smallest_detected(
+    severities: Mapping[float, Scores], null: Scores, rate: float = 0.05, power: float = 0.8
+) -> float | None:
+    """The smallest shift that is found in a share ``power`` of the runs, and so is every larger one; None if none is.
+
+    >>> scores = {0.55: np.array([1.0, 2.0]), 0.7: np.array([9.0, 8.0]), 0.9: np.array([9.0, 9.5])}
+    >>> smallest_detected(scores, np.arange(5.0))
+    0.7
+    """
+    found = None
+    for severity in sorted(severities, reverse=True):
+        if tpr_at(severities[severity], null, rate) < power:
+            break
+        found = severity
+    return found
 
 
 def smallest(results: Results, key: str) -> str:
@@ -174,41 +191,6 @@ def smallest_table(results: Results) -> Grid:
     parts = by_size(results)
     rows = [[name(key), *(smallest(part, key) for part in parts.values())] for key in sources(results)]
     return ["source", *(f"{m} of {n} clients" for n, m in parts)], rows
-
-
-def fresh_clients(results: Results) -> list[Sheet]:
-    title = "All samples exchanged, against an unshifted fresh swap"
-    return [Sheet("fresh", title, clients_table(results, "fresh"))]
-
-
-def partial_clients(results: Results) -> list[Sheet]:
-    title = "As few samples exchanged as it takes, against an unshifted swap of as many"
-    return [Sheet("partial", title, clients_table(results, "partial"))]
-
-
-def smallest_clients(results: Results) -> list[Sheet]:
-    title = "Smallest shift detected at 5 % false alarms, all samples exchanged"
-    return [Sheet("smallest", title, smallest_table(results))]
-
-
-def fresh_by_clients(results: Results) -> list[Sheet]:
-    return by_clients(results, "fresh", "All samples exchanged", fresh_table)
-
-
-def partial_by_clients(results: Results) -> list[Sheet]:
-    return by_clients(results, "partial", "As few samples exchanged as it takes", partial_table)
-
-
-def seen_by_clients(results: Results) -> list[Sheet]:
-    return by_clients(results, "seen", "What is seen", sight_table)
-
-
-def alarms(results: Results) -> list[Sheet]:
-    return [Sheet("alarms", "Share of seeds with an alarm in the round of the change", alarms_table(results))]
-
-
-def by_layer(results: Results) -> list[Sheet]:
-    return [Sheet("auroc", f"AUROC of the shift to {ratio(severities(results)[-1])}", layer_table(results))]
 
 
 def name(key: str) -> str:

@@ -208,14 +208,6 @@ def branches(
     return {change: attacks(change) for change in all_changes(severities, partial)}
 
 
-KNOWN = {str(change): change for change in all_changes(SEVERITIES)}
-
-
-def change_of(name: str, kept: Table) -> Change:
-    """The change of a branch of kept results; those of before its data were kept have the paper's changes."""
-    return Change(kept["kind"], kept["even"]) if "kind" in kept else KNOWN.get(name, Change(name))
-
-
 def centralised(seeds: Sequence[int], device: str, setting: Setting) -> list[tuple[Cell, Table]]:
     """One model trained in one place and watched from outside, layer by layer, to the last round; 80-20."""
     return [

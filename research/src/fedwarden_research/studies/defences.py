@@ -20,7 +20,7 @@ from fedwarden.studies.runner import Cell, Table
 from fedwarden.studies.tables import Grid, confidence, markdown, select, write_csv
 
 from .pictures import curves
-from .plan import Asked, Plan, check, division, scenario
+from .plan import Asked, Plan, check, division, only_by, scenario
 
 CLIENTS = 20
 SHARES = (0.1, 0.25, 0.4)
@@ -34,31 +34,27 @@ OWN = ("auto", PROBED, ALIKE)
 Guard = Mapping[str, Any]
 
 
-def _rule(name: str, **options: Any) -> Guard:
-    return {"preset": "none", "aggregator": {"name": name, **options}}
-
-
 DEFENCES: Mapping[str, Callable[[int], Guard]] = {
     "FedAvg": lambda f: {"preset": "none"},
-    "median": lambda f: _rule("median"),
-    "trimmed mean": lambda f: _rule("trimmed_mean", b=f),
-    "Krum": lambda f: _rule("krum", f=f),
-    "Multi-Krum": lambda f: _rule("multi_krum", f=f),
-    "Bulyan": lambda f: _rule("bulyan", f=min(f, (CLIENTS - 3) // 4)),
-    "RFA": lambda f: _rule("geometric_median"),
-    "FLTrust": lambda f: _rule("fltrust"),
-    "FoolsGold": lambda f: _rule("foolsgold"),
-    "clustered": lambda f: _rule("clustered"),
-    "sign": lambda f: _rule("sign"),
-    "norm clipping": lambda f: _rule("norm_clipping"),
-    "centred clipping": lambda f: _rule("centered_clipping"),
-    "FLANDERS": lambda f: _rule("flanders"),
-    "NNM + trimmed mean": lambda f: _rule("nearest_neighbour_mixing", f=f, then={"name": "trimmed_mean", "b": f}),
-    "bucketing + RFA": lambda f: _rule("bucketing"),
-    "CAF": lambda f: _rule("caf", f=f),
-    "ARC + NNM": lambda f: _rule("arc", f=f, then={"name": "nearest_neighbour_mixing", "f": f}),
-    "DnC": lambda f: _rule("dnc", f=f),
-    "FLAME": lambda f: _rule("flame"),
+    "median": lambda f: only_by("median"),
+    "trimmed mean": lambda f: only_by("trimmed_mean", b=f),
+    "Krum": lambda f: only_by("krum", f=f),
+    "Multi-Krum": lambda f: only_by("multi_krum", f=f),
+    "Bulyan": lambda f: only_by("bulyan", f=min(f, (CLIENTS - 3) // 4)),
+    "RFA": lambda f: only_by("geometric_median"),
+    "FLTrust": lambda f: only_by("fltrust"),
+    "FoolsGold": lambda f: only_by("foolsgold"),
+    "clustered": lambda f: only_by("clustered"),
+    "sign": lambda f: only_by("sign"),
+    "norm clipping": lambda f: only_by("norm_clipping"),
+    "centred clipping": lambda f: only_by("centered_clipping"),
+    "FLANDERS": lambda f: only_by("flanders"),
+    "NNM + trimmed mean": lambda f: only_by("nearest_neighbour_mixing", f=f, then={"name": "trimmed_mean", "b": f}),
+    "bucketing + RFA": lambda f: only_by("bucketing"),
+    "CAF": lambda f: only_by("caf", f=f),
+    "ARC + NNM": lambda f: only_by("arc", f=f, then={"name": "nearest_neighbour_mixing", "f": f}),
+    "DnC": lambda f: only_by("dnc", f=f),
+    "FLAME": lambda f: only_by("flame"),
     "PID-MADE": lambda f: {"preset": "pid_made"},
     "auto": lambda f: {"preset": "auto"},
     ALIKE: lambda f: {"preset": "auto", "alike": True},

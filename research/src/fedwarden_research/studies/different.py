@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from fedwarden.core.config import override
-from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.sim.data.sources import DataError, locate
 from fedwarden.store.conclusion import presence
+from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Results, confidence, markdown, mean_interval, share, write_csv
+from fedwarden.studies.tables import Results, columns, confidence, markdown, mean_interval, share, write_csv
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .defences import SETTINGS, check_data
@@ -147,7 +147,7 @@ def plan(asked: Asked) -> Plan:
         lambda found: "\n\n".join(filter(None, [skipped, headline(found), by_defence(found)])),
         lambda found: page(found, data, rounds, command, skipped),
         run=measure,
-        counts=lambda found: {"kinds": records(found)},
+        counts=lambda found: {"kinds": list(records(found))},
         pictures=partial(write, data=data),
         tried=[table["scenario"] for _, table in wanted[:1]],
     )
@@ -159,22 +159,6 @@ def at_hand(file: str) -> bool:
     except DataError:
         return False
     return True
-
-
-def choose(known: Sequence[Kind], asked: Sequence[str]) -> list[Kind]:
-    """The kinds of these names, or with these words in their names; all where none is asked for.
-
-    >>> [kind.name for kind in choose(KINDS, ["rotated", "one owner of a class"])]
-    ['one owner of a class', 'rotated inputs']
-    """
-    wanted: set[str] = set()
-    for word in asked:
-        exact = {kind.name for kind in known if kind.name.lower() == word.lower()}
-        found = exact or {kind.name for kind in known if word.lower() in kind.name.lower()}
-        if not found:
-            raise ConfigError(f"there is no case {word!r}; {nearest(word, [kind.name for kind in known])}")
-        wanted |= found
-    return [kind for kind in known if kind.name in wanted or not asked]
 
 
 def cells(
@@ -281,11 +265,11 @@ def _place(cell: Mapping[str, Any]) -> tuple[object, ...]:
     return cell["kind"], cell["clients"], cell["seed"]
 
 
-HEADER = (
-    "runs", "accuracy - FedAvg's", "runs 4 points or more below FedAvg", "recall of the own class - FedAvg's",
-    "accuracy on the own kind - FedAvg's", "runs with an honest client excluded for good", "ordinary clients out",
-    "different clients out",
-)  # fmt: skip
+HEADER = columns(
+    "runs | accuracy - FedAvg's | runs 4 points or more below FedAvg | recall of the own class - FedAvg's | "
+    "accuracy on the own kind - FedAvg's | runs with an honest client excluded for good | ordinary clients out | "
+    "different clients out"
+)
 
 
 def row(found: Compared) -> list[object]:
@@ -328,12 +312,8 @@ def headline(results: Results, defence: str = GUARD) -> str:
     )
 
 
-def records(results: Results) -> list[dict[str, Any]]:
+def records(results: Results) -> Iterator[dict[str, Any]]:
     """One entry per kind, number of clients and defence: the numbers of the table, as numbers."""
-    return list(_records(results))
-
-
-def _records(results: Results) -> Iterator[dict[str, Any]]:
     for kind in present(results, "kind", [kind.name for kind in KINDS]):
         sizes = sorted({r["cell"]["clients"] for r in results if r["cell"]["kind"] == kind})
         for n, defence in product(sizes, present(results, "defence", DEFENCES)):
@@ -352,7 +332,7 @@ def _records(results: Results) -> Iterator[dict[str, Any]]:
 
 def write(results: Results, folder: Path, data: str) -> list[Path]:
     """The same as a CSV file; differences are to FedAvg."""
-    found = records(results)
+    found = list(records(results))
     lines = [["" if v is None else f"{v:.4f}" if isinstance(v, float) else str(v) for v in e.values()] for e in found]
     name = "different.csv" if data == "digits" else f"different-{data}.csv"
     return [write_csv(folder / name, (list(found[0]), lines))] if found else []

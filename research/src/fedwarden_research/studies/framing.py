@@ -15,7 +15,7 @@ from fedwarden.guard.copies import told_leaders
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import mostly_out, presence
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import confidence, markdown, select, share
+from fedwarden.studies.tables import columns, confidence, markdown, select, share
 
 from .defences import SETTINGS, check_data
 from .plan import Asked, Plan, check, division, scenario
@@ -101,11 +101,10 @@ def headline(results: Results) -> str:
 
 def by_way(results: Results) -> str:
     """Per way to frame: runs with an honest client excluded or skipped, with 95 % intervals, and accuracy."""
-    header = (
-        "attackers", "runs", "with an honest client excluded for good",
-        "with one skipped in a tenth of the rounds", "with one mostly out at the end", "accuracy",
-        "part of the framed client", "least",
-    )  # fmt: skip
+    header = columns(
+        "attackers | runs | with an honest client excluded for good | with one skipped in a tenth of the rounds | "
+        "with one mostly out at the end | accuracy | part of the framed client | least"
+    )
     rows = []
     for how in (NONE, *HOWS):
         found = select(results, {"how": how})
@@ -116,10 +115,10 @@ def by_way(results: Results) -> str:
 
 def by_size(results: Results) -> str:
     """The same per number of clients and division of the data, over all ways to frame."""
-    header = (
-        "attackers of clients", "division", "runs", "with an honest client excluded for good",
-        "with one skipped in a tenth of the rounds", "with one mostly out at the end", "accuracy",
-    )  # fmt: skip
+    header = columns(
+        "attackers of clients | division | runs | with an honest client excluded for good | "
+        "with one skipped in a tenth of the rounds | with one mostly out at the end | accuracy"
+    )
     rows = []
     for (n, f), alpha in product(SIZES, ALPHAS):
         where = {"clients": n, "attackers": f, "alpha": alpha}

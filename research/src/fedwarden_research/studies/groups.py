@@ -17,7 +17,7 @@ from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, confidence, markdown, median_of, select, write_csv
+from fedwarden.studies.tables import Grid, Result, columns, confidence, markdown, median_of, select, write_csv
 
 from .defences import CLIENTS, SETTINGS, check_data
 from .plan import Asked, Plan, check, division, scenario
@@ -119,11 +119,11 @@ def headline(results: Results) -> str:
 
 def grid(results: Results) -> Grid:
     """One row per division, attack, number of attackers and size."""
-    header = (
-        "division", "attack", "attackers of 20", "group size", "attackers excluded", "all of them by round",
-        "their updates kept out, %", "honest clients excluded", "honest updates lost, %",
-        "groups without attacker flagged, %", "accuracy",
-    )  # fmt: skip
+    header = columns(
+        "division | attack | attackers of 20 | group size | attackers excluded | all of them by round | "
+        "their updates kept out, % | honest clients excluded | honest updates lost, % | "
+        "groups without attacker flagged, % | accuracy"
+    )
     rows = []
     for alpha, attack in product(ALPHAS, (NONE, *ATTACKS)):
         for f, size in product((0,) if attack == NONE else FS, SIZES):

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from fedwarden.studies.runner import Table
+
+from .plan import only_by
 
 NO_ATTACK = "none"
 CLEAN = ("FedAvg", "auto")  # defences that are run without attack too
 
 Published = tuple[float, float]
 """Accuracy and attack success in percent."""
-
-
-def _rule(name: str, **options: Any) -> Table:
-    return {"preset": "none", "aggregator": {"name": name, **options}}
 
 
 @dataclass(frozen=True)
@@ -80,12 +77,12 @@ LFIGHTER = Judge(
     attacks={"label flip": {"name": "label_flip", "mode": "targeted", "source": 7, "target": 1}},
     defences={
         "FedAvg": _EQUAL,
-        "median": _rule("median"),
-        "trimmed mean": _rule("trimmed_mean", b=40),
-        "Multi-Krum": _rule("multi_krum", f=40),
-        "FoolsGold": _rule("foolsgold"),
-        "FLAME": _rule("flame"),
-        "LFighter": _rule("lfighter"),
+        "median": only_by("median"),
+        "trimmed mean": only_by("trimmed_mean", b=40),
+        "Multi-Krum": only_by("multi_krum", f=40),
+        "FoolsGold": only_by("foolsgold"),
+        "FLAME": only_by("flame"),
+        "LFighter": only_by("lfighter"),
         "auto": _AUTO,
     },
     published={
@@ -129,11 +126,11 @@ FLPOISON = Judge(
     },
     defences={
         "FedAvg": _EQUAL,
-        "median": _rule("median"),
-        "Multi-Krum": _rule("multi_krum", f=23),
-        "RFA": _rule("geometric_median"),
-        "DnC": _rule("dnc", f=23),
-        "FLAME": _rule("flame"),
+        "median": only_by("median"),
+        "Multi-Krum": only_by("multi_krum", f=23),
+        "RFA": only_by("geometric_median"),
+        "DnC": only_by("dnc", f=23),
+        "FLAME": only_by("flame"),
         "auto": _AUTO,
     },
 )
@@ -186,12 +183,12 @@ BACKFED = Judge(
     attacks={"pattern": {"name": "backdoor", "target": 2, "fraction": 20 / 64, "size": 5, "start": 101}},
     defences={
         "FedAvg": _EQUAL,
-        "median": _rule("median"),
-        "trimmed mean": _rule("trimmed_mean", b=2),
-        "Multi-Krum": _rule("multi_krum", f=1, m=9),
-        "RFA": _rule("geometric_median"),
-        "norm clipping": _rule("norm_clipping", limit=3.0),
-        "FLAME": _rule("flame"),
+        "median": only_by("median"),
+        "trimmed mean": only_by("trimmed_mean", b=2),
+        "Multi-Krum": only_by("multi_krum", f=1, m=9),
+        "RFA": only_by("geometric_median"),
+        "norm clipping": only_by("norm_clipping", limit=3.0),
+        "FLAME": only_by("flame"),
         "auto": _AUTO,
     },
     published={

@@ -15,7 +15,7 @@ import numpy as np
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import confidence, markdown, select
+from fedwarden.studies.tables import columns, confidence, markdown, select
 
 from .judge_settings import JUDGES, NO_ATTACK, Judge
 from .plan import Asked, Plan, check
@@ -114,10 +114,10 @@ def _cell(judge: Judge, attack: str, defence: str) -> Cell:
 
 def table(results: Results, judge: Judge) -> str:
     """Their accuracy and attack success beside ours, which are means over seeds with 95 % intervals."""
-    header = (
-        "attack", "defence", "accuracy, published", "accuracy, ours", "attack success, published",
-        "attack success, ours", "attackers excluded", "honest excluded", "seeds",
-    )  # fmt: skip
+    header = columns(
+        "attack | defence | accuracy, published | accuracy, ours | attack success, published | attack success, ours | "
+        "attackers excluded | honest excluded | seeds"
+    )
     rows = []
     for attack, defence in judge.pairs:
         found = select(results, _cell(judge, attack, defence))

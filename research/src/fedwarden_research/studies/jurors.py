@@ -16,7 +16,7 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.store.conclusion import presence
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Results, confidence, markdown, share, write_csv
+from fedwarden.studies.tables import Results, columns, confidence, markdown, share, write_csv
 
 from .defences import ATTACKS, SETTINGS, attacks_of, check_data
 from .plan import Asked, Plan, check, scenario
@@ -122,10 +122,10 @@ def excluded(results: Results, horizon: int) -> tuple[tuple[int, int], tuple[int
     return (found[0], many), (found[1], CLIENTS * len(results) - many)
 
 
-HEADER = (
-    "attack", "attackers", "guard", "rounds", "runs", "accuracy", "recall of the owner's class",
-    "attackers in the model", "owner in the model", "attackers excluded", "honest clients excluded",
-)  # fmt: skip
+HEADER = columns(
+    "attack | attackers | guard | rounds | runs | accuracy | recall of the owner's class | attackers in the model | "
+    "owner in the model | attackers excluded | honest clients excluded"
+)
 
 
 def rows(results: Results) -> list[list[object]]:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from fedwarden.core.config import override
-from fedwarden.core.errors import ConfigError, nearest
+from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
+from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import confidence, markdown, mean_interval, select, share
+from fedwarden.studies.tables import columns, confidence, markdown, mean_interval, select, share
 
 from .defences import SETTINGS, check_data
 from .plan import Asked, Plan, division, scenario
@@ -28,9 +29,9 @@ CLIENTS = (5, 10, 20, 40)
 ALPHAS = (None, 100.0, 0.5, 0.1)
 HORIZONS = (30, 200, 500)
 ROUNDS, SEEDS = 200, 20
-DECIDED = (
-    "seed", "rounds", "attacks", "data.dataset", "data.clients", "data.partition", "train.participation", "guard.preset"
-)  # fmt: skip
+DECIDED = columns(
+    "seed | rounds | attacks | data.dataset | data.clients | data.partition | train.participation | guard.preset"
+)
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -105,18 +106,6 @@ def cases(data: str = "digits") -> list[Case]:
         numbers = [n for n in CLIENTS if (data, n, alpha) != ("digits", 40, 0.1)]
         found += [*(Case(n, alpha) for n in numbers), *(case for case in PARTLY if case.alpha == alpha)]
     return found
-
-
-def choose(known: Sequence[Case], asked: Sequence[str]) -> list[Case]:
-    """The cases of these names, or with these words in their names; all where none is asked for."""
-    wanted: set[Case] = set()
-    for word in asked:
-        exact = {case for case in known if case.name.lower() == word.lower()}
-        found = exact or {case for case in known if word.lower() in case.name.lower()}
-        if not found:
-            raise ConfigError(f"there is no case {word!r}; {nearest(word, [case.name for case in known])}")
-        wanted |= found
-    return [case for case in known if case in wanted or not asked]
 
 
 def cells(

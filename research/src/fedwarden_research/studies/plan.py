@@ -87,6 +87,11 @@ def scenario(
     }
 
 
+def only_by(name: str, **options: object) -> dict[str, Any]:
+    """A guard that excludes no client and aggregates by a rule."""
+    return {"preset": "none", "aggregator": {"name": name, **options}}
+
+
 def division(alpha: float | None) -> str | dict[str, Any]:
     """A partition by Dirichlet's distribution, or IID."""
     return "iid" if alpha is None else {"name": "dirichlet", "alpha": alpha}

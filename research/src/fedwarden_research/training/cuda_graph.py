@@ -94,16 +94,25 @@ class Captured:
         self.sizes, self.noise = list(layout.sizes), Uploaded()
         self.origin = [torch.zeros(shape, device=device) for shape in layout.shapes]
         self.weights = [part.repeat(n, *[1] * part.ndim) for part in self.origin]
-        self.optimizer = FusedOptimizer(
-            training, self.weights, self.origin, [torch.cuda.Stream(device) for _ in self.weights]
-        )
+        self.optimizer = FusedOptimizer(training, self.weights, self.origin)
+        # all parameters take their steps at the same time: each is too small to keep a GPU busy
+        streams = [torch.cuda.Stream(device) for _ in self.weights]
         self.rows = torch.zeros(n, training.batch_size, dtype=torch.int64, device=device)
         self.importance = torch.zeros(n, training.batch_size, device=device)
 
         def step() -> None:
             self.noise.at = 0
             logits, back = stacked(x[self.rows].movedim(1, -1), self.weights, self.noise)  # type: ignore[arg-type]
-            self.optimizer.step(self.weights, back(loss_gradient(logits, y[self.rows], self.importance)))
+            factors, here = (
+                back(loss_gradient(logits, y[self.rows], self.importance)),
+                torch.cuda.current_stream(device),
+            )
+            for i, (stream, weight) in enumerate(zip(streams, self.weights, strict=True)):
+                stream.wait_stream(here)
+                with torch.cuda.stream(stream):
+                    self.optimizer.step([weight], factors, [i])
+            for stream in streams:
+                here.wait_stream(stream)
 
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))

@@ -21,7 +21,7 @@ from ...core.words import printable
 from ...store.ledger import Ledger
 from ...store.recorder import versions
 from ..arrays import view
-from .rounds import is_training, round_of
+from ..records import is_training, round_of
 
 ENGINE = "flower-audit"
 KEY = "fedwarden.audit"  # the records in the node's context that hold what is remembered

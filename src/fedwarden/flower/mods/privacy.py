@@ -27,8 +27,7 @@ from ...audit import mitigations
 from ...core.words import printable
 from ...models.trial import VARIANCE
 from ..arrays import view
-from ..records import Template
-from .rounds import is_training
+from ..records import Template, is_training
 
 KEY = "fedwarden.privacy"  # the record in the node's context
 FILE = "privacy-account"  # of a node's configuration: where the account is kept on disk

@@ -28,8 +28,7 @@ from ...core.schedule import strength
 from ...core.seeds import numpy_rng
 from ...core.words import printable
 from ...guard.arrays import BUFFERS, measured_ranges
-from ..records import Template
-from .rounds import is_training, round_of
+from ..records import Template, is_training, round_of
 
 NAME, OPTIONS, SEED = "red-team", "red-team-options", "red-team-seed"  # of a node's configuration
 KEY = "fedwarden.red_team"  # the records in the node's context that hold what is remembered

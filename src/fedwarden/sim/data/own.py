@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...core.registry import register
+from ...core.types import name_fault
+from ...core.words import short
 from .sources import Array, DataError, Dataset, by_owner
 
 Mask = NDArray[np.bool_]
@@ -99,6 +101,7 @@ def dataset_of(table: Table, where: str, classes: int | None = None, numbers: bo
     if classes is not None and not y.is_floating_point():
         _refuse(y.numpy() >= classes, table, f"a label from 0 to {classes - 1}", table.labels, where)
     names, owned = _clients(table, where)
+    _check_names(names or (), where)
     train = torch.from_numpy(~table.test)
     test = ~train
     return Dataset(x[train], y[train], x[test], y[test], classes or seen, owned, names=names)
@@ -112,6 +115,7 @@ def of_clients(clients: Clients, test: Samples | float | None = None, numbers: b
     named = clients if isinstance(clients, Mapping) else {str(i): data for i, data in enumerate(clients)}
     if not named:
         raise DataError("clients: expected the samples of at least one client; got none")
+    _check_names(map(str, named), "clients")
     parts = [_pair(data, f"client {name}") for name, data in named.items()]
     share = TEST if test is None else test
     own = [] if isinstance(share, float | int) else [_pair(share, "the test set")]
@@ -144,43 +148,48 @@ def of_clients(clients: Clients, test: Samples | float | None = None, numbers: b
 
 def check(data: object, where: str) -> Dataset:
     """The data set, if a model can learn from it; one line where not."""
+
+    def expect(met: bool, expected: str, got: object) -> None:
+        if not met:
+            raise DataError(f"{where}: expected {expected}; got {got}")
+
     if not isinstance(data, Dataset):
         raise DataError(
             f"{where}: expected a Dataset, or the samples of each client by name; got {type(data).__name__}"
         )
     for part, x, y in (("training", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise DataError(f"{where}: expected tensors; the {part} data are {type(x).__name__} and {type(y).__name__}")
-        if not len(x) or y.ndim != 1 or len(x) != len(y):
-            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
-            raise DataError(f"{where}: expected {part} samples with one label each; got the shapes {shapes}")
-        if x.dtype not in (torch.float32, torch.int64) or y.dtype not in (torch.float32, torch.int64):
-            raise DataError(
-                f"{where}: expected float32 features, or int64 token ids, and int64 classes, or float32 numbers, as "
-                f"labels; the {part} data have {x.dtype} and {y.dtype}"
-            )
+        tensors = isinstance(x, Tensor) and isinstance(y, Tensor)
+        expect(tensors, f"tensors as {part} data", f"{type(x).__name__} and {type(y).__name__}")
+        shapes = f"the shapes {tuple(x.shape)} and {tuple(y.shape)}"
+        expect(0 < len(x) == len(y) and y.ndim == 1, f"{part} samples with one label each", shapes)
+        known = {x.dtype, y.dtype} <= {torch.float32, torch.int64}
+        wanted = "float32 features, or int64 token ids, and int64 classes, or float32 numbers, as labels"
+        expect(known, wanted, f"{x.dtype} and {y.dtype} in the {part} data")
         if not y.is_floating_point() and len(bad := torch.nonzero((y < 0) | (y >= data.classes))):
             who = data.holder(int(bad[0])) if part == "training" else f"test sample {int(bad[0])}"
             raise DataError(
                 f"{where}: expected labels from 0 to {data.classes - 1} ({data.classes} classes); "
                 f"{who} has {int(y[bad[0]])}"
             )
-    if data.x_test.shape[1:] != data.x_train.shape[1:]:
-        shapes = f"{tuple(data.x_train.shape[1:])} and {tuple(data.x_test.shape[1:])}"
-        raise DataError(f"{where}: expected training and test samples of one shape; got {shapes}")
-    if data.names is not None and len(data.names) != len(data.clients or ()):
-        raise DataError(
-            f"{where}: expected a name for each of {len(data.clients or ())} clients; got {len(data.names)}"
-        )
-    if data.names is not None and len({name for name in data.names if isinstance(name, str) and name}) < len(
-        data.names
-    ):
-        raise DataError(f"{where}: expected a different text as the name of each client; got {data.names!r:.60}")
-    for i, rows in enumerate(data.clients or ()):
+    shapes = f"{tuple(data.x_train.shape[1:])} and {tuple(data.x_test.shape[1:])}"
+    expect(data.x_test.shape[1:] == data.x_train.shape[1:], "training and test samples of one shape", shapes)
+    clients = data.clients or ()
+    if data.names is not None:
+        expect(len(data.names) == len(clients), f"a name for each of {len(clients)} clients", len(data.names))
+        known = len({name for name in data.names if isinstance(name, str) and name}) == len(data.names)
+        expect(known, "a different text as the name of each client", f"{data.names!r:.60}")
+    _check_names(data.names or (), where)
+    for i, rows in enumerate(clients):
         if len(rows) and not 0 <= min(rows) <= max(rows) < len(data.y_train):
             who = f"client {data.names[i] if data.names else i}"
             raise DataError(f"{where}: {who}: expected rows from 0 to {len(data.y_train) - 1}; got others")
     return data
+
+
+def _check_names(names: Iterable[str], where: str) -> None:
+    for name in names:
+        if fault := name_fault(name):
+            raise DataError(f"{where}: client {short(name, 40)}: {fault}")
 
 
 def _clients(table: Table, where: str) -> tuple[tuple[str, ...] | None, tuple[NDArray[np.int64], ...] | None]:

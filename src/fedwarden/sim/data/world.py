@@ -135,9 +135,7 @@ def load_data(scenario: Scenario) -> Dataset:
     """The whole data set of a scenario, checked."""
     c, where = scenario.data, source(scenario)
     options = {"folder": c.folder, **c.dataset.options}
-    if "folder" not in parameters(
-        lookup("dataset", c.dataset.name)
-    ):  # a function of one's own knows where its files are
+    if "folder" not in parameters(lookup("dataset", c.dataset.name)):  # one's own function knows where its files are
         options.pop("folder")
     try:
         data = make("dataset", c.dataset.name, **options)
@@ -146,7 +144,9 @@ def load_data(scenario: Scenario) -> Dataset:
     except Exception as error:
         if ":" not in c.dataset.name or isinstance(error, MemoryError):
             raise
-        raise DataError(f"{where} failed: {type(error).__name__}: {error} ({_line(error)})") from error
+        last = extract_tb(error.__traceback__)[-1]
+        line = f"{Path(last.filename).name}, line {last.lineno}"
+        raise DataError(f"{where} failed: {type(error).__name__}: {error} ({line})") from error
     return check(of_clients(data) if isinstance(data, dict | list) else data, where)
 
 
@@ -225,12 +225,6 @@ def _parts(found: object, n: int, rows: int, name: str) -> list[Rows]:
                 f"partition {name!r}: client {i}: expected whole numbers from 0 to {rows - 1}; got others"
             )
     return [part.astype(np.int64) for part in parts]
-
-
-def _line(error: BaseException) -> str:
-    """Where an error of somebody's own code comes from."""
-    last = extract_tb(error.__traceback__)[-1]
-    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def restrict(data: Dataset, keep: Rows) -> Dataset:

@@ -109,16 +109,14 @@ class Engine:
         alike: dict[LocalTraining, list[int]] = {}
         for i, client in enumerate(client_ids):
             alike.setdefault(self.own.get(client, self.training), []).append(i)
-        return [group for members in alike.values() for group in self._groups(members, client_ids)]
-
-    def _groups(self, members: Sequence[int], client_ids: Sequence[str]) -> list[list[int]]:
-        """The groups of clients that train alike."""
-        n, cores = len(members), os.cpu_count() or 1
         if self.device.type == "cuda" and self.group:
-            return [list(members)]
-        order = sorted(members, key=lambda i: -len(self.rows[client_ids[i]]))
-        count = min(n, cores * math.ceil(n / (cores * max(self.group, 1))))
-        return [order[n * k // count : n * (k + 1) // count] for k in range(count)]
+            return list(alike.values())
+        groups, cores = [], os.cpu_count() or 1
+        for members in alike.values():
+            n, order = len(members), sorted(members, key=lambda i: -len(self.rows[client_ids[i]]))
+            count = min(n, cores * math.ceil(n / (cores * max(self.group, 1))))
+            groups += [order[n * k // count : n * (k + 1) // count] for k in range(count)]
+        return groups
 
 
 def fits(data: Tensor, device: torch.device) -> bool:

@@ -44,13 +44,4 @@ def memory_left() -> int:
 def check_memory(needed: int, what: str, remedy: str) -> None:
     """Refuse what cannot fit, before the system ends some process to make room for it."""
     if needed > (left := memory_left()):
-        raise ConfigError(f"{what} need {size(needed)} of memory; {size(left)} are free: {remedy}")
-
-
-def size(count: int) -> str:
-    """Bytes for a reader.
-
-    >>> size(4_000), size(2_640_000_000)
-    ('0.0 GB', '2.6 GB')
-    """
-    return f"{count / 1e9:,.1f} GB"
+        raise ConfigError(f"{what} need {needed / 1e9:,.1f} GB of memory; {left / 1e9:,.1f} GB are free: {remedy}")

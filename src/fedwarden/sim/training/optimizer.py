@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,37 +32,14 @@ class LocalTraining:
     smallest_batch: int = 1
 
 
-@contextmanager
-def beside(streams: Sequence[torch.cuda.Stream], i: int, device: torch.device) -> Iterator[None]:
-    """Work on a stream of its own, after what was begun so far; ``join`` waits for all of them."""
-    if not streams:
-        yield
-        return
-    streams[i].wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(streams[i]):
-        yield
-
-
-def join(streams: Sequence[torch.cuda.Stream], device: torch.device) -> None:
-    for stream in streams:
-        torch.cuda.current_stream(device).wait_stream(stream)
-
-
 class FusedOptimizer:
     """SGD or Adam through torch's fused kernels, with a state in fixed memory: of stacked parameters or of one model's.
 
-    Of stacked parameters clients that have finished, the last of the group, are left out. With ``streams``, one for
-    each parameter, all parameters take their steps at the same time: each is too small to keep a GPU busy.
+    Of stacked parameters clients that have finished, the last of the group, are left out.
     """
 
-    def __init__(
-        self,
-        training: LocalTraining,
-        weights: Sequence[Tensor],
-        origin: Sequence[Tensor],
-        streams: Sequence[torch.cuda.Stream] = (),
-    ) -> None:
-        self.training, self.origin, self.streams = training, origin, streams
+    def __init__(self, training: LocalTraining, weights: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
+        self.training, self.origin = training, origin
         adaptive = training.optimizer == "adam"
         self.plain = not (adaptive or training.momentum or training.weight_decay or training.proximal)
         self.first = [torch.zeros_like(w) for w in weights] if adaptive or training.momentum else []
@@ -75,21 +51,18 @@ class FusedOptimizer:
         for tensor in (*self.first, *self.second, *self.taken):
             tensor.zero_()
 
-    def step(self, weights: Sequence[Tensor], factors: Sequence[Factors]) -> None:
-        """One step of the clients these weights belong to, the first of the group."""
-        active, device, grads = len(weights[0]), weights[0].device, list[Tensor]()
-        for i, weight in enumerate(weights):
+    def step(self, weights: Sequence[Tensor], factors: Sequence[Factors], which: Sequence[int] | None = None) -> None:
+        """One step of the clients these weights belong to, the first of the group; ``which`` parameters they are."""
+        active, grads = len(weights[0]), list[Tensor]()
+        which = range(len(weights)) if which is None else which
+        for i, weight in zip(which, weights, strict=True):
             left, right = factors[i // 2]
-            with beside(self.streams, i, device):
-                if self.plain:  # the gradient goes into the weights as it is formed
-                    self._straight_down(weight, left, None if i % 2 else right)
-                    continue
+            if self.plain:  # the gradient goes into the weights as it is formed
+                self._straight_down(weight, left, None if i % 2 else right)
+            else:
                 grads.append(left.sum(dim=2) if i % 2 else torch.bmm(left, right.mT).reshape(weight.shape))
-                if self.streams:
-                    self._down([weight], [grads[i]], [i], lambda moment: moment[:active])
-        join(self.streams, device)
-        if grads and not self.streams:
-            self._down(weights, grads, range(len(grads)), lambda moment: moment[:active])
+        if grads:
+            self._down(weights, grads, which, lambda moment: moment[:active])
 
     def down(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """One step down the gradients; what has none stays where it is."""

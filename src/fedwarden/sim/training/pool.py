@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import wait
 from queue import Empty, SimpleQueue
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from time import monotonic
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...core.registry import describe
-from . import bootstrap, scratch
+from . import bootstrap
 from .engine import Engine, one_thread
 from .limits import check_memory
-from .task import Assignment, run_task
+from .worker import Assignment, Kind, create, run_task
 
 PATIENCE = 60.0  # seconds
 SLOWER = 10.0  # a worker may take this many times as long as the slowest group so far, besides
@@ -39,35 +39,32 @@ FRUITLESS = 3  # a worker that died this often in a row without finishing a task
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process; ``since`` it owes an answer, and ``unsent`` is what it has not read yet."""
+    """A worker process; ``since`` it owes an answer."""
 
     process: subprocess.Popen[bytes]
     fruitless: int = 0
     ready: bool = False
     since: float = field(default_factory=monotonic)
-    unsent: bytes = b""
 
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
 
     def give(self, task: Assignment) -> None:
-        """Begin to send a task; ``hear`` sends the rest, because a worker that stopped does not read."""
-        self.since, self.unsent = monotonic(), json.dumps(asdict(task)).encode() + b"\n"
-        self._send()
+        """Send a task; a worker whose pipe does not take all of it at once is given up."""
+        assert self.process.stdin is not None
+        self.since, line = monotonic(), json.dumps(asdict(task)).encode() + b"\n"
+        try:
+            taken = self.process.stdin.write(line)
+        except OSError:  # it died: no answer comes
+            return
+        if taken != len(line):
+            self.process.kill()
 
     def hear(self, seconds: float) -> bytes | None:
         """Its next line, empty where none will come, or None where it is silent for so long."""
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        with DefaultSelector() as selector:
-            selector.register(self.process.stdout, EVENT_READ)
-            if self.unsent:
-                selector.register(self.process.stdin, EVENT_WRITE)
-            events = {key.fileobj for key, _ in selector.select(seconds)}
-        if self.process.stdin in events:
-            self._send()
-        return self.process.stdout.readline() if self.process.stdout in events else None
+        return self.process.stdout.readline() if wait([self.process.stdout.fileno()], seconds) else None
 
     def end(self) -> None:
         """Kill it, and wait until it is gone: from then on it writes to no result. It has nothing to lose."""
@@ -76,13 +73,6 @@ class Worker:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
-
-    def _send(self) -> None:
-        assert self.process.stdin is not None
-        try:
-            self.unsent = self.unsent[self.process.stdin.write(self.unsent) or 0 :]
-        except OSError:  # it died: no answer comes
-            self.unsent = b""
 
 
 class Pool:
@@ -106,6 +96,7 @@ class Pool:
         self.workers: list[Worker] = []
         self.longest = 0.0
         self.since: float | None = None  # since when this process trains a group
+        self.scratch: BinaryIO | None = None
         helpers = workers - 1 if model is not None and engine.device.type == "cpu" else 0
         self.feeders = ThreadPoolExecutor(max(helpers, 1), thread_name_prefix="fedwarden-feed")
         clients, d = most or len(engine.rows), engine.layout.d
@@ -117,9 +108,9 @@ class Pool:
         if helpers < 1:
             self.params, self.out = torch.empty(d), torch.empty(clients, d)
             return
-        rows = torch.from_numpy(np.concatenate([engine.rows[c] for c in engine.rows]))
-        given = {"x": engine.x, "y": engine.y, "rows": rows}
-        arrays: dict[str, scratch.Kind] = {"params": ((d,), torch.float32), "out": ((clients, d), torch.float32)}
+        self.first = torch.from_numpy(np.concatenate([engine.rows[c] for c in engine.rows]))
+        given = {"x": engine.x, "y": engine.y, "rows": self.first}
+        arrays: dict[str, Kind] = {"params": ((d,), torch.float32), "out": ((clients, d), torch.float32)}
         job = {
             "path": [os.path.abspath(folder) for folder in sys.path],
             "model": model,
@@ -132,10 +123,10 @@ class Pool:
             "clients": {c: len(r) for c, r in engine.rows.items()},
         }
         arrays |= {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in given.items()}
-        self.scratch, self.job, shared = scratch.create(arrays, job)
+        self.scratch, self.job, shared = create(arrays, job)
         for name, tensor in given.items():
             shared[name].copy_(tensor)
-        self.params, self.out = shared["params"], shared["out"]
+        self.params, self.out, self.rows = shared["params"], shared["out"], shared["rows"]
         with suppress(OSError):  # a machine that allows no more processes: fewer workers
             for _ in range(helpers):
                 self.workers.append(self._start())
@@ -154,8 +145,8 @@ class Pool:
         for worker in self.workers:
             worker.end()
         self.workers = []
-        if file := getattr(self, "scratch", None):
-            file.close()
+        if self.scratch is not None:
+            self.scratch.close()
 
     def train(
         self,
@@ -166,34 +157,37 @@ class Pool:
     ) -> Tensor:
         """The models of these clients after local training, one row each; valid until the next call.
 
-        ``changed`` are the rows of clients that hold others in this round than at first.
+        ``changed`` are the rows of clients that hold others in this round than at first, as many of them.
         """
         self.params.copy_(params)
         tasks: SimpleQueue[Assignment] = SimpleQueue()
         for group in self.engine.groups(client_ids):
-            mine = [client_ids[i] for i in group]
-            tasks.put(
-                Assignment(round, mine, group, {c: changed[c].tolist() for c in mine if changed and c in changed})
-            )
+            tasks.put(Assignment(round, [client_ids[i] for i in group], group))
         self._replace()
+        if self.workers:
+            own = self.rows.copy_(self.first).split([len(rows) for rows in self.engine.rows.values()])
+            for rows, client in zip(own, self.engine.rows, strict=True):
+                if changed and client in changed:
+                    rows.copy_(torch.from_numpy(changed[client]))
         workers = [worker for worker in self.workers if worker.alive]
         # first tasks are sent from here, as a thread gets the interpreter only milliseconds after this one is at work
         sent = [self._send(worker, tasks) for worker in workers]
         fed = [self.feeders.submit(self._feed, w, tasks, task) for w, task in zip(workers, sent, strict=True)]
         with one_thread():
-            self._work(tasks)
+            self._work(tasks, changed)
             for feeding in fed:
                 feeding.result()
-            self._work(tasks)  # what was taken from a worker
+            self._work(tasks, changed)  # what was taken from a worker
         return self.out[: len(client_ids)]
 
     def _start(self, fruitless: int = 0) -> Worker:
+        assert self.scratch is not None
         file = self.scratch.fileno()
         command = [sys.executable, "-P", bootstrap.__file__, *map(str, (file, self.job, os.getpid()))]
         # a process group of its own: Ctrl-C is for this process, which then ends its workers
         process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env=_environment(), pass_fds=[file], process_group=0,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, pass_fds=[file], process_group=0,
         )  # fmt: skip
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
@@ -207,10 +201,10 @@ class Pool:
                 with suppress(OSError):  # tried again in the next round
                     self.workers[i] = self._start(worker.fruitless + 1)
 
-    def _work(self, tasks: SimpleQueue[Assignment]) -> None:
+    def _work(self, tasks: SimpleQueue[Assignment], changed: Mapping[str, NDArray[np.int64]] | None) -> None:
         while (task := _next(tasks)) is not None:
             self.since = began = monotonic()
-            run_task(self.engine, self.params, task, self.out)
+            run_task(self.engine, self.params, task, self.out, changed)
             self.since, self.longest = None, max(self.longest, monotonic() - began)
 
     def _feed(self, worker: Worker, tasks: SimpleQueue[Assignment], task: Assignment | None) -> None:
@@ -256,7 +250,3 @@ def _next(tasks: SimpleQueue[Assignment]) -> Assignment | None:
         return tasks.get_nowait()
     except Empty:
         return None
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

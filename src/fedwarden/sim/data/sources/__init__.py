@@ -6,6 +6,7 @@ is not there is downloaded through ``datasets`` where the public source is known
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +23,14 @@ from torch import Tensor
 
 from ....core.errors import FedwardenError, MissingExtra
 from ....core.registry import register
-from ..cifar import SUBFOLDER, read_batches
 from ..places import folders
 
 Array = NDArray[Any]
 PUT = "put it there or point FEDWARDEN_DATA to its folder"
+SUBFOLDER = "cifar-10-batches-bin"
+TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+TEST = ("test_batch.bin",)
+IMAGE = (3, 32, 32)
 
 
 class DataError(FedwardenError):
@@ -140,6 +144,44 @@ def images(arrays: dict[str, Array], clients: list[Array] | None = None) -> Data
     return Dataset(pixels(arrays["x_train"]), labels[0], pixels(arrays["x_test"]), labels[1], classes, given)
 
 
+def unpack(raw: bytes) -> tuple[Array, Array]:
+    """Images (n, 32, 32, 3) and labels (n,) of records of one byte for the label and 3,072 for the pixels by channel.
+
+    Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009), the binary version of the data set.
+
+    >>> images, labels = unpack(bytes([7]) + bytes(1024) + bytes([255]) * 2048)
+    >>> images.shape, labels.tolist(), images[0, 0, 0].tolist()
+    ((1, 32, 32, 3), [7], [0, 255, 255])
+    """
+    size = 1 + int(np.prod(IMAGE))
+    if len(raw) % size:
+        raise ValueError(f"records have {size} bytes; got {len(raw)} bytes")
+    records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, size)
+    return records[:, 1:].reshape(-1, *IMAGE).transpose(0, 2, 3, 1), records[:, 0]
+
+
+def read_batches(folder: Path) -> dict[str, Array] | None:
+    """All of CIFAR-10 from a data folder, None where a file of it is missing."""
+    found: dict[str, Array] = {}
+    for split, names in (("train", TRAIN), ("test", TEST)):
+        files = [_file(folder / SUBFOLDER / name) for name in names]
+        if not all(files):
+            return None
+        parts = [unpack(_read(path)) for path in files if path]
+        found[f"x_{split}"] = np.concatenate([x for x, _ in parts])
+        found[f"y_{split}"] = np.concatenate([y for _, y in parts])
+    return found
+
+
+def _file(path: Path) -> Path | None:
+    packed = path.with_name(f"{path.name}.gz")
+    return path if path.is_file() else packed if packed.is_file() else None
+
+
+def _read(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
 def column(values: list[str], train: Array, codes: bool) -> Array:
     """One standardised number, or categories, one-hot or as their number ("?" is a category of its own)."""
     try:
@@ -200,7 +242,7 @@ def mnist(folder: str | None = None, standardised: bool = False) -> Dataset:
     data = images(find("mnist.npz", folder, lambda: from_hub("ylecun/mnist")))
     if not standardised:
         return data
-    return replace(data, **{name: (getattr(data, name) - 0.1307) / 0.3081 for name in ("x_train", "x_test")})
+    return replace(data, x_train=(data.x_train - 0.1307) / 0.3081, x_test=(data.x_test - 0.1307) / 0.3081)
 
 
 @register("dataset", "fashion_mnist")

@@ -69,9 +69,8 @@ def csv(
     are standardised by the training rows, words become one column each. ``test`` is a share of every client's rows, or
     another such file. A file whose name ends in ``.gz`` is unpacked.
     """
-    first = _csv(file, folder)
-    second = _csv(test, folder) if isinstance(test, str) else None
-    return _table(first, second, file, label, client, drop, test, classes, numbers)
+    parts = [_csv(name, folder) for name in (file, test) if isinstance(name, str)]
+    return _table(parts, file, label, client, drop, test, classes, numbers)
 
 
 @register("dataset", "parquet")
@@ -86,9 +85,8 @@ def parquet(
     folder: str | None = None,
 ) -> Dataset:
     """The same as ``csv`` from a Parquet file; needs pyarrow."""
-    first = _parquet(file, folder)
-    second = _parquet(test, folder) if isinstance(test, str) else None
-    return _table(first, second, file, label, client, drop, test, classes, numbers)
+    parts = [_parquet(name, folder) for name in (file, test) if isinstance(name, str)]
+    return _table(parts, file, label, client, drop, test, classes, numbers)
 
 
 def _named(file: str, folder: str | None, kind: str) -> Path:
@@ -167,29 +165,26 @@ def _parquet(file: str, folder: str | None) -> Columns:
         table = read(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a Parquet file: {str(error).partition(chr(10))[0]}") from error
-    return {
-        name: ["" if value is None else str(value) for value in table.column(name).to_pylist()]
-        for name in table.column_names
-    }
+    columns: dict[str, list[object]] = table.to_pydict()
+    return {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
 
 
 def _table(
-    first: Columns, second: Columns | None, file: str, label: str, client: str | None, drop: Sequence[str],
+    parts: Sequence[Columns], file: str, label: str, client: str | None, drop: Sequence[str],
     test: float | str, classes: int | None, numbers: bool,
 ) -> Dataset:  # fmt: skip
     """A data set from a table, and from a second one with the same columns to test on."""
+    first, second = parts[0], parts[1] if len(parts) > 1 else {}
     drop = [drop] if isinstance(drop, str) else drop
     for name in filter(None, (label, client, *drop)):
         if name not in first:
             hint = "; expected commas, semicolons or tabs between names" if len(first) == 1 else ""
             raise DataError(f"{file} has no column {name!r}; {nearest(name, first)}{hint}")
     client = client or ("client" if "client" in first else None)
-    size, more = len(first[label]), 0
-    if second is not None:
-        if missing := sorted(set(first) - set(second) - {client or "", *drop}):
-            raise DataError(f"{test} has no column {missing[0]!r}, which {file} has")
-        more = len(second[label])
-    columns = {name: [*values, *(second or {}).get(name, [""] * more)] for name, values in first.items()}
+    if second and (missing := sorted(set(first) - set(second) - {client or "", *drop})):
+        raise DataError(f"{test} has no column {missing[0]!r}, which {file} has")
+    size, more = len(first[label]), len(second.get(label, ()))
+    columns = {name: [*values, *second.get(name, [""] * more)] for name, values in first.items()}
     owners = None if client is None else np.array(columns[client])
     if not size:
         raise DataError(f"{file}: expected rows below the names; got none")
@@ -212,17 +207,12 @@ def _table(
 def _check_column(name: str, values: list[str], owners: Array | None, places: Array, file: str) -> None:
     """A column is all numbers, or a few words."""
     is_number = np.array([_is_number(value) for value in values])
-    if is_number.any() and not is_number.all():
-        row = int(np.argmin(is_number))
-        raise DataError(
-            f"{file}: {whose(row, owners, places)}: expected a number in column {name!r}, as in other rows; "
-            f"got {values[row]!r}"
-        )
-    if is_number.all() and not (finite := np.isfinite([float(value) for value in values])).all():
-        row = int(np.argmin(finite))
-        raise DataError(
-            f"{file}: {whose(row, owners, places)}: expected a finite number in column {name!r}; got {values[row]!r}"
-        )
+    good, wanted = is_number, f"a number in column {name!r}, as in other rows"
+    if is_number.all():
+        good, wanted = np.isfinite([float(value) for value in values]), f"a finite number in column {name!r}"
+    if is_number.any() and not good.all():
+        row = int(np.argmin(good))
+        raise DataError(f"{file}: {whose(row, owners, places)}: expected {wanted}; got {values[row]!r}")
     if not is_number.any() and len(known := set(values)) > WORDS:
         raise DataError(
             f"{file}: column {name!r} has {len(known):,} different words; expected numbers or at most {WORDS} words: "

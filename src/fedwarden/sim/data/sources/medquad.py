@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -128,17 +129,10 @@ def _tokenised(words: Any, path: Path, length: int) -> list[NDArray[np.int64]]:
     owner = np.array([int(row["client"]) for row in rows])
     parts = [chunks([ids[i] for i in np.flatnonzero(owner == c)], length) for c in range(owner.max() + 1)]
     if known is not None:
-        _keep(known, parts)
+        with suppress(OSError):  # a folder that cannot be written to only means making them again
+            known.parent.mkdir(parents=True, exist_ok=True)
+            draft = known.with_suffix(f".{os.getpid()}.npz")
+            numbered: dict[str, Any] = {str(i): part.astype(np.int32) for i, part in enumerate(parts)}
+            np.savez_compressed(draft, **numbered)
+            draft.replace(known)
     return parts
-
-
-def _keep(path: Path, parts: Sequence[NDArray[np.int64]]) -> None:
-    """A folder that cannot be written to only means making them again."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.npz")
-        numbered: dict[str, Any] = {str(i): part.astype(np.int32) for i, part in enumerate(parts)}
-        np.savez_compressed(draft, **numbered)
-        draft.replace(path)
-    except OSError:
-        return

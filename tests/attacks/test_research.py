@@ -1,4 +1,4 @@
-"""Local model poisoning: the paper's intervals, and the Krum attack beside Krum by plain loops."""
+"""Local model poisoning, relocated orthogonal perturbation and the hybrid sparse attack, by plain loops."""
 
 import math
 
@@ -8,9 +8,12 @@ import torch
 
 import fedwarden as fw
 from fedwarden.attacks import View
+from fedwarden.attacks.optimised import alie_z
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.registry import make
 from fedwarden_research.attacks.fang import beyond, direction, krum_bound, krum_strength, outlying
+from fedwarden_research.attacks.rop import turned
+from fedwarden_research.attacks.sparse import sensitive
 
 N, F, D = 12, 3, 60
 
@@ -141,6 +144,78 @@ def test_where_krum_picks_none_they_send_what_they_trained():
         krum_bound(torch.ones(4, 2), f=3)
 
 
+SIX = torch.from_numpy(np.random.default_rng(1).normal(0.4, 1.0, size=(6, 30)))
+LAST = torch.from_numpy(np.random.default_rng(2).normal(0.2, 1.0, size=30))
+MIDDLE = SIX.mean(dim=0)
+
+
+def rop(previous=LAST, **options):
+    view = View(SIX[:2], SIX, torch.zeros(30), previous, 2, 8)
+    sent = make("attack", "rop", **options).forge(view, np.random.default_rng(0))
+    assert torch.equal(sent[0], sent[1])
+    return sent[0]
+
+
+def cosine(a, b):
+    return float(a @ b / (a.norm() * b.norm()))
+
+
+@pytest.mark.parametrize("angle", [0.0, 30.0, 90.0, 135.0, 180.0])
+def test_the_angle_to_the_reference(angle):
+    push = turned(LAST, angle)
+    assert float(push.norm()) == pytest.approx(1.0)
+    assert cosine(push, LAST) == pytest.approx(math.cos(math.radians(angle)), abs=1e-9)
+    plane = torch.linalg.lstsq(torch.stack([LAST, torch.ones(30)], dim=1), push[:, None]).solution
+    torch.testing.assert_close(plane[0, 0] * LAST + plane[1, 0], push)  # in the plane of the two
+
+
+@pytest.mark.parametrize("relocation", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("reference", [0.0, 0.9, 1.0])
+def test_place_reference_and_length(relocation, reference):
+    sent = rop(relocation=relocation, reference=reference, angle=90.0, length=2.5)
+    push = sent - (relocation * LAST + (1 - relocation) * MIDDLE)
+    assert float(push.norm()) == pytest.approx(2.5)
+    assert cosine(push, reference * LAST + (1 - reference) * MIDDLE) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_without_a_length_it_is_as_far_as_the_honest_ones_are():
+    distances = [math.dist(row.tolist(), LAST.tolist()) for row in SIX]
+    assert float((rop() - LAST).norm()) == pytest.approx(sum(distances) / len(distances))
+
+
+def test_in_the_first_round_it_starts_at_zero_and_turns_from_the_mean():
+    sent = rop(previous=None, length=3.0)
+    assert float(sent.norm()) == pytest.approx(3.0)
+    assert float(sent @ MIDDLE) == pytest.approx(0.0, abs=1e-9)
+
+
+EIGHT = torch.from_numpy(np.random.default_rng(0).normal(0.2, 1.0, size=(8, 200)))
+MODEL = torch.from_numpy(np.random.default_rng(1).normal(size=200))
+
+
+def sparse(**options):
+    view = View(torch.zeros(4, 200, dtype=EIGHT.dtype), EIGHT, MODEL, None, 1, 12)
+    return make("attack", "sparse", **options).forge(view, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("z", [None, 0.7])
+def test_the_most_sensitive_go_further_and_the_rest_as_in_alie(z):
+    sent = sparse(density=0.05, scale=3.0, z=z)
+    assert all(torch.equal(row, sent[0]) for row in sent)
+    salience = [abs(float(MODEL[k]) * float(EIGHT[:, k].mean())) for k in range(200)]
+    hit = sorted(range(200), key=lambda k: -salience[k])[:10]  # 5 % of 200
+    for k in range(200):
+        column = EIGHT[:, k].tolist()
+        mean = sum(column) / len(column)
+        sigma = math.sqrt(sum((v - mean) ** 2 for v in column) / len(column))
+        steps = 3.0 if k in hit else alie_z(12, 4) if z is None else z
+        assert float(sent[0, k]) == pytest.approx(mean - steps * sigma)
+
+
+def test_at_least_one_parameter_is_hit():
+    assert sensitive(torch.ones(10), torch.arange(10.0), share=0.001).nonzero().tolist() == [[9]]
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -149,6 +224,12 @@ def test_where_krum_picks_none_they_send_what_they_trained():
         ("fang", {"knowledge": "some"}, "knowledge is 'own' or 'all'; got 'some'"),
         ("fang_krum", {"epsilon": -1.0}, "epsilon is not below 0 and threshold is positive; got -1.0"),
         ("fang_krum", {"threshold": 0.0}, "threshold is positive; got 0.01 and 0.0"),
+        ("rop", {"relocation": 1.5}, r"relocation and reference lie in \[0, 1\]; got 1.5 and 0.9"),
+        ("rop", {"length": -1.0}, "length is not below 0; got -1.0"),
+        ("rop", {"knowledge": "none"}, "knowledge is 'own' or 'all'"),
+        ("sparse", {"density": 0.0}, "density lies above 0 and up to 1; got 0.0"),
+        ("sparse", {"density": 1.5}, "density lies above 0 and up to 1; got 1.5"),
+        ("sparse", {"knowledge": "none"}, "knowledge is 'own' or 'all'"),
     ],
 )
 def test_options_outside_of_their_range(name, options, message):
