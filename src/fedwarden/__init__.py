@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .store.record import RunRecord
     from .updates.updates import Updates
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Admission", "Auditor", "Cohort", "ConfigError", "Dataset", "Decision", "FedwardenError", "Guard", "Memory", "Note",

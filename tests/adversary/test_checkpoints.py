@@ -182,7 +182,7 @@ def test_a_round_beyond_all_rounds_does_not_hang(home):
     """The newest checkpoint is found among the files, not by counting down from the last round."""
     with Ledger(home) as ledger:
         ledger.db.execute("UPDATE round SET round = 900000000 WHERE round = 3")
-        for table in ("metric", "watch", "remark", "report"):
+        for table in ("watch", "remark", "report"):
             ledger.db.execute(f"UPDATE {table} SET round = 900000000 WHERE round = 3")
     begun = []
     simulate(scenario(rounds=4), home, resume=1, on_start=lambda run, federation: begun.append(federation.round))

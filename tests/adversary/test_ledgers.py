@@ -74,8 +74,6 @@ def repaired(home, capsys):
     before = path.read_bytes()
     code = main(["doctor", "--repair", "--home", str(home)])
     out = capsys.readouterr().out
-    if "damaged config" in out:  # JSON, but no scenario
-        return
     assert code == 0
     assert "Repaired" in out
     assert (home / "ledger.sqlite.damaged-1").read_bytes() == before
@@ -168,7 +166,7 @@ def test_a_table_that_returns_more_than_the_file_holds_is_given_up(sound, outsid
         ledger.query(f"{ENDLESS} SELECT x, 'a long text, a long text, a long text' FROM c")
 
 
-@pytest.mark.parametrize("table", ["run", "round", "metric"])
+@pytest.mark.parametrize("table", ["run", "round", "watch"])
 def test_a_strangers_trigger_is_not_followed(sound, outside, capsys, table):
     home = shutil.copytree(sound, outside / "home")
     with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
@@ -197,20 +195,22 @@ def test_the_tables_stay_known_after_vacuum_and_in_a_copy_by_sql(sound, outside,
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
         db.execute("VACUUM")
     assert set(check(home, capsys, READERS[:4]).values()) == {0}
-    assert len(made_by(STATEMENTS)) == 10  # eight tables, two views
+    assert len(made_by(STATEMENTS)) == 8
 
 
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("UPDATE round SET weights = '[1.0]' WHERE run = 1 AND round = 3", ("run 1, round 3", "weights", "7 numbers")),
-        ("UPDATE round SET clients = '[1]' WHERE run = 1 AND round = 1", ("run 1, round 1", "clients")),
-        ("UPDATE round SET flagged = '[8]' WHERE run = 1 AND round = 1", ("run 1, round 1", "flagged")),
-        ("UPDATE round SET flagged = '[-1]' WHERE run = 1 AND round = 1", ("run 1, round 1", "flagged")),
-        ("UPDATE watch SET parts = '{\"layer\": [1]}' WHERE run = 1 AND round = 2", ("run 1, round 2", "parts")),
+        ("UPDATE round SET weights = x'00' WHERE run = 1 AND round = 3", ("run 1, round 3", "weights", "7 numbers")),
+        ("UPDATE round SET clients = x'63000000' WHERE run = 1 AND round = 1", ("run 1, round 1", "clients")),
+        ("UPDATE round SET flagged = x'08000000' WHERE run = 1 AND round = 1", ("run 1, round 1", "flagged")),
+        ("UPDATE round SET flagged = x'ffffffff' WHERE run = 1 AND round = 1", ("run 1, round 1", "flagged")),
+        ("UPDATE watch SET parts = '[1]' WHERE run = 1 AND round = 2", ("run 1, round 2", "parts")),
+        ("UPDATE watch SET part = x'00' WHERE run = 1 AND round = 2", ("run 1, round 2", "column part should hold")),
         ("UPDATE round SET round = -3 WHERE run = 1 AND round = 3", ("run 1", "-3")),
-        ("UPDATE metric SET value = 'high' WHERE run = 1 AND round = 4", ("run 1, round 4", "value", "'high'")),
-        ("UPDATE metric SET round = 44 WHERE run = 1 AND round = 4", ("run 1", "metric", "round 44")),
+        ("UPDATE round SET metrics = '{\"loss\": \"high\"}' WHERE run = 1 AND round = 4", ("run 1, round 4", "'high'")),
+        ("UPDATE report SET round = 44 WHERE run = 1 AND round = 4", ("run 1", "report", "round 44")),
+        ("UPDATE client SET name = x'00' WHERE run = 1 AND number = 1", ("run 1, round 1", "name")),
         ("UPDATE remark SET about = 'x' WHERE run = 1", ("run 1, round 4", "about")),
         ("UPDATE remark SET note = 'why' WHERE run = 1", ("run 1, round 4", "note", "JSON")),
         ("UPDATE remark SET note = '{}' WHERE run = 1", ("run 1, round 4", "note", "kind, clients, values")),
@@ -257,5 +257,7 @@ def test_a_configuration_with_huge_numbers_costs_no_memory(sound, outside, capsy
     ):
         with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
             db.execute("UPDATE run SET config = ? WHERE id = 1", (json.dumps({**config(), key: value}),))
-        assert main(["show", "1", "--home", str(home)]) == 2
+        assert main(["show", "1", "--home", str(home)]) == 0  # as it stands
+        assert str(value) in capsys.readouterr().out or key != "rounds"
+        assert main(["replay", "1", "--home", str(home)]) == 2
         assert "run 1" in capsys.readouterr().err

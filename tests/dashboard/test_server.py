@@ -13,6 +13,7 @@ import pytest
 
 from fedwarden.cli import main
 from fedwarden.dashboard import screenshot as pictures
+from fedwarden.dashboard.security import Access
 from fedwarden.dashboard.server import ServerError, address, listen
 
 COMMAND = [sys.executable, "-m", "fedwarden", "dashboard", "--port", "0", "--no-open"]
@@ -86,7 +87,7 @@ def test_an_address_that_is_not_this_machines():
 
 
 def test_the_address_of_all_interfaces_is_this_machines_name():
-    assert address("0.0.0.0", 1, "t") == f"http://{socket.gethostname()}:1/?token=t"
+    assert address("0.0.0.0", 1, Access(token="t")) == f"http://{socket.gethostname()}:1/?token=t"
 
 
 def test_a_workspace_that_is_not_there_yet_can_be_watched(tmp_path, asker):

@@ -1,5 +1,6 @@
 """What is kept of a workspace, when it is read again, and what a ledger in trouble does to it."""
 
+import json
 import shutil
 import sqlite3
 import time
@@ -120,34 +121,25 @@ def test_another_ledger_in_its_place_is_another_workspace(home, tmp_path, played
     assert (view.run.name, len(view.records)) == ("other", 1)
 
 
-def missing(home):
-    shutil.rmtree(home)
+def harm(home, what):
+    """Remove a ledger, or put in its place what cannot be read."""
+    if what == "newer":
+        with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
+            db.execute("PRAGMA user_version = 99")
+        return
+    for file in home.glob("ledger.sqlite*"):
+        file.unlink()
+    if what != "missing":
+        (home / "ledger.sqlite").write_bytes({"corrupt": b"not a database, but long" * 99, "empty": b""}[what])
 
 
-def corrupt(home):
-    for rest in home.glob("ledger.sqlite-*"):
-        rest.unlink()
-    (home / "ledger.sqlite").write_bytes(b"not a database at all, but long enough to be read as one" * 99)
-
-
-def newer(home):
-    with closing(sqlite3.connect(home / "ledger.sqlite")) as db:
-        db.execute("PRAGMA user_version = 99")
-
-
-def empty(home):
-    for rest in home.glob("ledger.sqlite*"):
-        rest.unlink()
-    (home / "ledger.sqlite").touch()
-
-
-@pytest.mark.parametrize("harm", [missing, corrupt, newer, empty])
-def test_trouble_is_told_and_passes(harm, home, tmp_path, asker):
+@pytest.mark.parametrize("what", ["missing", "corrupt", "newer", "empty"])
+def test_trouble_is_told_and_passes(what, home, tmp_path, asker):
     shutil.copytree(home, tmp_path / "sound")
     ask = asker(home)
     look = {"url__pathname": "/run/1", "url__search": ""}
     version = ask("version.data", **look)["response"]["version"]["data"]
-    harm(home)
+    harm(home, what)
     told = ask("version.data", **look, version__data=version)["response"]
     assert "version" not in told
     assert "could not be updated" in str(told["problem"])
@@ -158,6 +150,25 @@ def test_trouble_is_told_and_passes(harm, home, tmp_path, asker):
     well = ask("version.data", **look, problem__children="something")["response"]
     assert well["version"]["data"] == version
     assert well["problem"]["children"] == []
+
+
+def test_what_cannot_be_shown_is_named_until_there_is_something_new(home, asker):
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+        config = json.loads(db.execute("SELECT config FROM run WHERE id = 1").fetchone()[0])
+        db.execute(
+            "UPDATE run SET engine = 'in-process', config = ? WHERE id = 1", [json.dumps({**config, "zebra": 1})]
+        )
+    ask, look = asker(home), {"url__pathname": "/run/1", "url__search": ""}
+    shown = ask("run-heading.children", **look, version__data="1")["response"]
+    assert "nknown key" in str(shown["summary"])
+    assert "See all runs." in str(shown["summary"])
+    assert shown["glance-part"] == {"hidden": False}  # the rest is there
+    nowhere = ask("learning.figure", url__pathname="/run/9", version__data="1", dark__data=False)
+    assert "Run 9 does not exist" in str(nowhere["sideUpdate"]["failure"])
+    first = ask("version.data", **look)["response"]
+    assert first["failure"] == {"children": []}
+    again = ask("version.data", **look, version__data=first["version"]["data"])
+    assert "failure" not in again.get("response", {})
 
 
 def test_a_locked_ledger_is_told_of_soon(home, asker, monkeypatch):
@@ -182,16 +193,11 @@ def test_a_locked_ledger_is_told_of_soon(home, asker, monkeypatch):
     assert "version" in ask("version.data", url__pathname="/", url__search="")["response"]
 
 
-def test_an_unknown_run_is_a_message_that_names_the_way_out(home):
-    with pytest.raises(LedgerError, match="no run 17 in this workspace; the page of runs"):
-        Workspace(home).view(17)
-
-
-def test_a_run_whose_name_is_a_number_is_not_taken_for_that_number(home):
+def test_an_unknown_run_is_a_message_even_where_it_is_the_name_of_one(home):
     with Ledger(home) as ledger:
         ledger.start("17", "flower", {}, {})
-    with pytest.raises(LedgerError, match="no run 17"):
-        Workspace(home).run(17)
+    with pytest.raises(LedgerError, match="Run 17 does not exist"):
+        Workspace(home).view(17)
 
 
 def test_what_the_operator_says_is_shown_before_a_round_obeys_it(home):

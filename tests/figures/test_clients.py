@@ -9,8 +9,8 @@ import pytest
 import fedwarden as fw
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection
+from fedwarden.dashboard.pages.glance import bars, glances, sparkline
 from fedwarden.figures import clients
-from fedwarden.figures.glance import bars, glances, sparkline
 from fedwarden.store.series import Series
 from fedwarden.store.story import Story
 

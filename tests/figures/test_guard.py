@@ -37,7 +37,7 @@ def series(played):
 
 
 def told(series):
-    return Story(series, {}.__getitem__, {}.__getitem__)
+    return Story(series, {}.__getitem__, {}.__getitem__, tuple(series.watches))
 
 
 def trace(figure, name):
@@ -59,7 +59,7 @@ def test_a_cell_is_the_score_and_a_cross_the_exclusion(series, scale):
     far = min(2.0, (row[7] - np.median(row)) / (watch.threshold[1] - np.median(row)))
     expected = {"limit": far, "linear": row[7], "log": math.log10(row[7]), "robust z": z}
     assert shown == pytest.approx(expected[scale], rel=1e-5)
-    cross = trace(figure, "taken out by this watch")
+    cross = trace(figure, "excluded by this watch")
     assert (cross.x, cross.y) == (("2",), ("h",))
     assert "excluded in round 2" in cross.text[0]
     assert np.isnan(np.asarray(cells.z)[list(cells.y).index("b"), 3])  # rejected, so not judged
@@ -81,7 +81,7 @@ def test_only_the_watch_that_decided_has_crosses(series):
     far = series.watches["far"]
     silent = replace(far, name="still", flagged=far.flagged & False)
     figure = guard.heatmap(replace(series, watches={"far": far, "still": silent}), "still")
-    assert not trace(figure, "taken out by this watch").x
+    assert not trace(figure, "excluded by this watch").x
     assert figure.layout.title.subtitle.text == "1 client excluded by other watches"
     assert not guard.heatmap(series, "far").layout.title.subtitle.text
     assert loudest(replace(series, watches={"still": silent, "far": far})) == ["far", "still"]
@@ -92,7 +92,7 @@ def test_grey_is_explained_and_rounds_without_a_limit_are_told_apart(series):
     late = replace(far, threshold=np.where(series.rounds < 2, np.inf, far.threshold))
     figure = guard.heatmap(replace(series, watches={"far": late}), "far")
     assert {t.name for t in figure.data if t.showlegend is not False and t.type == "scatter"} == {
-        "out of the model", "no limit in this round", "taken out by this watch",
+        "excluded or suspended", "no limit in this round", "excluded by this watch",
     }  # fmt: skip
     cells = next(t for t in figure.data if t.customdata is not None)
     assert np.isnan(np.asarray(cells.z)[:, 0]).all()
@@ -118,12 +118,8 @@ def test_the_log_scale_shows_four_powers_of_ten_whatever_the_smallest_score_is(s
 
 def test_rounds_are_whole(played):
     few = Series.of(played[:3])
-    for figure in (
-        guard.learning(few),
-        guard.scores(told(few), "far"),
-        guard.client(few, "a"),
-        guard.compare(few, few, ("a", "b")),
-    ):
+    runs = guard.learning(few), guard.compare(few, few, ("a", "b"))
+    for figure in (*runs, guard.scores(told(few), "far"), guard.client(few, "a")):
         assert figure.layout.xaxis.dtick == 1
         assert figure.layout.xaxis.autorangeoptions.minallowed == 0.5
 
@@ -214,13 +210,8 @@ def test_names_of_clients_are_no_markup(played):
     ids = [replace(r, client_ids=tuple(evil if c == "h" else c for c in r.client_ids),
                    excluded=tuple(evil for _ in r.excluded)) for r in played]  # fmt: skip
     series = Series.of(ids)
-    figures = (
-        guard.heatmap(series, "far"),
-        guard.scores(told(series), "far"),
-        guard.learning(series),
-        guard.client(series, evil),
-    )
-    for figure in figures:
+    runs = guard.learning(series), guard.heatmap(series, "far"), guard.scores(told(series), "far")
+    for figure in (*runs, guard.client(series, evil)):
         assert "<a" not in figure.to_json()
         assert "\\u003ca" not in figure.to_json()
 

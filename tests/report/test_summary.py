@@ -51,10 +51,9 @@ def test_the_best_round_is_told_where_it_is_not_the_last(record):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("running", "is recorded as running: 6 of 9 rounds so far"),
+        ("running", "is running: 6 of 9 rounds so far"),
         ("failed", "failed after 6 of 9 rounds"),
-        ("interrupted", "was interrupted after 6 of 9 rounds"),
-        ("parked", "is 'parked': 6 of 9 rounds"),
+        ("interrupted", "has been interrupted since 1970-01-01 00:00 UTC, after 6 of 9 rounds"),
     ],
 )
 def test_every_state(record, state, words):
@@ -101,7 +100,7 @@ def test_a_failed_run_says_why(record):
 
 def test_nothing_recorded_and_nothing_watched(record):
     empty = tell(RunRecord(replace(RUN, state="running", config={}), Story.of([])))
-    assert empty == ["Run 3 (ward), begun on 1 January 1970, is recorded as running: 0 rounds so far.",
+    assert empty == ["Run 3 (ward), begun on 1 January 1970, is running: 0 rounds so far.",
                      "No round has been recorded."]  # fmt: skip
     bare = replace(record.series, watches={}, excluded=np.zeros_like(record.series.excluded), metrics={}, rejected=())
     bare = replace(bare, weights=np.full_like(bare.weights, 0.125), flagged=np.zeros_like(bare.flagged))

@@ -14,7 +14,7 @@ from fedwarden.sim.metrics import (
     Detection,
     detection,
     f1_score,
-    first_out,
+    first_verdicts,
     round_detection,
     watch_quality,
 )
@@ -65,7 +65,7 @@ def test_a_client_in_doubt_that_is_skipped_is_not_excluded():
     found = detection(records, {"a": range(1, 4)})
     assert (found.caught, found.wronged, found.first_excluded) == ((), ("b",), {"b": 3})
     assert Series.of(records).excluded_in == {"b": 3}
-    assert first_out(records) == {"a": 1, "b": 3}
+    assert first_verdicts(records) == {"a": 1, "b": 3}
 
 
 def test_left_out_before_it_attacks_is_wronged():

@@ -3,8 +3,8 @@
 import json
 import math
 import sqlite3
+import struct
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import asdict, replace
 from threading import Barrier
 
@@ -13,9 +13,8 @@ import pytest
 
 import fedwarden as fw
 from fedwarden.core.types import Observation, WatchRecord
-from fedwarden.store.ledger import Ledger, LedgerError, OldLedger, home
-from fedwarden.store.repair import examine
-from fedwarden.store.schema import MIGRATIONS, ROUND_TABLES, SCHEMA
+from fedwarden.store.ledger import Ledger, LedgerError, home
+from fedwarden.store.schema import ROUND_TABLES, SCHEMA
 
 NAN, INF = math.nan, math.inf
 
@@ -116,7 +115,7 @@ def test_appending_again_replaces_the_round(ledger, run):
     shorter = fw.RoundRecord(1, ("a",), np.ones(1), np.ones(1), flagged=np.zeros(1, bool))
     ledger.append(run, shorter)
     same(ledger.record(run, 1), shorter)
-    assert count(ledger) == {"round": 1, "metric": 0, "watch": 0, "remark": 0, "report": 0}
+    assert count(ledger) == {"round": 1, "watch": 0, "remark": 0, "report": 0}
 
 
 class Bad(dict):
@@ -158,7 +157,7 @@ def test_a_reader_sees_the_last_committed_round_while_a_writer_writes(tmp_path, 
     ledger.append(run, record())
     ledger.db.execute("BEGIN IMMEDIATE")
     ledger.db.execute("DELETE FROM watch")
-    ledger.db.execute("INSERT INTO round VALUES (?, 2, 0, '[]', '[]', '[]', '[]', '[]', '[]')", (run,))
+    ledger.db.execute("INSERT INTO round VALUES (?, 2, 0, '{}', x'', x'', x'', x'', x'', x'')", (run,))
     with Ledger(tmp_path, create=False) as reader:
         assert reader.last_round(run) == 1
         same(reader.record(run, 1), record())
@@ -203,46 +202,6 @@ def test_an_empty_file_becomes_a_ledger(tmp_path):
     assert version(tmp_path) == SCHEMA
 
 
-OLD = 'fedwarden: 3 of 20 "clients" {at} most'
-
-
-@pytest.fixture
-def old(tmp_path):
-    """A ledger of schema 4, where notes, reasons and warnings were sentences, with one round."""
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
-        for statement in MIGRATIONS[0]:
-            db.execute(statement)
-        db.execute("INSERT INTO run VALUES (1, 'old', 1.0, 'done', 'in-process', '{}', '{}', '{}')")
-        db.execute("INSERT INTO round VALUES (1, 1, 2.0, '[\"a\"]', '[5.0]', '[1.0]', '[]', '[]')")
-        db.execute("INSERT INTO watch VALUES (1, 'far', 1, 0, 2.0, ?, 'far', '[1.0]', '[1.0]', '[]', '{}')", (OLD,))
-        db.execute("INSERT INTO watch VALUES (1, 'near', 1, 1, 2.0, NULL, 'near', '[1.0]', '[1.0]', '[]', '{}')")
-        db.execute("INSERT INTO remark VALUES (1, 1, 0, 'rejected', 'b', 'claims -5 examples')")
-        db.execute("INSERT INTO remark VALUES (1, 1, 1, 'note', NULL, ?)", (OLD,))
-        db.execute("PRAGMA user_version = 4")
-    return tmp_path
-
-
-def test_sentences_of_an_old_ledger_are_free_text_as_they_stand(old):
-    with pytest.raises(OldLedger, match="fedwarden runs"):
-        Ledger(old, read_only=True)
-    for _ in range(2):  # brought up to date once, and read as any other
-        with Ledger(old) as ledger:
-            found = ledger.record(1, 1)
-        assert found.notes == (fw.Note.text(OLD),)
-        assert found.rejected == (fw.Rejection("b", fw.Note.text("claims -5 examples")),)
-        assert [w.warning for w in found.watches] == [fw.Note.text(OLD), None]
-        assert str(found.notes[0]) == OLD
-        assert version(old) == SCHEMA
-
-
-def test_the_doctor_reads_an_old_ledger_and_leaves_it_alone(old):
-    before = (old / "ledger.sqlite").read_bytes()
-    findings, saved = examine(old)
-    assert findings == []
-    assert saved[0].records[0].notes == (fw.Note.text(OLD),)
-    assert (old / "ledger.sqlite").read_bytes() == before
-
-
 def test_a_newer_schema_is_refused(tmp_path, ledger):
     ledger.db.execute("PRAGMA user_version = 99")
     ledger.close()
@@ -273,18 +232,15 @@ def test_the_life_of_a_run(ledger, run):
     assert ledger.run(run).summary == {"accuracy": 0.5, "excluded": {"a": 2}}
 
 
-def test_rounds_and_metrics_of_a_run(ledger, run):
+def test_rounds_of_a_run(ledger, run):
     other = ledger.start("other", "here", {}, {})
     assert ledger.last_round(run) == 0
     assert ledger.records(run) == []
     for t in (3, 1, 2):
-        ledger.append(run, replace(record(t), metrics={"accuracy": t / 10}))
+        ledger.append(run, record(t))
     ledger.append(other, record(7))
     assert [r.round for r in ledger.records(run)] == [1, 2, 3]
     assert ledger.last_round(run) == 3
-    assert ledger.metric(run, "accuracy") == {1: 0.1, 2: 0.2, 3: 0.3}
-    assert ledger.metric(run, "loss") == {}
-    assert math.isnan(ledger.metric(other, "loss")[7])
     with pytest.raises(LedgerError, match="run 1 has no round 4"):
         ledger.record(run, 4)
 
@@ -305,17 +261,19 @@ def test_the_workspace(tmp_path, monkeypatch):
 
 
 def test_what_is_written_can_be_read_without_fedwarden(tmp_path, ledger, run):
-    """Plain columns: the audit trail outlives the program."""
+    """Plain tables and packed numbers: the audit trail outlives the program."""
     ledger.append(run, record())
     db = sqlite3.connect(tmp_path / "ledger.sqlite")
-    rows = db.execute("SELECT client, weight, flagged FROM client ORDER BY position").fetchall()
-    assert rows == [(c, w, f) for c, w, f in zip(record().client_ids, (0.0, 0.0, 1.0), (1, 0, 0), strict=True)]
-    rows = db.execute(
-        "SELECT signal, score, flagged FROM score WHERE watch = ? ORDER BY position", ["centroid_distance"]
-    )
-    assert rows.fetchall() == [(1.0, INF, 1), (None, None, 0), (1 / 3, -INF, 0)]
-    ((excluded,),) = db.execute("SELECT excluded FROM round").fetchall()
-    assert json.loads(excluded) == ["ü ☃", "a"]
+    names = dict(db.execute("SELECT number, name FROM client WHERE run = ?", (run,)).fetchall())
+    clients, weights, flagged, excluded = db.execute("SELECT clients, weights, flagged, excluded FROM round").fetchone()
+    assert tuple(names[i] for i in struct.unpack("<3i", clients)) == record().client_ids
+    assert (struct.unpack("<3d", weights), struct.unpack("<1i", flagged)) == ((0.0, 0.0, 1.0), (0,))
+    assert [names[i] for i in struct.unpack("<2i", excluded)] == ["ü ☃", "a"]
+    query = "SELECT signal, score, parts FROM watch WHERE run = ? AND round = 1 AND watch = 'centroid_distance'"
+    signal, score, parts = db.execute(query, (run,)).fetchone()
+    np.testing.assert_equal(struct.unpack("<3d", signal), (1.0, NAN, 1 / 3))
+    np.testing.assert_equal(struct.unpack("<3d", score), (INF, NAN, -INF))
+    assert json.loads(parts) == ["layer 2", "layer 1"]
     db.close()
 
 

@@ -85,7 +85,7 @@ def test_a_ledger_is_read_without_being_written(tmp_path):
             assert [r.name for r in reader.runs()] == ["r"]
             with pytest.raises(LedgerError, match="readonly"):
                 reader.start("s", "test", {}, {})
-        for version, word in ((0, "fedwarden runs"), (1, "before the first release"), (99, "newer")):
+        for version, word in ((0, "fedwarden doctor"), (1, "before the first release"), (99, "newer")):
             ledger.db.execute(f"PRAGMA user_version = {version}")
             with pytest.raises(LedgerError, match=word):
                 Ledger(tmp_path, read_only=True)

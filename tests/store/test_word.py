@@ -1,12 +1,14 @@
 """The operator's word in the ledger: what holds in which round, taken up once, migrated, repaired, shown."""
 
+import io
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedwarden.core.types import RoundRecord, Word
-from fedwarden.store.export import as_table
+from fedwarden.store.export import write_json
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.record import RunRecord
 from fedwarden.store.recorder import Recorder
@@ -154,5 +156,7 @@ def test_a_record_of_the_run_has_the_word(tmp_path):
     run = fill(tmp_path)
     told = RunRecord.open(run, tmp_path)
     assert [(s.kind, s.client, s.round) for s in told.said] == [("exclude", "b", 2), ("trust", "ü ☃", None)]
-    assert [s["by"] for s in as_table(told)["said"]] == ["alice", "bob"]
+    text = io.StringIO()
+    write_json(told, text)
+    assert [s["by"] for s in json.loads(text.getvalue())["said"]] == ["alice", "bob"]
     assert str(told.said[1]) == "From the next round on: client ü ☃ is trusted (operator bob: no reason given)."

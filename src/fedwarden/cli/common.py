@@ -23,7 +23,7 @@ from ..core.errors import ConfigError
 from ..core.log import JsonLines
 from ..core.notes import Note
 from ..core.words import printable
-from ..store.ledger import Ledger, OldLedger, home
+from ..store.ledger import Ledger, home
 
 Home = Annotated[
     Path | None,
@@ -70,12 +70,8 @@ def lively() -> bool:
 
 
 def reader(folder: Path | None) -> Ledger:
-    """The ledger, for reading alone; one of an older version is brought up to date first."""
-    try:
-        return Ledger(folder, read_only=True)
-    except OldLedger:
-        Ledger(folder, create=False).close()
-        return Ledger(folder, read_only=True)
+    """The ledger, for reading alone."""
+    return Ledger(folder, read_only=True)
 
 
 def emit(value: Mapping[str, object]) -> None:

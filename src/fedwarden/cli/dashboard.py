@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urljoin
 
 import typer
 
 from ..dashboard.screenshot import screenshot
+from ..dashboard.security import Access
 from ..dashboard.server import serve
 from ..sim.scenario import ASKED, load_modules
 from ..store.ledger import home as default_home
@@ -25,6 +26,18 @@ def dashboard(
         str, typer.Option(help="The address to serve from; another than this machine's own needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8050,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", help="A name of the proxy in front to answer to; may be repeated.", metavar="NAME"
+        ),
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option(help="The path before all pages where a proxy serves them, as in /fedwarden.")
+    ] = "",
+    proxied: Annotated[
+        bool, typer.Option("--behind-proxy", help="Trust X-Forwarded-Host, -Proto and -For: only behind a proxy.")
+    ] = False,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
     picture: Annotated[
         Path | None,
@@ -38,20 +51,22 @@ def dashboard(
 ) -> None:
     """Runs, clients, what-ifs and audits of the workspace, live and read-only; Ctrl-C ends it.
 
-    Served to this machine alone. With `--host 0.0.0.0` others can reach it too: then a random access token is made,
-    printed once as part of the address, and needed for every request. The connection is not encrypted: across an
-    untrusted network use `ssh -L 8050:127.0.0.1:8050 HOST` in place of `--host`.
+    Served to this machine alone. With `--host 0.0.0.0` others can reach it too: then every request needs an access
+    token, which is FEDWARDEN_TOKEN or made at random, and printed once as part of the address. The connection is not
+    encrypted: across an untrusted network use `ssh -L 8050:127.0.0.1:8050 HOST` or a proxy with TLS.
     """
+    access = Access(tuple(hosts or ()), prefix, proxied, os.environ.get("FEDWARDEN_TOKEN"))
 
     def ready(address: str) -> None:
         print(f"fedwarden dashboard: {address}", flush=True)
         LOG.info("Ctrl-C ends it.")
         if open_:
-            webbrowser.open(urljoin(address, page))
+            base, _, query = address.partition("?")
+            webbrowser.open(f"{base}{page.lstrip('/')}" + (f"{'&' if '?' in page else '?'}{query}" if query else ""))
 
     load_modules(imports or (), ASKED)
     folder = home or default_home()
     if picture is not None:
         screenshot(folder, picture, page, dark)
     else:
-        serve(folder, host, port, ready)
+        serve(folder, host, port, access, ready)

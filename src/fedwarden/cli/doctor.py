@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import Annotated
 
 import typer
 
-from ..core.errors import ConfigError
 from ..core.words import count
-from ..sim.recorded import truth_of
+from ..sim.recorded import SIMULATORS, as_known, by_version
 from ..store.connection import LedgerError
-from ..store.export import as_table
+from ..store.earlier import migrate
+from ..store.export import draft, write_json
 from ..store.ledger import home as default_home
 from ..store.repair import Finding, Saved, examine, repair
 from .common import LOG, AsJson, Home, emit, out, safe, vacant
 
-BEYOND = ("checkpoint", "config")  # what a repair of the ledger cannot mend
+BEYOND = ("checkpoint",)  # what a repair of the ledger cannot mend
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -30,6 +29,12 @@ def doctor(
         bool,
         typer.Option(
             "--repair", help="Write what can be read to a new ledger; the damaged one is kept beside it, whole."
+        ),
+    ] = False,
+    migrate_: Annotated[
+        bool,
+        typer.Option(
+            "--migrate", help="Bring a ledger of an earlier version up to date; a copy of it is kept beside it."
         ),
     ] = False,
     export: Annotated[
@@ -45,16 +50,21 @@ def doctor(
     1: something is damaged. 2: nothing can be read.
 
     `--repair` deletes nothing: the damaged ledger stays as ledger.sqlite.damaged-1, and rounds that cannot be read
-    are left out of the new one and named. Damaged checkpoints stay; `fedwarden run --resume` passes them over. A
-    configuration that this version does not know stays as well.
+    are left out of the new one and named. Damaged checkpoints stay; `fedwarden run --resume` passes them over.
     """
     folder = home or default_home()
+    if migrate_:
+        migrate(folder / "ledger.sqlite")
     findings, saved = _examine(folder)
     lost = [f for f in findings if f.fault and f.kind not in BEYOND]
     kept = None
     if export is not None:
-        runs = [as_table(s.record) for s in saved]
-        vacant(export).write_text(json.dumps({"runs": runs}, allow_nan=False), encoding="utf-8")
+        with draft(vacant(export)) as made, open(made, "w", encoding="utf-8") as file:
+            file.write('{"runs": [')
+            for i, found in enumerate(saved):
+                file.write(", " * (i > 0))
+                write_json(found.record, file)
+            file.write("]}")
     if repair_ and lost:
         kept = repair(folder, saved)
         left, saved = _examine(folder)
@@ -91,12 +101,14 @@ def _examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
 
 
 def _config(saved: Saved) -> Iterator[Finding]:
-    """A configuration may be well-formed and yet none that this version knows."""
-    try:
-        if saved.head is not None:
-            truth_of(saved.head)
-    except ConfigError as error:
-        yield Finding("config", str(error), saved.id)
+    """A configuration may be well-formed and yet not all known to this version, which is no fault of the ledger."""
+    run = saved.head
+    if run is not None and run.engine in SIMULATORS:
+        scenario, unknown = as_known(run)
+        if scenario is None or unknown:
+            what = f"has keys that this version does not know ({', '.join(unknown)})" if scenario else "is no scenario"
+            words = f"its configuration {what}{by_version(run)}"
+            yield Finding("config", words, run.id, fault=False)
 
 
 def _show(findings: Sequence[Finding], told: str) -> None:

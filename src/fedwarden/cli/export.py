@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, cast
 
 import typer
 
 from ..core.errors import ConfigError
 from ..core.words import printable
-from ..store.export import write_csv, write_json, write_parquet
+from ..store.export import draft, write_csv, write_json, write_parquet
 from ..store.record import RunRecord
 from .common import LOG, Force, Home, RunNumber, reader, vacant
 
@@ -45,7 +44,7 @@ def export(
     force: Force = False,
     home: Home = None,
 ) -> None:
-    """Write a run to a file: one row per round, client and watch.
+    """Write a run to a file: one row per round, watch and client.
 
     The columns are round, client, watch, signal, score, threshold, flagged, weight, examples and excluded. JSON also
     has the configuration, metrics, rejected replies, warnings and what auditors observed.
@@ -53,22 +52,28 @@ def export(
     `fedwarden export 1 --to parquet` writes run-1.parquet; `fedwarden export 1 -o - | head` looks at the rows.
     """
     to = kind or by_ending(output)
-    with reader(home) as ledger:
-        record = RunRecord.read(ledger, run)
-    if str(output) == "-":
-        if to is Format.PARQUET:
-            raise ConfigError("Parquet is not text; give a file with -o, or --to csv")
-        text = io.StringIO()
-        (write_csv if to is Format.CSV else write_json)(record, text)
-        lines = text.getvalue().split("\n") if to is Format.CSV else [text.getvalue().replace("\x7f", "\\u007f")]
-        return print("\n".join(map(printable, lines)), end="")
-    path = vacant(output or Path(f"run-{record.run.id}.{to}"), force)
-    if to is Format.PARQUET:
-        write_parquet(record, path)
-    else:
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            (write_csv if to is Format.CSV else write_json)(record, file)
+    if str(output) == "-" and to is Format.PARQUET:
+        raise ConfigError("Parquet is not text; give a file with -o, or --to csv")
+    write = write_csv if to is Format.CSV else write_json
+    with reader(home) as ledger, ledger.snapshot():
+        record = RunRecord.read(ledger, run, whole=False)
+        if str(output) == "-":
+            return write(record, cast(IO[str], Terminal()))
+        path = vacant(output or Path(f"run-{record.run.id}.{to}"), force)
+        with draft(path) as made:
+            if to is Format.PARQUET:
+                write_parquet(record, made)
+            else:
+                with open(made, "w", encoding="utf-8", newline="") as file:
+                    write(record, file)
     return LOG.info("wrote %s", path)
+
+
+class Terminal:
+    """Standard output, where nothing that is written steers the terminal."""
+
+    def write(self, text: str) -> None:
+        print("\n".join(map(printable, text.replace("\x7f", "\\u007f").split("\n"))), end="")
 
 
 def by_ending(output: Path | None) -> Format:

@@ -13,7 +13,7 @@ import typer
 from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
-from ..sim.recorded import SIMULATORS, recorded_scenario, truth_of
+from ..sim.recorded import SIMULATORS, as_known, truth_of
 from ..sim.scenario import ASKED, AttackConfig, load_modules
 from ..store import outbox
 from ..store.ledger import Run
@@ -54,16 +54,16 @@ def show(
         if round is not None:
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
-        told = RunRecord.read(ledger, run)
+        told = RunRecord.read(ledger, run, whole=every or as_json)
         for line in outbox.told(outbox.messages(ledger, told.run.id)):
             LOG.warning("%s", line)
-    return emit(_as_json(told)) if as_json else _show(told, home, every)
+        return emit(_as_json(told)) if as_json else _show(told, home, every)
 
 
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, story, series = told.run, told.story, told.series
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
-    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state}[/]")
+    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state_in_words}[/]")
     if run.error:
         out.print(f"[red]failed[/]: {safe(run.error)}")
     for sentence in [*(story.sentences if len(series) else ()), *observed(told.observations)]:
@@ -86,7 +86,7 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
             if note.kind not in NOTES.values():  # told above
                 out.print(f"[yellow]warning[/] in {rounds_of(rounds)}: {safe(str(note))}")
         commands.append(f"fedwarden report {run.id}  # the same with figures, as one file to pass on")
-    if series.watches:
+    if story.watches:
         commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
         commands.append(f"fedwarden show {run.id} --round {series.rounds[-1]}  # every client in one round")
     hint(*commands, folder=home)
@@ -107,7 +107,10 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
     """The configuration in a few words; a run of another engine shows what it has."""
     if run.engine not in SIMULATORS:
         return {"engine": run.engine}
-    config = recorded_scenario(run).model_dump(mode="json")  # with the defaults of keys that it lacks
+    scenario, unknown = as_known(run)
+    if scenario is None:  # another version may have recorded it
+        return {key: _part(value) for key, value in run.config.items()}
+    config = scenario.model_dump(mode="json")  # with the defaults of keys that it lacks
     data, train, guard = config["data"], config["train"], config["guard"]
     usual = {name: field.default for name, field in AttackConfig.model_fields.items()}
     attacks, differences = (
@@ -123,6 +126,8 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
         "guard": guard["preset"] + "".join(f", {k} {_part(v)}" for k, v in guard.items() if _given(k, v)),
         "seed": str(config["seed"]),
     }
+    if unknown:
+        shown["unknown"] = ", ".join(f"{key} {_part(value)}" for key, value in unknown.items())
     if truth:
         shown["attacks"] += f": clients {', '.join(client_order(list(truth)))}"
     return shown
@@ -158,7 +163,7 @@ def _accuracies(story: Story) -> None:
 
 def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None) -> None:
     """The clients that are worth a word or near a limit, or all of them, and why they are."""
-    watches, clients = list(story.series.watches), [*story.clients.values()]
+    watches, clients = list(story.watches), [*story.clients.values()]
     picked = [c for c in clients if every or not watches or c.standing or max(c.near.values(), default=0.0) >= NEAR]
     names = {c.client: c.client for c in clients} if every else abbreviated([c.client for c in clients])
     heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "last score\n/ limit"] if watches else [])]
@@ -297,6 +302,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "run": run.id,
         "name": run.name,
         "state": run.state,
+        "committed": run.committed,
         "engine": run.engine,
         "config": run.config,
         "versions": run.versions,

@@ -14,7 +14,7 @@ import typer
 from ..core.errors import FedwardenError, nearest
 from ..core.types import Word
 from ..core.words import listed, short, spelt
-from ..sim.recorded import SIMULATORS, recorded_scenario
+from ..sim.recorded import SIMULATORS, as_known
 from ..store.ledger import Ledger, LedgerError, Run, home
 from ..store.series import client_order
 from ..store.word import Kind, Said, clients_seen, latest, said_in, say
@@ -194,8 +194,8 @@ def check_client(client: str, run: Run, known: Collection[str]) -> None:
 
 def known_clients(ledger: Ledger, run: Run) -> frozenset[str]:
     """The clients of a run: those of its scenario, or those that its rounds name."""
-    named = frozenset(recorded_scenario(run).client_ids) if run.engine in SIMULATORS else frozenset[str]()
-    return named | clients_seen(ledger, run.id)
+    scenario, _ = as_known(run)
+    return frozenset(scenario.client_ids if scenario else ()) | clients_seen(ledger, run.id)
 
 
 def writer(folder: Path | None) -> Ledger:

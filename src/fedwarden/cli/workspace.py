@@ -30,7 +30,7 @@ def runs(
 ) -> None:
     """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and what became of clients.
 
-    The state is the last that a run wrote: a run that says `running` may have been killed. `--resume` continues it.
+    A run whose process is gone is interrupted since its last round, and `fedwarden run --resume` continues it.
     """
     with reader(home) as ledger:
         rows = [brief(ledger, run) for run in ledger.runs()]
@@ -47,7 +47,7 @@ def runs(
     )
     for row in rows:
         done = f"{row['rounds']}/{row['of'] or '?'}"
-        cells = [str(row["run"]), safe(row["name"]), row["state"], done, safe(row["preset"] or "-")]
+        cells = [str(row["run"]), safe(row["name"]), row["state_in_words"], done, safe(row["preset"] or "-")]
         cells.append(percent(row["accuracy"]))
         if long:
             cells.append(f"{datetime.fromtimestamp(row['created']):%Y-%m-%d %H:%M}")

@@ -8,13 +8,13 @@ from dash import ClientsideFunction, Dash, Input, Output, State, no_update, set_
 from dash.development.base_component import Component
 
 from ..core.errors import FedwardenError
-from . import layout, pages
+from . import health, layout, pages
 from .routes import read
-from .security import protect
+from .security import LOCAL, Access, protect
 from .state import Workspace
 
 ASSETS = Path(__file__).with_name("assets")
-UNEXPECTED = "Something unexpected happened; the terminal of the dashboard says what."
+UNEXPECTED = "An unexpected error: the terminal of the dashboard has it in full."
 INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -22,7 +22,7 @@ INDEX = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{%title%}</title>
-<link rel="icon" href="/assets/icon.svg" type="image/svg+xml">
+<link rel="icon" href="PREFIX/assets/icon.svg" type="image/svg+xml">
 {%css%}
 </head>
 <body>
@@ -33,20 +33,22 @@ INDEX = """<!DOCTYPE html>
 </html>"""
 
 
-def create_app(folder: Path, token: str | None = None) -> Dash:
-    """The dashboard of a workspace; with a token it serves whoever has it, without one this machine alone."""
+def create_app(folder: Path, access: Access = LOCAL) -> Dash:
+    """The dashboard of a workspace, for those to whom ``access`` is given."""
     workspace = Workspace(folder)
     app = Dash(
-        __name__, title="fedwarden", update_title="", index_string=INDEX, assets_folder=str(ASSETS),
+        __name__, title="fedwarden", update_title="", assets_folder=str(ASSETS),
+        index_string=INDEX.replace("PREFIX", access.prefix), requests_pathname_prefix=f"{access.prefix}/",
         suppress_callback_exceptions=True, serve_locally=True, compress=False, add_log_handler=False,
         enable_mcp=False, on_error=lambda error: _tell(app, error),
     )  # fmt: skip
     app.enable_dev_tools(debug=False)
-    app.layout = layout.frame(str(folder))
+    app.layout = lambda: layout.frame(str(folder))
+    health.register(app.server, workspace)
     _route(app, workspace)
-    for module in set(pages.PAGES.values()):
+    for module in pages.PAGES.values():
         module.register(app, workspace)
-    protect(app.server, token, app.csp_hashes(), {path.name for path in ASSETS.iterdir()})
+    protect(app.server, access, app.csp_hashes(), {path.name for path in ASSETS.iterdir()})
     return app
 
 
@@ -55,12 +57,16 @@ def _route(app: Dash, workspace: Workspace) -> None:
     def show(path: object, search: object) -> list[Component]:
         """The page of an address; what it shows follows with its first version."""
         page = read(path, search)
-        shown: list[Component] = pages.PAGES[page.kind].show(page)
+        try:
+            shown: list[Component] = pages.PAGES[page.kind].show(page) if page.kind in pages.PAGES else layout.nowhere()
+        except Exception as error:
+            return layout.page("Error", layout.heading("This page cannot be shown"), layout.problem(_words(app, error)))
         return shown
 
     @app.callback(
         Output("version", "data"),
         Output("problem", "children"),
+        Output("failure", "children"),
         Output("body", "className"),
         Input("tick", "n_intervals"),
         State("url", "search"),
@@ -72,11 +78,16 @@ def _route(app: Dash, workspace: Workspace) -> None:
         """Whether there is something new; a page that cannot be read keeps what it shows and says so."""
         page = read(path, search)
         try:
-            version = pages.PAGES[page.kind].version(workspace, page)
+            version = pages.PAGES[page.kind].version(workspace, page) if page.kind in pages.PAGES else ""
         except FedwardenError as error:
-            return no_update, layout.problem(str(error)), "unread" if known is None else no_update
-        new, well = version != known, not told
-        return version if new else no_update, no_update if well else [], "" if new else no_update
+            return (
+                no_update,
+                layout.problem(str(error), layout.STALE),
+                no_update,
+                "unread" if known is None else no_update,
+            )
+        new = version != known
+        return version if new else no_update, [] if told else no_update, *(([], "") if new else (no_update, no_update))
 
     for name, inputs in (("theme", ("theme", "value")), ("title", ("title", "data"))):
         extra = [Input("scheme", "data"), State("url", "search")] if name == "theme" else []
@@ -85,8 +96,13 @@ def _route(app: Dash, workspace: Workspace) -> None:
 
 
 def _tell(app: Dash, error: Exception) -> None:
-    """A callback failed: in words on the page, and what nobody foresaw with its trace in the terminal."""
-    foreseen = isinstance(error, FedwardenError)
-    if not foreseen:
-        app.server.logger.error("a callback failed", exc_info=error)
-    set_props("problem", {"children": layout.problem(str(error) if foreseen else UNEXPECTED)})
+    """A callback failed: the page says so until there is something new."""
+    set_props("failure", {"children": layout.problem(_words(app, error))})
+
+
+def _words(app: Dash, error: Exception) -> str:
+    """An error as the page has it; what nobody foresaw stands with its trace in the terminal."""
+    if isinstance(error, FedwardenError):
+        return str(error)
+    app.server.logger.error("a callback failed", exc_info=error)
+    return UNEXPECTED

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dash import dcc, html, no_update
+from dash import Input, State, dcc, html, no_update
 from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
 
 from ..core.words import printable
 from ..figures.theme import CONFIG
-from .routes import link, query, search
+from .routes import link, query, read, search
 
 Child = str | int | float | Component | None
 """What a part of a page may hold."""
 
+FAILED = "This could not be shown. "
+STALE = "This page could not be updated, and tries again. "
 TICK = 1000  # milliseconds between two looks for new rounds
 GRAPH: Any = CONFIG
 CLEAR = "rgba(0, 0, 0, 0)"
 BLANK = {
     "layout": {"xaxis": {"visible": False}, "yaxis": {"visible": False}, "paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR}
 }
+VERSION, DARK = Input("version", "data"), Input("dark", "data")
+PATH, QUERY = State("url", "pathname"), State("url", "search")
 TABS = {"run": "Overview", "what-if": "What if", "audit": "Audit"}
 THEMES = {"system": "System", "light": "Light", "dark": "Dark"}
 
@@ -36,30 +41,15 @@ def aria(**values: str) -> dict[str, Any]:
 
 def frame(folder: str) -> html.Div:
     """The head of every page, and the place where pages go."""
-    return html.Div(
-        [
-            dcc.Location(id="url"),
-            dcc.Store(id="dark"),
-            dcc.Store(id="scheme"),
-            html.A("Skip to the content", href="#page", className="skip"),
-            html.Header(
-                [
-                    dcc.Link("fedwarden", href=link("runs"), className="brand"),
-                    html.Nav(
-                        [dcc.Link("Runs", href=link("runs"))],
-                        **aria(label="Main"),
-                    ),
-                    html.Span(folder, className="folder", title="The workspace that is shown"),
-                    dcc.RadioItems(
-                        THEMES, "system", id="theme", inline=True, persistence=True, persistence_type="local",
-                        className="segmented",
-                    ),
-                ],
-                className="top",
-            ),
-            html.Main(id="page", tabIndex="-1"),
-        ]
-    )  # fmt: skip
+    top = [
+        dcc.Link("fedwarden", href=link("runs"), className="brand"),
+        html.Nav([dcc.Link("Runs", href=link("runs"))], **aria(label="Main")),
+        html.Span(folder, className="folder", title="The workspace that is shown"),
+        dcc.RadioItems(THEMES, "system", id="theme", inline=True, persistence=True, className="segmented"),
+    ]
+    skip = html.A("Skip to the content", href="#page", className="skip")
+    stores = [dcc.Location(id="url"), dcc.Store(id="dark"), dcc.Store(id="scheme")]
+    return html.Div([*stores, skip, html.Header(top, className="top"), html.Main(id="page", tabIndex="-1")])
 
 
 def page(title: str, *children: Component) -> list[Component]:
@@ -70,8 +60,21 @@ def page(title: str, *children: Component) -> list[Component]:
         dcc.Store(id="title", data=title),
         html.Span(id="titled", hidden=True),
         html.Div(id="problem", role="alert"),
+        html.Div(id="failure", role="alert"),
         html.Div(children, id="body"),
     ]
+
+
+def wait_for(*needed: object) -> None:
+    """Change nothing until all this is known; a browser sends nothing for what is still missing."""
+    if None in needed:
+        raise PreventUpdate
+
+
+def run_of(path: object, *needed: object) -> int:
+    """The run of an address, once all that a page needs is known."""
+    wait_for(*needed, read(path).run or None)
+    return read(path).run
 
 
 def address(kind: str) -> dcc.Location:
@@ -84,18 +87,14 @@ def move(asked: object, found: str) -> object:
     return no_update if asked is None or found == search(**query(asked)) else found
 
 
-def heading(title: str, run: int | None = None, kind: str = "") -> html.Div:
-    """A page's title; of a run, with the way back and the pages of that run."""
-    if run is None:
-        return html.Div(html.H1(title), className="heading")
+def heading(title: str, run: int = 0, kind: str = "") -> html.Div:
+    """A page's title; of a run, with the pages of that run."""
     tabs = [
         dcc.Link(text, href=link(tab, run), className="subpage here" if tab == kind else "subpage")
-        for tab, text in TABS.items()
+        for tab, text in (TABS.items() if run else ())
     ]
-    return html.Div(
-        [html.H1(title, id=f"{kind}-heading"), html.Nav(tabs, className="subpages", **aria(label="This run"))],
-        className="heading",
-    )
+    ways = [html.Nav(tabs, className="subpages", **aria(label="This run"))] if run else []
+    return html.Div([html.H1(title, id=f"{kind}-heading"), *ways], className="heading")
 
 
 def card(title: str, *children: Child, note: str = "", **attributes: Any) -> html.Section:
@@ -121,23 +120,21 @@ def table(
 ) -> html.Div:
     """A table that scrolls by itself on a narrow screen; a row's first cell is its head."""
     style = ["number" if i in numeric else "" for i in range(len(heads))]
-    body = [
-        html.Tr(
-            [
-                html.Th(cell, scope="row", className=style[i]) if i == 0 else html.Td(cell, className=style[i])
-                for i, cell in enumerate(printable(cell) if isinstance(cell, str) else cell for cell in row)
-            ]
-        )
-        for row in rows
-    ]
+
+    def line(row: Sequence[Child]) -> html.Tr:
+        first, *rest = [printable(cell) if isinstance(cell, str) else cell for cell in row]
+        cells = [html.Td(cell, className=name) for cell, name in zip(rest, style[1:], strict=True)]
+        return html.Tr([html.Th(first, scope="row", className=style[0]), *cells])
+
     head = html.Tr([html.Th(h, scope="col", className=style[i]) for i, h in enumerate(heads)])
+    body = [line(row) for row in rows]
     shown = html.Table([html.Caption(caption, className="hidden"), html.Thead(head), html.Tbody(body)])
     return html.Div(shown, className="scroll", tabIndex="0", role="region", **aria(label=caption))
 
 
 def state(text: str) -> html.Span:
-    """The state of a run as a badge."""
-    return html.Span(text, className=f"badge {text if text in ('running', 'done', 'failed', 'interrupted') else ''}")
+    """The state of a run in words, as a badge."""
+    return html.Span(text, className=f"badge {text.split()[0]}")
 
 
 def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
@@ -145,9 +142,13 @@ def empty(title: str, *hints: Child | Sequence[Child]) -> html.Div:
     return html.Div([html.P(title, className="lead"), *(html.P(hint) for hint in hints)], className="empty")
 
 
-def problem(text: str) -> html.Div:
-    """What is wrong, while the page goes on trying."""
-    return html.Div(
-        [html.Strong("This page could not be updated. "), text, " It tries again by itself."],
-        className="problem",
-    )
+def nowhere() -> list[Component]:
+    """What is shown at an address that leads to no page."""
+    back = dcc.Link("The runs of this workspace", href=link("runs"))
+    return page("Not found", heading("There is no such page"), empty("This address leads nowhere.", back))
+
+
+def problem(text: str, head: str = FAILED) -> html.Div:
+    """What is wrong, and where to go."""
+    words = printable(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'} ")
+    return html.Div([html.Strong(head), words, dcc.Link("See all runs.", href=link("runs"))], className="problem")

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode
 
+from flask import has_request_context, request
+
 LARGEST = 2**63 - 1  # of SQLite
-RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?/?", re.ASCII)
+RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?", re.ASCII)
 FIXED = {"/": "runs", "/compare": "compare"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """A kind of page, the run it is about, and its query."""
+    """A kind of page, the run it is about (0 of none), and its query."""
 
     kind: str
-    run: int | None = None
+    run: int = 0
     query: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -25,15 +27,20 @@ def read(path: object, search: object = "") -> Page:
     """The page behind an address; of kind "nowhere" where there is none.
 
     >>> read("/run/3/what-if", "?rule=gesd"), read("/run/../etc")
-    (Page(kind='what-if', run=3, query={'rule': 'gesd'}), Page(kind='nowhere', run=None, query={}))
+    (Page(kind='what-if', run=3, query={'rule': 'gesd'}), Page(kind='nowhere', run=0, query={}))
     """
-    path = path if isinstance(path, str) else "/"
-    if path in FIXED or path.rstrip("/") in FIXED:
-        return Page(FIXED[path if path in FIXED else path.rstrip("/")], None, query(search))
+    path = (path.removeprefix(root()) if isinstance(path, str) else "").rstrip("/") or "/"
+    if path in FIXED:
+        return Page(FIXED[path], 0, query(search))
     found = RUN.fullmatch(path)
     if found is None or int(found[1]) > LARGEST:
         return Page("nowhere")
     return Page(found[2] or "run", int(found[1]), query(search))
+
+
+def root() -> str:
+    """The path before all pages, where this request came by one."""
+    return request.script_root if has_request_context() else ""
 
 
 def query(search: object) -> dict[str, str]:
@@ -50,11 +57,9 @@ def number(text: object) -> int | None:
     >>> number("12"), number("1e3"), number("../1"), number(None)
     (12, None, None, None)
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text if 0 <= text <= LARGEST else None
-    if not (isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 19):
-        return None
-    return int(text) if int(text) <= LARGEST else None
+    digits = str(text) if isinstance(text, int | str) else ""
+    known = digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= LARGEST
+    return int(digits) if known else None
 
 
 def link(kind: str, run: int | None = None, **values: object) -> str:
@@ -63,10 +68,9 @@ def link(kind: str, run: int | None = None, **values: object) -> str:
     >>> link("what-if", 3, rule="gesd"), link("runs"), link("run", 3, client="a b", watch=None)
     ('/run/3/what-if?rule=gesd', '/', '/run/3?client=a+b')
     """
-    path = next((p for p, k in FIXED.items() if k == kind), None) or f"/run/{run}" + (
-        f"/{kind}" if kind != "run" else ""
-    )
-    return path + search(**values)
+    fixed = next((p for p, k in FIXED.items() if k == kind), None)
+    path = fixed or f"/run/{run}" + (f"/{kind}" if kind != "run" else "")
+    return root() + path + search(**values)
 
 
 def search(**values: object) -> str:

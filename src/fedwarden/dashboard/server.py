@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from waitress.server import TcpWSGIServer
 
 from ..core.errors import FedwardenError
 from .app import create_app
-from .security import LARGEST, is_loopback
+from .security import LARGEST, LOCAL, Access, is_loopback
 
 THREADS = 8
 MOST = 200  # connections at a time, well below the files that a process may have open
@@ -63,9 +64,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
                 channel.will_close = True
 
 
-def serve(folder: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(folder: Path, host: str, port: int, access: Access, ready: Callable[[str], None]) -> None:
     """Serve a workspace until Ctrl-C; ``ready`` gets the address to open, with the token where there is one."""
-    server, where = prepare(folder, host, port)
+    server, where = prepare(folder, host, port, access)
     try:
         ready(where)
         server.run()
@@ -73,18 +74,19 @@ def serve(folder: Path, host: str, port: int, ready: Callable[[str], None]) -> N
         server.close()
 
 
-def prepare(folder: Path, host: str, port: int) -> tuple[Any, str]:
+def prepare(folder: Path, host: str, port: int, access: Access = LOCAL) -> tuple[Any, str]:
     """A server that listens but does not answer yet, and the address to open."""
-    token = None if is_loopback(host) else secrets.token_urlsafe(32)
+    if not is_loopback(host):
+        access = replace(access, token=access.token or secrets.token_urlsafe(32))
     listener = listen(host, port)
     options = Adjustments(
         sockets=[listener], threads=THREADS, ident="", connection_limit=2 * MOST, channel_timeout=IDLE,
-        cleanup_interval=1, asyncore_use_poll=True, max_request_body_size=LARGEST,
+        cleanup_interval=1, asyncore_use_poll=True, max_request_body_size=LARGEST, url_prefix=access.prefix,
     )  # fmt: skip
     place = (listener.family, listener.type, listener.proto, listener.getsockname())
-    app = create_app(folder, token).server
+    app = create_app(folder, access).server
     server = Server(app, _sock=listener, bind_socket=False, sockinfo=place, adj=options)
-    return server, address(host, listener.getsockname()[1], token)
+    return server, address(host, listener.getsockname()[1], access)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -106,12 +108,12 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def address(host: str, port: int, token: str | None = None) -> str:
+def address(host: str, port: int, access: Access = LOCAL) -> str:
     """What to open in a browser; of all interfaces, this machine's name.
 
-    >>> address("127.0.0.1", 8050), address("::1", 8050), address("10.0.0.7", 80, "secret")
+    >>> address("127.0.0.1", 8050), address("::1", 8050), address("10.0.0.7", 80, Access(token="secret"))
     ('http://127.0.0.1:8050/', 'http://[::1]:8050/', 'http://10.0.0.7:80/?token=secret')
     """
     name = socket.gethostname() if host in ("", "0.0.0.0", "::") else host
-    query = f"?token={quote(token)}" if token else ""
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}"
+    query = f"?token={quote(access.token)}" if access.token else ""
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}{access.prefix}/{query}"

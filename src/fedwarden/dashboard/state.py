@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.types import Observation, RoundRecord
+from ..store.claim import is_abandoned
 from ..store.ledger import Ledger, LedgerError, Run
 from ..store.overview import brief
 from ..store.series import Series
@@ -45,14 +46,17 @@ class RunView:
     def story(self) -> Story:
         """The run told client by client."""
         rounds = {record.round: record for record in self.records}.__getitem__
-        return Story(self.series, rounds, self.full or rounds)
+        return Story(self.series, rounds, self.full or rounds, self.watches)
 
 
 class Stamp(NamedTuple):
-    """What tells two states of a ledger apart: which file it is, and its size and time with those of its log."""
+    """What tells two states of a workspace apart: the ledger's file, its size and time with those of its log, and of
+    the runs that are recorded as running those that have no writer any more.
+    """
 
     file: int
     parts: tuple[tuple[int, int], ...]
+    gone: tuple[int, ...] = ()
 
 
 class Kept(NamedTuple):
@@ -67,6 +71,7 @@ class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._running: list[Run] = []
         self._lock = RLock()
 
     def briefs(self) -> list[dict[str, Any]]:
@@ -112,13 +117,13 @@ class Workspace:
         return self._read(("said", number), lambda ledger, _: tuple(said_in(ledger, number)))
 
     def stamp(self) -> Stamp:
-        """The state of the ledger's files, which costs no look into them."""
+        """The state of the ledger's files and of the locks beside it, which costs no look into them."""
         path = self.folder / "ledger.sqlite"
+        gone = tuple(run.id for run in self._running if is_abandoned(self.folder, run.id, run.committed))
         try:
             parts = (_size_and_time(path), _size_and_time(path.with_name(f"{path.name}-wal")))
-            return Stamp(
-                path.stat().st_ino, tuple(part for part in parts if part and part[0])
-            )  # readers make empty logs
+            # readers make empty logs
+            return Stamp(path.stat().st_ino, tuple(part for part in parts if part and part[0]), gone)
         except OSError:
             return Stamp(0, ())
 
@@ -146,7 +151,7 @@ class Workspace:
                 return kept.value  # type: ignore[no-any-return]
             old = kept.value if kept is not None and kept.stamp.file == stamp.file else None
             with Ledger(self.folder, read_only=True, patience=PATIENCE) as ledger, ledger.snapshot():
-                value = read(ledger, old)
+                value, self._running = read(ledger, old), ledger.heads("WHERE state = 'running'")
             newest = max((modified for _, modified in stamp.parts), default=0)
             self._kept[key] = Kept(stamp, time.time_ns() - newest > SETTLED * 1e9, value)
             self._kept.move_to_end(key)
@@ -158,7 +163,7 @@ class Workspace:
 def _find(ledger: Ledger, number: int) -> Run:
     found = next(iter(ledger.heads("WHERE id = ?", number)), None)
     if found is None:
-        raise LedgerError(f"There is no run {number} in this workspace; the page of runs lists those there are.")
+        raise LedgerError(f"Run {number} does not exist.")
     return found
 
 

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from scipy.special import stdtr, stdtrit
 
+from ..audit.verdict import Leakage
 from ..core.types import Observation
 from .theme import BAND, CYCLE, GREY, VERMILION, empty, figure, plain, whole_rounds
 
 LEVEL = 0.05  # chance of a value outside the band
-
-
-class Separation(Protocol):
-    """How well a source tells two kinds of runs apart, with an interval."""
-
-    @property
-    def auroc(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def p(self) -> float: ...
 
 
 def leakage(
@@ -39,8 +27,11 @@ def leakage(
         return empty(title, "nothing has been observed yet", dark)
     rounds, value, expected = (np.array([getattr(o, k) for o in found]) for k in ("round", "value", "expected"))
     half = np.array([margin(o) for o in found])
-    fig = figure(title, dark, 380, yaxis={"title": {"text": "value"}})
-    fig.update_layout(xaxis={"title": {"text": "round"}, **whole_rounds(rounds)})
+    axes: dict[str, Any] = {
+        "xaxis": {"title": {"text": "round"}, **whole_rounds(rounds)},
+        "yaxis": {"title": {"text": "value"}},
+    }
+    fig = figure(title, dark, 380, **axes)
     if np.isfinite(half).any():
         for y, style in ((expected - half, {}), (expected + half, {"fill": "tonexty", "fillcolor": BAND,
                                                                   "name": "95 % of what chance gives"})):  # fmt: skip
@@ -52,8 +43,7 @@ def leakage(
         x=rounds, y=value, mode="lines+markers", name="measured", line={"color": CYCLE[0], "width": 2},
         hoverinfo="text", text=[_words(o) for o in found],
     )  # fmt: skip
-    alarms = [o for o in found if o.alarm]
-    if alarms:
+    if alarms := [o for o in found if o.alarm]:
         fig.add_scatter(
             x=[o.round for o in alarms], y=[o.value for o in alarms], mode="markers", name="alarm", hoverinfo="text",
             marker={"symbol": "diamond-open", "size": 14, "color": VERMILION, "line": {"width": 3}},
@@ -62,14 +52,13 @@ def leakage(
     return fig
 
 
-def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False) -> go.Figure:
+def aurocs(verdicts: Mapping[str, Mapping[str, Leakage]], dark: bool = False) -> go.Figure:
     """How well each source tells the change from each null: {source: {null: verdict}}, with intervals."""
     title = "Does a source tell the change from its nulls?"
     if not verdicts:
         return empty(title, "no source has been judged", dark)
     nulls = list(dict.fromkeys(null for found in verdicts.values() for null in found))
     fig = figure(title, dark, 180 + 34 * len(verdicts), "AUROC: 0.5 cannot tell, 1 always tells")
-    order = list(range(len(verdicts)))
     for k, null in enumerate(nulls):
         rows = [(i, name, found[null]) for i, (name, found) in enumerate(verdicts.items()) if null in found]
         shift = 0.28 * (k - (len(nulls) - 1) / 2)
@@ -83,17 +72,9 @@ def aurocs(verdicts: Mapping[str, Mapping[str, Separation]], dark: bool = False)
                   f"p = {v.p:.2g}" for _, name, v in rows],
         )  # fmt: skip
     fig.add_vline(x=0.5, line={"color": GREY, "dash": "dash", "width": 1.5})
-    fig.update_layout(
-        xaxis={"title": {"text": "AUROC"}, "range": [-0.06, 1.06]},
-        yaxis={
-            "tickvals": order,
-            "ticktext": [plain(n) for n in verdicts],
-            "autorange": "reversed",
-            "showgrid": False,
-            "zeroline": False,
-        },
-    )
-    return fig
+    names = {"tickvals": [*range(len(verdicts))], "ticktext": [plain(n) for n in verdicts]}
+    fig.update_yaxes(**names, autorange="reversed", showgrid=False, zeroline=False)
+    return fig.update_xaxes(title_text="AUROC", range=[-0.06, 1.06])
 
 
 def margin(observation: Observation) -> float:
@@ -105,7 +86,7 @@ def margin(observation: Observation) -> float:
     p-value together tell m, the length of the past that was looked at.
     """
     o = observation
-    if not math.isfinite(o.divergence) or not math.isfinite(o.score) or o.score == 0 or not 0 < o.p < 1:
+    if not np.isfinite([o.divergence, o.score]).all() or o.score == 0 or not 0 < o.p < 1:
         return math.nan
     for m in range(3, 100):
         widening = math.sqrt(1 + 1 / m + 3 * (m + 1) / (m * (m - 1)))

@@ -17,9 +17,9 @@ from .grids import steady
 from .theme import CYCLE, ORANGE, SKY, VERMILION, empty, figure, labels, panels, plain
 
 NAMED = (
-    30  # clients up to which every point has a name beside it; of more, who is out, who sends copies, and who is chosen
+    30  # clients up to which every point has a name; of more, those excluded, those sending copies and the chosen one
 )
-MOST = 6  # numbers of one client that are drawn
+PANELS = 6  # numbers of one client that are drawn
 SAME = 3  # digits in which places are the same
 ORDER = (*VERDICTS, IN)
 COLOURS: dict[str, str] = {verdict: VERMILION if verdict in OUT else ORANGE for verdict in VERDICTS}
@@ -102,7 +102,7 @@ def told(series: Series, client: str, dark: bool = False) -> go.Figure | None:
     known = {k: v for k, v in known.items() if np.isfinite(v).any()}
     if not known:
         return None
-    some = dict(list(known.items())[:MOST])
+    some = dict(list(known.items())[:PANELS])
     fig = panels("", dark, 90 + 95 * len(some), series.rounds, *(1.0 for _ in some))
     for row, (name, values) in enumerate(some.items(), 1):
         words = plain(name.replace("_", " "))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.stats import Scores, robust_z
+from ..core.stats import robust_z
 from ..store.series import Grid, WatchSeries
 
 ABOVE = 2.0  # times as far from the median client as the limit: where a scale of both ends
@@ -18,7 +18,7 @@ def to_limit(watch: WatchSeries) -> Grid:
 
     r_ij = (s_ij - median_j s_ij) / (tau_i - median_j s_ij);   NaN where there is no limit above the median
     """
-    middle = by_round(np.nanmedian, watch.scores)
+    (middle,) = quantiles(watch.scores, 0.5)
     span = finite(watch.threshold) - middle
     return np.asarray((watch.scores - middle[:, None]) / np.where(span > 0, span, np.nan)[:, None], dtype=np.float64)
 
@@ -102,9 +102,22 @@ def ranges(names: Sequence[str], step: int, between: str = " to ") -> list[str]:
     return [b[0] if len(b) == 1 else f"{b[0]}{between}{b[-1]}" for b in blocks]
 
 
-def by_round(statistic: Callable[[Scores], float], values: Grid) -> NDArray[np.float64]:
-    """A statistic of every round that has a value; NaN for the others."""
-    return np.array([statistic(row) if np.isfinite(row).any() else np.nan for row in values])
+def quantiles(values: Grid, *shares: float) -> list[NDArray[np.float64]]:
+    """Quantiles of every round over the clients that have a value, linear between two of them; NaN where none has.
+
+    >>> [q.tolist() for q in quantiles(np.array([[3.0, 1.0, np.nan], [np.nan] * 3]), 0.5, 1.0)]
+    [[2.0, nan], [3.0, nan]]
+    """
+    ordered, found = np.sort(values, axis=1), []  # NaN comes last
+    last = np.maximum(np.isfinite(values).any(axis=1) * (~np.isnan(values)).sum(axis=1) - 1, 0)
+    for share in shares:
+        at = share * last
+        low, high = (np.take_along_axis(ordered, f(at).astype(int)[:, None], 1)[:, 0] for f in (np.floor, np.ceil))
+        part = at - np.floor(at)
+        with np.errstate(invalid="ignore"):
+            mixed = low + part * (high - low)
+        found.append(np.where(np.isfinite(values).any(axis=1), np.where(part == 0, low, mixed), np.nan))
+    return found
 
 
 def finite(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,7 +12,7 @@ from ..core.errors import ConfigError, nearest
 from ..core.words import listed
 from ..store.series import Grid, Series
 from ..store.story import Story
-from .grids import by_round, finite, top
+from .grids import finite, quantiles, top
 from .grids import to_limit as to_limit
 from .heatmap import Scale, exclusions, loudest, watch_of
 from .heatmap import heatmap as heatmap
@@ -95,10 +94,7 @@ def scores(story: Story, watch: str, clients: Sequence[str] = (), dark: bool = F
         fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode=_dots(series), hovertemplate=hover,
                         name=f"client {names[place[client]]}", line={"color": CYCLE[k], "width": 2.5},
                         marker={"size": 5})  # fmt: skip
-    fig.update_layout(
-        xaxis={"title": {"text": "round"}, **whole_rounds(series.rounds)}, yaxis={"title": {"text": "score"}}
-    )
-    return fig
+    return fig.update_xaxes(whole_rounds(series.rounds), title_text="round").update_yaxes(title_text="score")
 
 
 def client(series: Series, client: str, dark: bool = False) -> go.Figure:
@@ -126,16 +122,14 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
         line={"color": GREY, "width": 2, "shape": "hv"},
         hovertemplate="round %{x}<br>weight in the model %{y:.3g}<extra></extra>",
     )  # fmt: skip
-    refused = [(t, reason) for t, c, reason in series.rejected if c == client]
-    if refused:
+    if refused := [(t, reason) for t, c, reason in series.rejected if c == client]:
         fig.add_scatter(
             x=[t for t, _ in refused], y=[0] * len(refused), mode="markers", name="rejected reply", row=2, col=1,
             marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
             text=[f"round {t}: reply rejected<br>{plain(str(reason))}" for t, reason in refused],
         )  # fmt: skip
     fig.update_yaxes(title_text="0 = median client<br>1 = limit", row=1, col=1)
-    fig.update_yaxes(title_text="weight", rangemode="tozero", row=2, col=1)
-    return fig
+    return fig.update_yaxes(title_text="weight", rangemode="tozero", row=2, col=1)
 
 
 def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> go.Figure:
@@ -152,8 +146,7 @@ def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = 
                         col=1, line={**line, "shape": "hv"}, mode="lines",
                         hovertemplate="round %{x}<br>%{y} excluded so far")  # fmt: skip
     fig.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
-    fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
-    return fig
+    return fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
 
 
 def _dots(series: Series) -> str:
@@ -193,10 +186,10 @@ def _limit_band(fig: go.Figure, rounds: NDArray[np.int64], limit: NDArray[np.flo
 
 def _quantiles(fig: go.Figure, rounds: NDArray[np.int64], values: Grid) -> None:
     """Many clients as the band of their 5 % and 95 % quantiles, with their median and their highest."""
-    low, middle, high = (by_round(partial(np.nanquantile, q=q), values) for q in (0.05, 0.5, 0.95))
+    low, middle, high, highest = quantiles(values, 0.05, 0.5, 0.95, 1.0)
     for y, style in ((low, {}), (high, {"fill": "tonexty", "fillcolor": BAND, "name": "90 % of the other clients"})):
         fig.add_scatter(x=rounds, y=y, mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
                         **style)  # fmt: skip
-    for y, name, dash in ((middle, "their median", "solid"), (by_round(np.nanmax, values), "their highest", "dot")):
+    for y, name, dash in ((middle, "their median", "solid"), (highest, "their highest", "dot")):
         fig.add_scatter(x=rounds, y=y, mode="lines", name=name, line={"color": GREY, "width": 1.5, "dash": dash},
                         hovertemplate=f"round %{{x}}<br>{name} %{{y:.4g}}<extra></extra>")  # fmt: skip

@@ -44,7 +44,7 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
     mine = {c: (j, i) for c, (j, i) in places.items() if seen.flagged[i, j]}
     fig = figure(title, dark, min(860, max(320, 190 + 18 * len(names))), _subtitle(step, len(places) - len(mine)))
     gone = pool_all(series.excluded.T, step) & np.isnan(scores)
-    _grey(fig, rounds, names, gone, FAINT, "out of the model")
+    _grey(fig, rounds, names, gone, FAINT, "excluded or suspended")
     _grey(fig, rounds, names, np.isnan(shown) & ~np.isnan(scores), BAND, "no limit in this round")
     score = "highest score" if pooled else "score"
     fig.add_heatmap(
@@ -54,17 +54,13 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
     )  # fmt: skip
     fig.add_scatter(
         x=[rounds[i // step[1]] for _, i in mine.values()], y=[names[j // step[0]] for j, _ in mine.values()],
-        mode="markers", name="taken out by this watch", showlegend=bool(mine), hoverinfo="text",
+        mode="markers", name="excluded by this watch", showlegend=bool(mine), hoverinfo="text",
         marker={"symbol": "x", "size": 9, "color": VERMILION, "line": {"color": "white", "width": 1}},
         text=[_why(series, j, i) for j, i in mine.values()],
     )  # fmt: skip
-    fig.update_layout(
-        coloraxis=bar,
-        showlegend=True,
-        xaxis={"title": {"text": "round"}, "type": "category", "showgrid": False, "nticks": 12},
-        yaxis={"title": {"text": "client"}, "type": "category", "showgrid": False, "autorange": "reversed"},
-    )
-    return fig
+    fig.update_xaxes(title_text="round", type="category", showgrid=False, nticks=12)
+    fig.update_yaxes(title_text="client", type="category", showgrid=False, autorange="reversed")
+    return fig.update_layout(coloraxis=bar, showlegend=True)
 
 
 def watch_of(series: Series, watch: str) -> WatchSeries:

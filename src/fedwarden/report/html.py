@@ -68,7 +68,7 @@ def page(record: RunRecord) -> str:
         run=run,
         policy=policy(scripts),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
-        state=f"{run.state}, begun on {day(run.created)}, engine {run.engine}",
+        state=f"{run.state_in_words}, begun on {day(run.created)}, engine {run.engine}",
         summary=tell(record),
         drawn=len(drawn),
         tables=tables(record),

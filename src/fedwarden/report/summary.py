@@ -24,8 +24,9 @@ KNOWN: dict[str, tuple[Verdict, ...]] = {
 
 def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, which clients were left out and why, and what else one should know."""
-    parts = (_state, _model, _clients, _said, _truth, _contributions, _silent, _rejections, _warnings, _audit)
-    return [sentence for part in parts for sentence in part(record)]
+    said = map(str, record.said)
+    last = [sentence for part in (_truth, _contributions, _silent, _rejections, _warnings) for sentence in part(record)]
+    return [*_state(record), *_model(record), *_clients(record), *said, *last, *observed(record.observations)]
 
 
 def day(moment: float) -> str:
@@ -46,10 +47,10 @@ def _state(record: RunRecord) -> list[str]:
     of = f"{done} of {count(planned, 'round')}" if isinstance(planned, int) else count(done, "round")
     how = {
         "done": f"is complete: {of}",
-        "running": f"is recorded as running: {of} so far",
-        "interrupted": f"was interrupted after {of}",
+        "running": f"is running: {of} so far",
+        "interrupted": f"has been {run.state_in_words}, after {of}",
         "failed": f"failed after {of}" + (f" ({run.error})" if run.error else ""),
-    }.get(run.state, f"is {run.state!r}: {of}")
+    }[run.state]
     who = f" with {count(len(record.series.clients), 'client')}" if record.series.clients else ""
     return [f"Run {run.id} ({run.name}), begun on {day(run.created)}, {how}{who}."]
 
@@ -65,14 +66,8 @@ def _model(record: RunRecord) -> list[str]:
     last, best = known[-1], known[int(np.argmax(values[known]))]
     what = "clean accuracy" if name == "accuracy" else str(name).replace("_", " ")
     text = f"The model's {what} is {percent(values[last])} after round {record.series.rounds[last]}"
-    return [
-        text
-        + ("." if best == last else f"; its best was {percent(values[best])} in round {record.series.rounds[best]}.")
-    ]
-
-
-def _said(record: RunRecord) -> list[str]:
-    return [str(said) for said in record.said]
+    rest = f"; its best was {percent(values[best])} in round {record.series.rounds[best]}"
+    return [f"{text}{rest if best != last else ''}."]
 
 
 def _clients(record: RunRecord) -> list[str]:
@@ -139,7 +134,3 @@ def _warnings(record: RunRecord) -> list[str]:
     told = [f"Warning in {rounds_of(rounds)}: {note}." for note, rounds in record.story.warnings(every=False).items()]
     told[NAMED:] = [f"{count(len(told) - NAMED, 'more warning')} are in the table of warnings."] if told[NAMED:] else []
     return told
-
-
-def _audit(record: RunRecord) -> list[str]:
-    return observed(record.observations)

@@ -155,8 +155,8 @@ def _in_doubt(record: RoundRecord) -> set[str]:
     return {client for note in record.notes if note.kind in DOUBTS for client in note.clients}
 
 
-def first_out(records: Sequence[RoundRecord]) -> dict[str, int]:
-    """The first round in which each client was excluded, suspended, in doubt, or left out of the round by a verdict."""
+def first_verdicts(records: Sequence[RoundRecord]) -> dict[str, int]:
+    """The first round in which each client was excluded, suspended, skipped or on trial."""
     first: dict[str, int] = {}
     for record in records:
         for client in [*record.excluded, *_flagged_out(record), *sorted(_in_doubt(record))]:

@@ -15,21 +15,18 @@ from ..guard.replay import find_sources, replay
 from ..guard.warden import Warden
 from ..store.ledger import Run
 from ..store.word import Said, word_of
-from .metrics import first_out
+from .metrics import first_verdicts
 from .recorded import SIMULATORS, naming_plugins, recorded_scenario
 
 
 def recorded_guard(run: Run) -> Warden:
     """The guard of a simulation, or of another engine's run where its configuration has a [guard] table."""
-    with naming_plugins(run):
-        if run.engine in SIMULATORS:
-            scenario = recorded_scenario(run)
-            return scenario.guard.build(secret=scenario.seed)
-        if "guard" not in run.config:
-            raise ConfigError(
-                f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed"
-            )
-        return parse(GuardConfig, run.config["guard"]).build(secret=run.config.get("secret"))
+    if run.engine in SIMULATORS:
+        scenario = recorded_scenario(run)
+        return scenario.guard.build(secret=scenario.seed)
+    if "guard" not in run.config:
+        raise ConfigError(f"run {run.id} was recorded by {run.engine!r} without a [guard] table; it cannot be replayed")
+    return parse(GuardConfig, run.config["guard"]).build(secret=run.config.get("secret"))
 
 
 def decide_again(
@@ -46,7 +43,8 @@ def decide_again(
     if not records:
         raise ConfigError(f"run {run.id} has no recorded rounds to replay")
     seen = {w.name for record in records for w in record.watches}
-    recorded = recorded_guard(run).include(seen)
+    with naming_plugins(run):
+        recorded = recorded_guard(run).include(seen)
     if not recorded.watches:
         raise ConfigError(
             f"run {run.id} recorded no signals, because its guard watches nothing; run it again with a preset that "
@@ -63,7 +61,7 @@ def decide_again(
 
 @dataclass(frozen=True)
 class Change:
-    """The first round in which a client was out or in doubt in the recorded run, and in the replay; None = never."""
+    """The first round in which a client was excluded or in doubt, in the run and in the replay; None = never."""
 
     client: str
     recorded: int | None
@@ -74,7 +72,7 @@ class Change:
 
 def compare(recorded: Sequence[RoundRecord], replayed: Sequence[RoundRecord]) -> list[Change]:
     """Every client of the run, in order of appearance, before and after."""
-    before, after = first_out(recorded), first_out(replayed)
+    before, after = first_verdicts(recorded), first_verdicts(replayed)
     seen = dict[str, int]()
     for record, later in zip_longest(recorded, recorded[1:]):
         if later is None or later.client_ids != record.client_ids:

@@ -13,6 +13,7 @@ from sqlite3 import Row
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.stats import Mask, Scores
 
@@ -20,7 +21,6 @@ STATES = ("running", "done", "interrupted", "failed")
 LARGEST = 10**9  # rounds, positions
 LATEST = 250_000_000_000.0  # seconds: the year 9892, which every calendar can show
 DEEPEST = 40  # tables within tables
-NUMBERS = {int, float, type(None)}
 
 
 class Damaged(ValueError):
@@ -36,23 +36,17 @@ def number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def array(values: Scores) -> str:
-    """A vector as JSON, digit for digit: null for NaN, and infinity as a number that is too large for a float."""
-    return _plain(json.dumps(values.tolist()))
+def floats(values: Scores) -> bytes:
+    return np.asarray(values, "<f8").tobytes()
 
 
-def arrays(parts: Mapping[str, Scores]) -> str:
-    return "{" + ", ".join(f"{json.dumps(part)}: {array(values)}" for part, values in parts.items()) + "}"
+def places(flagged: Mask) -> bytes:
+    return np.flatnonzero(flagged).astype("<i4").tobytes()
 
 
 def by_name(values: Mapping[str, float]) -> str:
-    """Numbers by name as JSON, as in :func:`array`."""
-    pairs = ((json.dumps(utf8(name)), json.dumps(value)) for name, value in values.items())
-    return "{" + ", ".join(f"{name}: {_plain(value)}" for name, value in pairs) + "}"
-
-
-def places(flagged: Mask) -> str:
-    return json.dumps(np.flatnonzero(flagged).tolist())
+    """Numbers by name as JSON, digit for digit: null for NaN, and infinity as a number too large for a float."""
+    return plain(json.dumps({utf8(name): float(value) for name, value in values.items()}))
 
 
 def decode(raw: bytes) -> str:
@@ -95,32 +89,31 @@ def moment(row: Row, column: str) -> float:
 
 
 def vector(row: Row, column: str, n: int) -> Scores:
-    return _vector(column, _json(column, text(row, column)), n)
+    """So many packed numbers."""
+    found = row[column]
+    if not isinstance(found, bytes) or len(found) != 8 * n:
+        raise Damaged(column, f"{n} numbers", found)
+    return np.frombuffer(found, "<f8").astype(np.float64)
 
 
-def vectors(row: Row, column: str, n: int) -> dict[str, Scores]:
-    """Vectors by name."""
-    found = _json(column, text(row, column))
-    if not isinstance(found, dict):
-        raise Damaged(column, "a table", found)
-    return {utf8(name): _vector(column, values, n) for name, values in found.items()}
+def integers(column: str, found: object) -> NDArray[np.int32]:
+    """Packed whole numbers."""
+    if not isinstance(found, bytes) or len(found) % 4:
+        raise Damaged(column, "packed whole numbers", found)
+    return np.frombuffer(found, "<i4")
 
 
 def mask(row: Row, column: str, n: int) -> Mask:
-    found, out = _json(column, text(row, column)), np.zeros(n, bool)
-    if (
-        type(found) is not list
-        or not set(map(type, found)) <= {int}
-        or (found and not 0 <= min(found) <= max(found) < n)
-    ):
-        raise Damaged(column, f"places below {n}", found)
+    found, out = integers(column, row[column]), np.zeros(n, bool)
+    if len(found) and not 0 <= found.min() <= found.max() < n:
+        raise Damaged(column, f"places below {n}", found.tolist())
     out[found] = True
     return out
 
 
-def names(column: str, content: str) -> tuple[str, ...]:
+def names(row: Row, column: str) -> tuple[str, ...]:
     """A JSON list of names."""
-    found = _json(column, content)
+    found = _json(column, text(row, column))
     if type(found) is not list or not set(map(type, found)) <= {str}:
         raise Damaged(column, "a list of names", found)
     return tuple(map(utf8, found))
@@ -128,10 +121,12 @@ def names(column: str, content: str) -> tuple[str, ...]:
 
 def table(row: Row, column: str, **kinds: Callable[[object], bool]) -> dict[str, Any]:
     """A JSON table; values of these names are of these kinds, where they are there."""
-    found = _json(column, text(row, column))
+    content = text(row, column)
+    found = _json(column, content)
     if not isinstance(found, dict):
         raise Damaged(column, "a table", found)
-    sound: dict[str, Any] = _sound(column, found)
+    flat = "\\u" not in content and content.count("{") + content.count("[") <= DEEPEST
+    sound: dict[str, Any] = found if flat else _sound(column, found)
     for name, kind in kinds.items():
         if name in sound and not kind(sound[name]):
             raise Damaged(column, f"another kind of {name!r}", sound[name])
@@ -159,7 +154,8 @@ def utf8(found: str) -> str:
     return found if found.isascii() else found.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _plain(numbers: str) -> str:
+def plain(numbers: str) -> str:
+    """JSON that every reader takes: it has no NaN and no infinity."""
     return numbers.replace("NaN", "null").replace("Infinity", "9e999")
 
 
@@ -168,15 +164,6 @@ def _json(column: str, content: str) -> object:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise Damaged(column, "JSON", content) from error
-
-
-def _vector(column: str, values: object, n: int) -> Scores:
-    if type(values) is not list or len(values) != n or not set(map(type, values)) <= NUMBERS:
-        raise Damaged(column, f"{n} numbers", values)
-    try:
-        return np.array(values, dtype=np.float64)
-    except OverflowError as error:
-        raise Damaged(column, f"{n} numbers", values) from error
 
 
 def _sound(column: str, value: Any, depth: int = 0) -> Any:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from ..core.errors import FedwardenError
+
+LOOK = 0.2  # seconds to wait for a reader that looks whether a run has a writer, which takes microseconds
+SILENT = 3600.0  # seconds without a commit after which a writer that cannot be looked for counts as gone
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of a machine
 
 
 class RunInUse(FedwardenError):
@@ -18,16 +25,47 @@ class RunInUse(FedwardenError):
 @contextmanager
 def claim(folder: Path, run: int) -> Iterator[None]:
     """Be the only process that writes this run of a workspace; the file names the process and stays."""
-    path = folder / "locks" / str(run)
+    path = _lock(folder, run)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            who = file.read().strip() or "that is just starting"
-            raise RunInUse(f"run {run} is being written by process {who}; wait for it, or end it first") from error
+        patience = time.monotonic() + LOOK
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > patience:
+                    file.seek(0)
+                    who = next(iter(file.read().split()), "that is just starting")
+                    words = f"run {run} is being written by process {who}; wait for it, or end it first"
+                    raise RunInUse(words) from error
+                time.sleep(LOOK / 10)
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{os.getpid()} {' '.join(_machine())}\n")
         file.flush()
         yield
+
+
+def is_abandoned(folder: Path, run: int, committed: float | None) -> bool:
+    """Whether no process writes a run that the ledger has as running; ``committed`` is the time of its last round.
+
+    The lock tells it of a writer on this machine. Of any other, an hour without a round does.
+    """
+    here = False
+    with suppress(OSError), _lock(folder, run).open() as file:
+        here = not _machine().isdisjoint(file.read().split())
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return here or (committed is not None and time.time() - committed > SILENT)
+
+
+def _lock(folder: Path, run: int) -> Path:
+    return folder / "locks" / str(run)
+
+
+@cache
+def _machine() -> frozenset[str]:
+    """What names this machine: the host and, on Linux, its boot."""
+    return frozenset([platform.node(), BOOT.read_text().strip() if BOOT.exists() else ""])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from .cells import decode
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second: SQLite's message quotes the file, and the file is not UTF-8
 TRIES = 5  # to copy a ledger that is being written to
+ALONE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 NO_RIGHTS = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 CAREFUL = ("trusted_schema = OFF", "cell_size_check = ON")
 DOCTOR = "try: fedwarden doctor"
@@ -37,10 +39,6 @@ class LedgerError(FedwardenError):
     def __init__(self, words: str, fault: str = "", doctor: bool = False) -> None:
         super().__init__(f"{words}; {DOCTOR}" if doctor else words)
         self.words, self.fault, self.doctor = words, fault or words, doctor
-
-
-class OldLedger(LedgerError):
-    """A ledger that must be brought up to date before it can be read."""
 
 
 def failed(what: str, error: Exception, limit: float) -> LedgerError:
@@ -78,6 +76,19 @@ def open_reader(path: Path, patience: float) -> tuple[sqlite3.Connection, Tempor
         raise
 
 
+def alone(db: sqlite3.Connection, patience: float) -> None:
+    """Leave WAL mode, which only the last connection to a file may do."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = DELETE")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in ALONE or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
 def copy(path: Path, target: Path) -> None:
     """The file and its log, both of one moment."""
     both = ((path, target), (log_of(path), log_of(target)))
@@ -105,13 +116,18 @@ def prepare(db: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.Connectio
 
 
 def strangers(db: sqlite3.Connection, ours: Sequence[str]) -> list[str]:
-    """What in the file differs from what these statements make: another table or view of ours, or any trigger.
+    """What in the file differs from what these statements make: another table of ours, or any trigger.
 
     A view in place of a table can be endless, and a trigger writes what nobody asked for. What somebody has added
-    beside our tables is never read.
+    beside our tables is never read. Of an earlier schema names are given: each has to be a table.
     """
-    wanted, found = made_by(tuple(ours)), _objects(db)
-    other = [f"{kind} {name}" for name, (kind, sql) in wanted.items() if found.get(name) != (kind, sql)]
+    found = _objects(db)
+    if any(" " in statement for statement in ours):
+        other = [
+            f"{kind} {name}" for name, (kind, sql) in made_by(tuple(ours)).items() if found.get(name) != (kind, sql)
+        ]
+    else:
+        other = [f"table {name}" for name in ours if not found.get(name, ("", ""))[1].startswith("CREATE TABLE ")]
     return other + [f"trigger {name!a}" for name, (kind, _) in found.items() if kind == "trigger"]
 
 

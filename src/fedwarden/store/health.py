@@ -76,7 +76,7 @@ def healths(series: Series) -> dict[str, Health]:
         came = series.rounds[~np.isnan(series.weights[:, j])].tolist()
         silent, broken = (tuple(t for t, kind in kinds if kind in some) for some in (SILENT, BROKEN))
         found[client] = Health(
-            tuple(t for t in came if t not in without),
+            tuple(t for t in came if t not in without) if without else tuple(came),
             silent,
             broken,
             tuple(t for t, kind in kinds if kind not in SILENT | BROKEN),

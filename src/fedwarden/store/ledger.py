@@ -1,9 +1,11 @@
 """The ledger: one SQLite file per workspace that holds every run, round and verdict.
 
 It is written in WAL mode, one transaction per round, so it can be read while a run writes and loses no committed round
-to a crash. A round reads back one thing, the operator's word, as it begins. What a round has by client is one JSON
-array a column, which is quicker to write and to read than a row per client; the views ``client`` and ``score`` show
-them as rows to any SQL program.
+to a crash. A round reads back one thing, the operator's word, as it begins. What a round has by client is one packed
+column, and every table is looked up by run and round, so that a round costs the same however long a run is.
+
+Reading never writes: a ledger of an earlier schema is read through the queries of :mod:`fedwarden.store.earlier`, and
+brought up to date when somebody opens it to write.
 
 A ledger may be damaged or made by a stranger: whatever cannot be read as what was written is a :class:`LedgerError`
 that names the run, the round and the column, and no query runs for ever.
@@ -15,34 +17,42 @@ import json
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+import numpy as np
+
 from ..core.types import Observation, RoundRecord
-from . import cells
-from .cells import Damaged
+from . import cells, earlier
+from .claim import is_abandoned
 from .connection import ERRORS, failed, log_of, open_reader, open_writer, strangers
 from .connection import LedgerError as LedgerError
-from .connection import OldLedger as OldLedger
-from .parse import LARGEST, SMALLEST, read_observation, read_record, read_run
+from .parse import LARGEST, SMALLEST, clients_in, read_observation, read_record, read_run, round_rows
 from .parse import Run as Run
-from .rows import round_rows
-from .schema import BEFORE, MIGRATIONS, ROUND_TABLES, SCHEMA, STATEMENTS
+from .schema import OLDEST, ROUND_TABLES, SCHEMA, STATEMENTS, TABLES
 
 PATIENCE = 30.0  # seconds to wait for another process that writes
 LIMIT = 60.0  # seconds of computing after which a query is given up; sound ledgers answer in a second
 STEPS = 100_000  # of SQLite's machine between two looks at the clock, some milliseconds
 BATCH = 500  # rows
+PIECE = 200  # rounds that are read at once
+AT = "AND round >= ? ORDER BY round LIMIT 1 OFFSET ?"
+PACKED = 5  # of an earlier schema a number in digits may be shorter than a packed one
 SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
 
 
 def home() -> Path:
     """The workspace: FEDWARDEN_HOME, else ./fedwarden-runs."""
     return Path(os.environ.get("FEDWARDEN_HOME") or "fedwarden-runs")
+
+
+Rows = dict[int, list[sqlite3.Row]]
 
 
 class Ledger:
@@ -55,6 +65,7 @@ class Ledger:
         self.folder = folder or home()
         self.path = self.folder / "ledger.sqlite"
         self.copied: TemporaryDirectory[str] | None = None
+        self.known: earlier.Names = {}
         self.writes = not read_only
         if (read_only or not create) and not self.path.is_file():
             raise LedgerError(f"no ledger in {self.folder}; run something first, or set FEDWARDEN_HOME to its folder")
@@ -63,6 +74,8 @@ class Ledger:
                 self.db, self.copied = open_reader(self.path, patience)
             else:
                 self.folder.mkdir(parents=True, exist_ok=True)
+                if self.path.is_file():
+                    earlier.migrate(self.path)
                 self.db = open_writer(self.path, patience)
         self._allow(LIMIT)
         self.db.set_progress_handler(lambda: time.monotonic() > self.deadline, STEPS)
@@ -71,8 +84,8 @@ class Ledger:
                 if not read_only:
                     self._write_ahead()
                     self.db.execute("PRAGMA synchronous = FULL")
-                    self._migrate()
-                self._check_schema()
+                    self._create()
+                self.sources = self._sources()
         except BaseException:
             self.close()
             raise
@@ -115,15 +128,28 @@ class Ledger:
         with self.transaction():
             self.db.execute("UPDATE run SET state = 'running', config = ? WHERE id = ?", (json.dumps(config), run))
 
-    def append(self, run: int, record: RoundRecord) -> None:
+    def append(self, run: int, record: RoundRecord, finished: float | None = None) -> None:
         """Commit one round; a round that is there already, as after a resume, is replaced by the same numbers."""
-        key = (run, record.round)
+        key, now = (run, record.round), time.time() if finished is None else finished
         with self.transaction():
             for table in ROUND_TABLES:
                 self.db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
-            for table, rows in round_rows(run, record).items():
+            numbers = self._numbers(run, clients_in(record))
+            for table, rows in round_rows(run, record, numbers, now).items():
                 if rows:
                     self.db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+
+    def _numbers(self, run: int, clients: Sequence[str]) -> dict[str, int]:
+        """The numbers of clients; those that are new to a run get the next ones."""
+        found = self.db.execute(
+            "SELECT name, number FROM client WHERE run = ? AND name IN (SELECT value FROM json_each(?))",
+            (run, json.dumps(clients)),
+        )
+        numbers = {name: number for name, number in found}  # noqa: C416
+        (last,) = self.db.execute("SELECT COALESCE(MAX(number), 0) FROM client WHERE run = ?", (run,)).fetchone()
+        new = {client: last + i for i, client in enumerate((c for c in clients if c not in numbers), 1)}
+        self.db.executemany("INSERT INTO client (name, number, run) VALUES (?, ?, ?)", [(*n, run) for n in new.items()])
+        return numbers | new
 
     def observe(self, run: int, observations: Sequence[Observation], observer: str = "") -> None:
         """Commit what an auditor saw, such as one round of it; what is there already is replaced."""
@@ -170,73 +196,140 @@ class Ledger:
         return matching[0]
 
     def heads(self, tail: str, *values: object) -> list[Run]:
-        """The runs that the end of a query asks for."""
+        """The runs that the end of a query asks for; one that was running and has no writer any more is interrupted."""
         rows = self.query(
-            f"SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds FROM run {tail}", *values
+            "SELECT run.*, (SELECT COUNT(*) FROM round WHERE round.run = run.id) AS rounds, (SELECT finished FROM "
+            f"round WHERE round.run = run.id ORDER BY round DESC LIMIT 1) AS committed FROM run {tail}",
+            *values,
         )
         found = []
         for row in rows:
             with self.reading(f"run {row['id']}"):
-                found.append(read_run(row))
+                run = replace(read_run(row), committed=cells.moment(row, "committed") if row["rounds"] else None)
+                if run.state == "running" and is_abandoned(self.folder, run.id, run.committed):
+                    run = replace(run, state="interrupted")
+                found.append(run)
         return found
 
-    def records(self, run: int, after: int = 0, watches: Collection[str] | None = None) -> list[RoundRecord]:
-        """The rounds of a run after one of them, in order, as they were recorded; with some watches only or all."""
-        return self.records_where(run, watches, "AND round > ?", after or SMALLEST)  # what is below 1 is damage
+    def records(
+        self,
+        run: int,
+        after: int = 0,
+        watches: Collection[str] | None = None,
+        reported: Collection[str] | None = None,
+    ) -> list[RoundRecord]:
+        """The rounds of a run after one of them, in order, as they were recorded.
+
+        With some ``watches`` only and some of what clients ``reported``, or all.
+        """
+        with self.snapshot():
+            return list(self.stream(run, after, watches, reported))
 
     def record(self, run: int, round: int) -> RoundRecord:
         """One round as it was recorded."""
-        found = self.records_where(run, None, "AND round = ?", round)
+        with self.snapshot():
+            found = self.piece(run, round, round)
         if not found:
             raise LedgerError(f"run {run} has no round {round}")
         return found[0]
 
-    def records_where(self, run: int, watches: Collection[str] | None, which: str, bound: int) -> list[RoundRecord]:
-        """The rounds for which a condition with one value holds."""
+    def stream(
+        self,
+        run: int,
+        after: int = 0,
+        watches: Collection[str] | None = None,
+        reported: Collection[str] | None = None,
+    ) -> Iterator[RoundRecord]:
+        """The same one by one, of which no more than some are held at a time; inside a snapshot."""
+        first = after + 1 if after else SMALLEST  # what is below 1 is damage
+        names: dict[object, tuple[str, ...]] = {}
+        while True:
+            ends = [] if self.old else self.rows("round", run, AT, first, PIECE - 1, of="round")
+            last = ends[0]["round"] if ends and isinstance(ends[0]["round"], int) else LARGEST
+            yield from self.piece(run, first, last, watches, reported, names)
+            if last == LARGEST:
+                return
+            first = last + 1
 
-        def by_round(table: str, order: str = "", *names: str) -> dict[int, list[sqlite3.Row]]:
-            only = f"AND watch IN ({', '.join('?' * len(names))})" if names else ""
-            found: dict[int, list[sqlite3.Row]] = {}
-            for row in self.rows(table, run, f"{which} {only} {order}", bound, *names):
-                with self.reading(f"run {run}, table {table}"):
+    def piece(
+        self,
+        run: int,
+        first: int,
+        last: int,
+        watches: Collection[str] | None = None,
+        reported: Collection[str] | None = None,
+        names: dict[object, tuple[str, ...]] | None = None,
+    ) -> list[RoundRecord]:
+        """The rounds from one to another, both included; ``names`` keeps the clients of rounds that were read."""
+
+        def by_round(table: str, order: str, column: str = "", only: Collection[str] | None = None) -> Rows:
+            some = "" if only is None else f"AND {column} IN ({', '.join('?' * len(only))})"
+            found: Rows = {}
+            rows = self.rows(table, run, f"AND round BETWEEN ? AND ? {some} {order}", first, last, *only or ())
+            with self.reading(f"run {run}, table {table}"):
+                for row in rows:
                     found.setdefault(cells.whole(row, "round", 1), []).append(row)
             return found
 
-        with self.snapshot():
-            heads = by_round("round", "ORDER BY round")
-            metrics, remarks = by_round("metric"), by_round("remark", "ORDER BY position")
-            reports = by_round("report")
-            seen = {} if watches is not None and not watches else by_round("watch", "ORDER BY position", *watches or ())
-        for table, rows in (("metric", metrics), ("remark", remarks), ("report", reports), ("watch", seen)):
+        rest = {
+            "remark": by_round("remark", "ORDER BY round, position"),
+            "watch": by_round("watch", "ORDER BY round, position", "watch", watches),
+            "report": by_round("report", "ORDER BY round", "name", reported),
+        }
+        heads = by_round("round", "ORDER BY round")
+        for table, rows in rest.items():
             if lost := rows.keys() - heads.keys():
                 raise self._damaged(f"run {run}: table {table} has round {min(lost)}, which is not there")
-        names = cache(partial(cells.names, "clients"))  # most rounds have the clients of the one before
+        kept = {} if names is None else names
         records = []
-        for t, (head, *more) in heads.items():
+
+        def named(column: str, packed: object) -> tuple[str, ...]:
+            if packed not in kept:  # most rounds have the clients of the one before
+                kept[packed] = self.clients(run, column, packed)
+            return kept[packed]
+
+        for t, (head, *_) in heads.items():
             with self.reading(f"run {run}, round {t}"):
-                if more:
-                    raise Damaged("round", "every round once", t)
-                clients = names(cells.text(head, "clients"))
-                rest = (found.get(t, []) for found in (metrics, remarks, seen, reports))
-                records.append(read_record(head, clients, *rest))
+                records.append(read_record(head, named, *(rows.get(t, ()) for rows in rest.values())))
         return records
+
+    def clients(self, run: int, column: str, packed: object) -> tuple[str, ...]:
+        """The names of the clients of a packed column."""
+        numbers, known = cells.integers(column, packed).tolist(), self.known.setdefault(run, {})
+        if missing := [number for number in numbers if number not in known]:
+            for row in self.rows("client", run, "AND number IN (SELECT value FROM json_each(?))", json.dumps(missing)):
+                known[cells.whole(row, "number")] = cells.text(row, "name")
+        if lost := [number for number in numbers if number not in known]:
+            raise cells.Damaged(column, f"clients of run {run}", lost)
+        return tuple(known[number] for number in numbers)
 
     def watches(self, run: int) -> tuple[str, ...]:
         """The names of a run's watches, in their order."""
-        rows = self.rows("watch", run, "GROUP BY watch ORDER BY MIN(position)")
+        rows = self.rows("watch", run, "GROUP BY watch ORDER BY MIN(position)", of="watch")
         with self.reading(f"run {run}, table watch"):
             return tuple(cells.text(row, "watch") for row in rows)
 
+    def reported(self, run: int) -> Counter[str]:
+        """What clients of a run reported, with how many numbers, in the order in which it appeared."""
+        size = "name, SUM(length(content)) / 8 AS numbers"
+        rows = self.rows("report", run, "GROUP BY name ORDER BY MIN(round), name", of=size)
+        with self.reading(f"run {run}, table report"):
+            return Counter({cells.text(row, "name"): int(cells.real(row, "numbers")) for row in rows})
+
     def loudest(self, run: int) -> str | None:
         """The watch that flagged most clients so far, of equals the first; None where nothing watched."""
+        found: dict[str, set[str]] = {name: set() for name in self.watches(run)}
         rows = self.query(
-            "SELECT watch.watch FROM watch JOIN round USING (run, round) LEFT JOIN json_each(watch.flagged) AS each "
-            "WHERE run = ? GROUP BY watch.watch "
-            "ORDER BY COUNT(DISTINCT json_extract(clients, '$[' || each.value || ']')) DESC, MIN(position) LIMIT 1",
+            f"""SELECT DISTINCT watch, watch.flagged AS flagged, clients FROM {self.sources["watch"]} AS watch
+            JOIN {self.sources["round"]} AS round USING (run, round) WHERE run = ? AND length(watch.flagged) > 0""",
             run,
         )
         with self.reading(f"run {run}, table watch"):
-            return cells.text(rows[0], "watch") if rows else None
+            for row in rows:
+                clients = self.clients(run, "clients", row["clients"])
+                flags = np.flatnonzero(cells.mask(row, "flagged", len(clients)))
+                found[row["watch"]].update(clients[i] for i in flags.tolist())
+        return max(found, key=lambda name: len(found[name]), default=None)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -250,21 +343,15 @@ class Ledger:
             if outermost and self.db.in_transaction:  # an error may have ended it
                 self.query("COMMIT")
 
-    def metric(self, run: int, name: str) -> dict[int, float]:
-        """One metric of a run by round."""
-        rows = self.rows("metric", run, "AND name = ? ORDER BY round", name)
-        with self.reading(f"run {run}, metric {name!a}"):
-            return {cells.whole(row, "round", 1): cells.real(row, "value") for row in rows}
-
     def last_round(self, run: int) -> int:
         """The last committed round; 0 before the first."""
         rows = self.query("SELECT COALESCE(MAX(round), 0) AS round FROM round WHERE run = ?", run)
         with self.reading(f"run {run}"):
             return cells.whole(rows[0], "round")
 
-    def rows(self, table: str, run: int, tail: str = "", *values: object) -> list[sqlite3.Row]:
-        """The rows of a run in a table; ``tail`` is the rest of the query."""
-        return self.query(f"SELECT * FROM {table} WHERE run = ? {tail}", run, *values)
+    def rows(self, table: str, run: int, tail: str = "", *values: object, of: str = "*") -> list[sqlite3.Row]:
+        """The rows of a run in a table; ``tail`` is the rest of the query, ``of`` the columns."""
+        return self.query(f"SELECT {of} FROM {self.sources[table]} AS {table} WHERE run = ? {tail}", run, *values)
 
     def query(self, sql: str, *values: object) -> list[sqlite3.Row]:
         """The rows of a query that ends, and that returns no more than the file can hold."""
@@ -275,8 +362,9 @@ class Ledger:
             cursor = self.db.execute(sql, values)
             while batch := cursor.fetchmany(BATCH):
                 rows += batch
-                held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
-                if len(rows) > BATCH and held > self._room():
+                if len(rows) > BATCH:
+                    held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
+                if held > self._room():
                     raise self._damaged("a table holds more than the file")
         except ERRORS as error:
             raise failed(f"cannot read the ledger {self.path}", error, LIMIT) from error
@@ -284,7 +372,8 @@ class Ledger:
 
     def _room(self) -> int:
         """No sound query returns more bytes than are stored; pages of a damaged file may lead in a circle."""
-        return SPARE + sum(path.stat().st_size for path in (self.path, log_of(self.path)) if path.is_file())
+        size = sum(path.stat().st_size for path in (self.path, log_of(self.path)) if path.is_file())
+        return SPARE + size * (PACKED if self.old else 1)
 
     def _allow(self, seconds: float) -> None:
         """Whatever SQLite does next has this long."""
@@ -298,7 +387,7 @@ class Ledger:
         """What is damaged in there is an error that says where."""
         try:
             yield
-        except Damaged as error:
+        except cells.Damaged as error:
             raise self._damaged(f"{where}: {error}") from error
 
     @contextmanager
@@ -338,40 +427,56 @@ class Ledger:
                     raise
                 time.sleep(0.02)
 
-    def _migrate(self) -> None:
-        version = self.db.execute("PRAGMA user_version").fetchone()[0]
-        if version == SCHEMA:
+    def _create(self) -> None:
+        """Make the tables where there are none."""
+        if self.version:
             return
         with self.transaction():
-            version = self.db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
-            self._check(version)
-            if not version and self.db.execute("SELECT 1 FROM sqlite_master").fetchall():
+            if self.version:  # another process was first
+                return
+            if self.db.execute("SELECT 1 FROM sqlite_master").fetchall():
                 raise LedgerError(f"{self.path} is a database, but no ledger; start in another folder (FEDWARDEN_HOME)")
-            for migration in MIGRATIONS[max(version - BEFORE, 0) :]:
-                for statement in migration:
-                    self.db.execute(statement)
+            for statement in STATEMENTS:
+                self.db.execute(statement)
             self.db.execute(f"PRAGMA user_version = {SCHEMA}")
 
-    def _check_schema(self) -> None:
-        """Refuse what is not a ledger of ours, up to date and with the tables that we made."""
-        version = self.db.execute("PRAGMA user_version").fetchone()[0]
-        self._check(version)
-        if version < SCHEMA:
-            raise OldLedger(
-                f"the ledger {self.path} has schema {version} and not {SCHEMA}; `fedwarden runs` brings it up to date"
-            )
-        if other := strangers(self.db, STATEMENTS):
-            raise self._damaged(f"fedwarden did not make its {', '.join(other)}")
+    @property
+    def version(self) -> int:
+        """The schema of the file; 0 is an empty one."""
+        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
 
-    def _check(self, version: int) -> None:
-        """Refuse a schema that cannot be read; 0 is an empty file."""
+    @cached_property
+    def old(self) -> bool:
+        """Whether it has an earlier schema, which is read and not written."""
+        return OLDEST <= self.version < SCHEMA
+
+    def strangers(self) -> list[str]:
+        """What in the file we did not make."""
+        return strangers(self.db, earlier.tables_of(self.version) if self.old else STATEMENTS)
+
+    def _sources(self) -> dict[str, str]:
+        """What has the rows of each table: a table, or a query of an earlier schema."""
+        version = self.version
         if version > SCHEMA:
             raise LedgerError(
                 f"the ledger {self.path} has schema {version}; this version of fedwarden knows up to {SCHEMA}: "
                 "use a newer one"
             )
-        if 0 < version <= BEFORE:
+        if 0 < version < OLDEST:
             raise LedgerError(
                 f"the ledger {self.path} was written before the first release (schema {version}); "
                 "keep it with that version, and start in another folder (FEDWARDEN_HOME)"
             )
+        if not version and not self.db.execute("SELECT 1 FROM sqlite_master").fetchall():
+            raise LedgerError(f"the ledger {self.path} is empty; run something first, or set FEDWARDEN_HOME")
+        if other := self.strangers():
+            raise self._damaged(f"fedwarden did not make its {', '.join(other)}")
+        if not version:
+            raise self._damaged(f"it says schema 0, and has the tables of schema {SCHEMA}")
+        return self._tables()
+
+    def _tables(self) -> dict[str, str]:
+        if not self.old:
+            return {table: table for table in TABLES}
+        earlier.teach(self.db, self.known)
+        return earlier.tables(self.version)

@@ -99,12 +99,10 @@ def settle(ledger: Ledger, messages: Sequence[Message], error: str = "") -> None
 
 
 def messages(ledger: Ledger, run: int | None = None, pending: bool = True) -> list[Message]:
-    """What has not arrived, or all that is known, of one run or of all; ledgers of before had no outbox."""
-    if not ledger.query("SELECT 1 FROM sqlite_master WHERE name = 'outbox' AND type = 'table'"):
-        return []
+    """What has not arrived, or all that is known, of one run or of all."""
     which = f"WHERE (?1 IS NULL OR run = ?1){f' AND {PENDING}' * pending} ORDER BY run, sink, number"
     with ledger.reading("table outbox"):
-        return [_read(row) for row in ledger.query(f"SELECT * FROM outbox {which}", run)]
+        return [_read(row) for row in ledger.query(f"SELECT * FROM {ledger.sources['outbox']} {which}", run)]
 
 
 def told(found: Sequence[Message]) -> list[str]:

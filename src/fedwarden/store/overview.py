@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..core.notes import DOUBTS
 from .ledger import Ledger, Run
 from .round import State
@@ -22,6 +24,8 @@ def brief(ledger: Ledger, run: Run) -> dict[str, Any]:
         "name": run.name,
         "created": run.created,
         "state": run.state,
+        "state_in_words": run.state_in_words,
+        "committed": run.committed,
         "engine": run.engine,
         "rounds": run.rounds,
         "of": run.config.get("rounds"),
@@ -37,26 +41,15 @@ def standings(ledger: Ledger, run: Run) -> list[Standing]:
     """The clients that are worth a word, by what a run's flags and notes say; of those out, not since when."""
     if not run.rounds:
         return []
-    flags = ledger.query(
-        """SELECT round.round, json_extract(clients, '$[' || each.value || ']') AS client,
-            json_extract(weights, '$[' || each.value || ']') AS weight
-        FROM round, json_each(round.flagged) AS each WHERE run = ?""",
-        run.id,
-    )
-    doubts = ledger.query(
-        """SELECT round, each.value AS client, json_extract(note, '$.kind') AS kind
-        FROM remark JOIN round USING (run, round), json_each(note, '$.clients') AS each
-        WHERE run = ? AND about = 'note' AND json_extract(note, '$.kind') IN (?, ?)
-            AND each.value IN (SELECT value FROM json_each(round.clients))""",  # and not the name of a group
-        run.id,
-        *DOUBTS,
-    )
     flagged: dict[str, dict[int, bool]] = {}
     kinds: dict[str, dict[int, str]] = {}
-    for row in flags:
-        flagged.setdefault(row["client"], {})[row["round"]] = row["weight"] == 0
-    for row in doubts:
-        kinds.setdefault(row["client"], {})[row["round"]] = row["kind"]
+    for record in ledger.records(run.id, watches=(), reported=()):
+        for i in np.flatnonzero(record.flagged).tolist():
+            flagged.setdefault(record.client_ids[i], {})[record.round] = bool(record.weights[i] == 0)
+        for note in record.notes:
+            for client in note.clients if note.kind in DOUBTS else ():
+                if client in record.client_ids:  # and not the name of a group
+                    kinds.setdefault(client, {})[record.round] = note.kind
     last = ledger.record(run.id, ledger.last_round(run.id))
     out: dict[str, State] = {c: "suspended" if c in last.suspended else "excluded" for c in last.excluded}
     return [

@@ -1,20 +1,25 @@
-"""Rows of the ledger as values; whatever cannot be what was written is named by its column."""
+"""Values as rows of the ledger, and rows as values; whatever cannot be what was written is named by its column."""
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 from ..core.notes import Note
 from ..core.types import Observation, Rejection, RoundRecord, WatchRecord
 from . import cells
-from .cells import Damaged
+from .cells import Damaged, utf8
 from .schema import REMARKS
 
 ERROR = "error"  # of a summary: why a run failed
+Row = tuple[object, ...]
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # of SQLite's whole numbers
 
 
@@ -31,6 +36,20 @@ class Run:
     versions: dict[str, str]
     summary: dict[str, Any]
     rounds: int
+    committed: float | None = None
+    """When its last round was, in seconds since 1970; None before the first."""
+
+    @property
+    def state_in_words(self) -> str:
+        """Its state in words.
+
+        >>> Run(3, "ward", 0.0, "interrupted", "in-process", {}, {}, {}, 2, committed=90.0).state_in_words
+        'interrupted since 1970-01-01 00:01 UTC'
+        """
+        if self.state != "interrupted":
+            return self.state
+        since = datetime.fromtimestamp(self.created if self.committed is None else self.committed, UTC)
+        return f"interrupted since {since:%Y-%m-%d %H:%M} UTC"
 
     @property
     def identity(self) -> str:
@@ -98,14 +117,54 @@ def read_observation(row: sqlite3.Row) -> Observation:
     )
 
 
+def round_rows(run: int, record: RoundRecord, numbers: Mapping[str, int], finished: float) -> dict[str, list[Row]]:
+    """The rows of a round by table, each in the order of its columns; clients are ``numbers``."""
+    key = (run, record.round)
+
+    def packed(clients: Iterable[str]) -> bytes:
+        return np.array([numbers[utf8(c)] for c in clients], "<i4").tobytes()
+
+    head = (
+        *key, finished, cells.by_name(record.metrics), packed(record.client_ids), cells.places(record.flagged),
+        packed(record.excluded), packed(record.suspended), cells.floats(record.num_examples),
+        cells.floats(record.weights),
+    )  # fmt: skip
+    watches: list[Row] = [
+        (
+            *key, w.name, i, cells.number(w.threshold), None if w.warning is None else json.dumps(w.warning.table()),
+            w.words, cells.places(w.flagged), cells.floats(w.signal), cells.floats(w.scores),
+            json.dumps(list(w.parts)), b"".join(map(cells.floats, w.parts.values())),
+        )
+        for i, w in enumerate(record.watches)
+    ]  # fmt: skip
+    remarks: list[Row] = [("rejected", utf8(r.client_id), json.dumps(r.reason.table())) for r in record.rejected]
+    remarks += [("note", None, json.dumps(note.table())) for note in record.notes]
+    return {
+        "round": [head],
+        "watch": watches,
+        "remark": [(*key, i, *remark) for i, remark in enumerate(remarks)],
+        "report": [
+            (*key, utf8(name), packed(told), cells.floats(np.array([*told.values()], np.float64)))
+            for name, told in record.reported.items()
+        ],
+    }
+
+
+def clients_in(record: RoundRecord) -> tuple[str, ...]:
+    """Every client that has a number in a round's rows, as the ledger spells it."""
+    told = (client for values in record.reported.values() for client in values)
+    return tuple(dict.fromkeys(map(utf8, (*record.client_ids, *record.excluded, *record.suspended, *told))))
+
+
 def read_record(
     head: sqlite3.Row,
-    clients: tuple[str, ...],
-    metrics: Sequence[sqlite3.Row],
-    remarks: Sequence[sqlite3.Row],
-    watches: Sequence[sqlite3.Row],
+    names: Callable[[str, object], tuple[str, ...]],
+    remarks: Sequence[sqlite3.Row] = (),
+    watches: Sequence[sqlite3.Row] = (),
     reports: Sequence[sqlite3.Row] = (),
 ) -> RoundRecord:
+    """A round from its rows; ``names`` reads the clients of a column."""
+    clients = names("clients", head["clients"])
     n = len(clients)
     cells.moment(head, "finished")
     for remark in remarks:
@@ -117,25 +176,32 @@ def read_record(
         weights=cells.vector(head, "weights", n),
         watches=tuple(_watch(row, n) for row in watches),
         flagged=cells.mask(head, "flagged", n),
-        excluded=cells.names("excluded", cells.text(head, "excluded")),
+        excluded=names("excluded", head["excluded"]),
         rejected=tuple(
             Rejection(cells.text(r, "client"), _note(r, "note")) for r in remarks if r["about"] == "rejected"
         ),
         notes=tuple(_note(r, "note") for r in remarks if r["about"] == "note"),
-        metrics={cells.text(m, "name"): cells.real(m, "value") for m in metrics},
-        suspended=cells.names("suspended", cells.text(head, "suspended")),
-        reported={cells.text(row, "name"): _by_client(row) for row in reports},
+        metrics=_numbers(head, "metrics"),
+        suspended=names("suspended", head["suspended"]),
+        reported={cells.text(row, "name"): _reported(row, names("clients", row["clients"])) for row in reports},
     )
 
 
-def _by_client(row: sqlite3.Row) -> dict[str, float]:
-    found = cells.table(row, "content")
+def _numbers(row: sqlite3.Row, column: str) -> dict[str, float]:
+    """A JSON table of numbers."""
+    found = cells.table(row, column)
     if not all(value is None or cells.is_number(value) for value in found.values()):
-        raise Damaged("content", "numbers by client", found)
-    return {client: math.nan if value is None else cells.as_float("content", value) for client, value in found.items()}
+        raise Damaged(column, "numbers by name", found)
+    return {name: math.nan if value is None else cells.as_float(column, value) for name, value in found.items()}
+
+
+def _reported(row: sqlite3.Row, clients: tuple[str, ...]) -> dict[str, float]:
+    return dict(zip(clients, cells.vector(row, "content", len(clients)).tolist(), strict=True))
 
 
 def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
+    names = cells.names(row, "parts")
+    parts = cells.vector(row, "part", n * len(names)).reshape(len(names), n)
     return WatchRecord(
         cells.text(row, "watch"),
         cells.vector(row, "signal", n),
@@ -143,7 +209,7 @@ def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
         cells.real(row, "threshold", math.inf),
         cells.mask(row, "flagged", n),
         None if row["warning"] is None else _note(row, "warning"),
-        cells.vectors(row, "parts", n),
+        dict(zip(names, parts, strict=True)),
         cells.text(row, "words"),
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 from ..core.errors import require
 from ..core.html import facts
 from ..core.types import Observation
+from .contribution import WATCH as HARM
 from .ledger import Ledger, Run
-from .series import Series, columns
+from .series import Series, columns, most_told
 from .story import Story
 from .word import Said, said_in
 
@@ -22,13 +24,14 @@ class RunRecord:
     """One run as it stood in the ledger when it was read.
 
     ``observations`` are what each auditor saw, by its name, which may be empty; ``said`` is the operator's word, in the
-    order in which it was said. ``story`` tells it client by client.
+    order in which it was said. ``story`` tells it client by client, and ``reported`` names what clients reported.
     """
 
     run: Run
     story: Story
     observations: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
     said: tuple[Said, ...] = ()
+    reported: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, which: str | int | None = None, folder: Path | None = None) -> RunRecord:
@@ -37,12 +40,20 @@ class RunRecord:
             return cls.read(ledger, which)
 
     @classmethod
-    def read(cls, ledger: Ledger, which: str | int | None = None) -> RunRecord:
-        """The same from a ledger that is open."""
+    def read(cls, ledger: Ledger, which: str | int | None = None, whole: bool = True) -> RunRecord:
+        """The same from a ledger that is open.
+
+        One that is not ``whole`` has of all watches only that of harm in its series, and nothing that clients reported;
+        its story reads rounds from the ledger, which has to stay open.
+        """
         with ledger.snapshot():
             run = ledger.run(which)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
-            return cls(run, Story.of(ledger.records(run.id)), seen, tuple(said_in(ledger, run.id)))
+            said = tuple(said_in(ledger, run.id))
+            story = Story.of(ledger.records(run.id) if whole else ledger.records(run.id, 0, (HARM,), ()))
+            if not whole:
+                story = replace(story, full=partial(ledger.record, run.id), watches=ledger.watches(run.id))
+            return cls(run, story, seen, said, tuple(most_told(ledger.reported(run.id))))
 
     @property
     def series(self) -> Series:
@@ -67,7 +78,7 @@ class RunRecord:
     def _repr_html_(self) -> str:
         accuracy, story = self.metric("accuracy"), self.story
         told = {
-            "state": self.run.state,
+            "state": self.run.state_in_words,
             "rounds": f"{len(self.series)} of {self.run.config.get('rounds', '?')}",
             "clients": len(self.series.clients),
             "watches": ", ".join(self.series.watches) or "none",

@@ -19,7 +19,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -27,6 +26,7 @@ import numpy as np
 import scipy
 import torch
 
+from .. import __version__
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
 from ..core.words import reason
@@ -88,10 +88,10 @@ class Recorder:
         carried = None if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
+        self._begun(self.ledger.run(run))
         if carried is not None:
             for kind, client in carried.left:
                 say(self.ledger, run, kind, client, carried.by, carried.reason)
-        self._begun(self.ledger.run(run))
 
     def resume(
         self, run: Run, config: Mapping[str, Any], use: Callable[[Any, int], T]
@@ -172,7 +172,7 @@ class Recorder:
 def versions() -> dict[str, str]:
     """What a run's numbers depend on besides its configuration."""
     return {
-        "fedwarden": version("fedwarden"),
+        "fedwarden": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -11,24 +11,24 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..core.types import Observation, RoundRecord
 from .checkpoint import DRAFT, CheckpointError, load
-from .connection import ERRORS, OldLedger, copy, log_of, made_by, strangers
+from .connection import ALONE, ERRORS, alone, copy, log_of, made_by, strangers
+from .earlier import beside
 from .ledger import Ledger, LedgerError
 from .parse import Run, read_run
 from .record import RunRecord
-from .rows import round_rows
-from .schema import ROUND_TABLES, SCHEMA, STATEMENTS
+from .schema import OLDEST, ROUND_TABLES, SCHEMA, STATEMENTS, TABLES
 from .story import Story
 from .word import Said, said_in
 
 MOST = 20  # faults that SQLite lists
 PATIENCE = 600.0  # seconds that one look at a damaged ledger may take
-TABLES = ("run", *ROUND_TABLES, "audit", "word", "outbox")
 HEADER = 24  # bytes with which every ledger begins: magic, size of pages, versions of the format
 LOST = "repaired"  # the engine of a run whose own row was lost
 
@@ -57,22 +57,24 @@ class Saved:
     @property
     def record(self) -> RunRecord:
         head = self.head or _stand_in(self.id, len(self.records))
-        return RunRecord(head, Story.of(self.records), self.observations, self.said)
+        story = Story.of(self.records)
+        return RunRecord(head, story, self.observations, self.said, tuple(story.series.reported))
 
 
 class Patient(Ledger):
     """A ledger that is read as far as possible: some of its tables may not be ours, and it is given time."""
 
-    def _check_schema(self) -> None:
-        if strangers(self.db, STATEMENTS) and self.version != SCHEMA:
-            super()._check_schema()
+    def _sources(self) -> dict[str, str]:
+        if self.strangers() and not OLDEST <= self.version <= SCHEMA:
+            return super()._sources()
+        return self._tables()
+
+    @cached_property
+    def old(self) -> bool:
+        return OLDEST <= self.version < SCHEMA and bool(strangers(self.db, STATEMENTS))
 
     def _allow(self, seconds: float) -> None:
         super()._allow(PATIENCE)
-
-    @property
-    def version(self) -> int:
-        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
 
     def keys(self, sql: str, *values: object) -> set[int]:
         """Whole numbers that a query gives, read from both ends, since a damaged page ends it early."""
@@ -93,7 +95,7 @@ class Patient(Ledger):
 
     def sound_tables(self) -> set[str]:
         """The tables that we made; a view in place of one may be endless."""
-        other = strangers(self.db, STATEMENTS)
+        other = self.strangers()
         return {t for t in TABLES if f"table {t}" not in other}
 
 
@@ -112,23 +114,17 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[tuple[Patient, str | None]]:
-    """The ledger, or a copy: of an old one brought up to date, of one that SQLite can make nothing of with the
-    beginning of a sound one.
-    """
+    """The ledger, or, where SQLite can make nothing of it, a copy with the beginning of a sound one."""
     try:
         ledger, fault = Patient(folder, read_only=True), None
     except LedgerError as error:
         path = folder / "ledger.sqlite"
         if not path.is_file():
             raise
-        fault = None if isinstance(error, OldLedger) else error.fault
+        fault = error.fault
         with TemporaryDirectory(prefix="fedwarden-") as place:
             try:
-                if fault is None:
-                    copy(path, Path(place) / path.name)
-                    Ledger(Path(place)).close()
-                else:
-                    _mend(path, Path(place))
+                _mend(path, Path(place))
                 ledger = Patient(Path(place), read_only=True)
             except (*ERRORS, LedgerError, OSError):
                 raise error from None
@@ -161,9 +157,9 @@ def _ledger(ledger: Patient) -> tuple[list[Finding], list[Saved]]:
         findings += [Finding("file", f"{row[0]!a}"[1:-1]) for row in rows if row[0] != "ok"]
     except ERRORS as error:
         findings.append(Finding("file", f"{str(error)!a}"[1:-1]))
-    other, tables = strangers(ledger.db, STATEMENTS), ledger.sound_tables()
-    findings += [Finding("schema", f"fedwarden did not make its {name}") for name in other]
-    if ledger.version != SCHEMA:
+    tables = ledger.sound_tables()
+    findings += [Finding("schema", f"fedwarden did not make its {name}") for name in ledger.strangers()]
+    if ledger.version != SCHEMA and not ledger.old:
         findings.append(Finding("schema", f"it says schema {ledger.version}, and has the tables of schema {SCHEMA}"))
     if not tables.issuperset(ROUND_TABLES) and "run" not in tables:
         return findings, []
@@ -224,7 +220,7 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
 
 def _one(ledger: Patient, run: int, t: int, known: bool) -> list[RoundRecord]:
     """A round by its number; one that only might be there is no fault where it is not."""
-    found = ledger.records_where(run, None, "AND round = ?", t)
+    found = ledger.piece(run, t, t)
     if known and not found:
         raise LedgerError(f"run {run}, round {t} cannot be found again")
     return found
@@ -248,7 +244,7 @@ def _checkpoints(folder: Path, runs: Mapping[int, Run | None]) -> Iterable[Findi
 def repair(folder: Path, saved: Sequence[Saved]) -> Path:
     """Write what was saved to a new ledger in the place of the damaged one; where the damaged one is now."""
     path = folder / "ledger.sqlite"
-    aside = next(p for n in count(1) if not (p := path.with_name(f"{path.name}.damaged-{n}")).exists())
+    aside = beside(path, "damaged")
     with TemporaryDirectory(prefix="repair-", dir=folder) as draft:
         copy(path, aside)
         try:
@@ -267,7 +263,7 @@ def repair(folder: Path, saved: Sequence[Saved]) -> Path:
 
 
 def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
-    """Write a run: its rows as they are where they are found again one by one, else what was read of them."""
+    """Write a run, what auditors saw row by row where it is found again."""
 
     def put(table: str, rows: Iterable[Sequence[object]]) -> None:
         for row in rows:
@@ -278,14 +274,8 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
     with new.transaction():
         put("run", [(head.id, head.name, head.created, head.state, head.engine, *told)])
     for record in found.records:
-        counts = tuple(len(round_rows(found.id, record)[table]) for table in ROUND_TABLES)
-        rows = [_again(damaged, table, found.id, "AND round = ?", record.round) for table in ROUND_TABLES]
-        if tuple(map(len, rows)) != counts:
-            new.append(found.id, record)
-            continue
-        with new.transaction():
-            for table, those in zip(ROUND_TABLES, rows, strict=True):
-                put(table, those)
+        again = _again(damaged, "round", found.id, "AND round = ?", record.round)
+        new.append(found.id, record, again[0]["finished"] if again else None)
     for who, seen in found.observations.items():
         rows = [_again(damaged, "audit", found.id, "AND observer = ?", who)]
         if len(rows[0]) != len(seen):
@@ -309,9 +299,9 @@ def _alone(path: Path) -> None:
     """Refuse while another process has the ledger open, which would go on writing to the file that is put aside."""
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
         try:
-            db.execute("PRAGMA journal_mode = DELETE")  # only the last one that has it open may leave WAL
+            alone(db, 0.0)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if error.sqlite_errorcode & 0xFF in ALONE:
                 raise LedgerError(f"another process has {path} open; end it, then repair") from error
         except ERRORS:
             return  # too damaged to tell

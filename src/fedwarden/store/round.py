@@ -144,6 +144,12 @@ class RoundStory:
         others = [other for other in self.copies.get(client, ()) if other != client]
         return f"it shares one vote with {listed(others)}, since their updates are identical" if others else ""
 
+    def watched(self, client: str, watches: Sequence[str]) -> dict[str, tuple[float, float]]:
+        """A client's score by each watch, and the threshold; NaN where a watch has none."""
+        found, at = {w.name: w for w in self.record.watches}, self.place[client]
+        some = {name: (float(found[name].scores[at]), found[name].threshold) for name in watches if name in found}
+        return dict.fromkeys(watches, (math.nan, math.nan)) | some
+
     @cached_property
     def place(self) -> dict[str, int]:
         return {c: i for i, c in reversed([*enumerate(self.record.client_ids)])}  # of two replies the first counts

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,16 +64,21 @@ class Series:
         >>> Series.of([first, second]).weights.tolist()
         [[0.5, 0.5], [nan, 0.0]]
         """
-        clients = client_order([*known, *(c for r in records for c in _named_in(r))])
+        asked = {id(r.client_ids): r.client_ids for r in records}  # most rounds have the clients of the one before
+        named = {*known, *chain(*asked.values())}
+        for record in records:  # one that is only named as excluded is not among them
+            named.update((x.client_id for x in record.rejected), *record.reported.values())
+        clients = client_order(named)
         place = {c: j for j, c in enumerate(clients)}
         shape = (len(records), len(clients))
-        where = [[place[c] for c in r.client_ids] for r in records]
+        places = {key: np.array([place[c] for c in ids[::-1]], int) for key, ids in asked.items()}
+        where = [places[id(r.client_ids)] for r in records]
 
         def grid(rows: Sequence[Any], empty: Any, dtype: Any = np.float64) -> NDArray[Any]:
             out = np.full(shape, empty, dtype)
             for i, (row, at) in enumerate(zip(rows, where, strict=True)):
                 if row is not None and len(row):
-                    out[i, at[::-1]] = row[::-1]  # of two replies of one client the first counts
+                    out[i, at] = row[::-1]  # of two replies of one client the first counts
             return out
 
         excluded = np.zeros(shape, bool)
@@ -94,11 +100,12 @@ class Series:
         told = Counter[str]()
         for record in records:
             told.update({name: len(values) for name, values in record.reported.items()})
-        reported = {name: np.full(shape, np.nan) for name in _most_told(told)}
-        for i, record in enumerate(records):
+        reported = {name: np.full(shape, np.nan) for name in most_told(told)}
+        for i, (record, at) in enumerate(zip(records, where, strict=True)):
             for name, grid_of in reported.items():
                 values = record.reported.get(name, {})
-                grid_of[i, [place[c] for c in values]] = list(values.values())
+                same = tuple(values) == record.client_ids
+                grid_of[i, at[::-1] if same else [place[c] for c in values]] = [*values.values()]
         return cls(
             np.array([r.round for r in records], dtype=np.int64),
             clients,
@@ -167,7 +174,7 @@ class Series:
             self.rejected + later.rejected,
             self.notes + later.notes,
             later.suspended if len(later) else self.suspended,
-            {k: stack(self.reported.get(k), later.reported.get(k)) for k in _most_told(told)},
+            {k: stack(self.reported.get(k), later.reported.get(k)) for k in most_told(told)},
         )
 
     def __len__(self) -> int:
@@ -197,28 +204,21 @@ class Series:
         return found
 
 
-def _named_in(record: RoundRecord) -> Iterator[str]:
-    """Every client that a round tells of; one that is only named as excluded is not among them."""
-    yield from record.client_ids
-    yield from (x.client_id for x in record.rejected)
-    for values in record.reported.values():
-        yield from values
-
-
-def _most_told(told: Counter[str]) -> list[str]:
+def most_told(told: Counter[str]) -> list[str]:
     """The names under which most numbers of clients are known: one client with new names all the time fills no memory.
 
-    >>> _most_told(Counter({f"x{i}": 1 for i in range(1000)} | {"loss": 9}))[-1], len(_most_told(Counter(a=1, b=2)))
+    >>> most_told(Counter({f"x{i}": 1 for i in range(1000)} | {"loss": 9}))[-1], len(most_told(Counter(a=1, b=2)))
     ('loss', 2)
     """
     kept = {name for name, _ in told.most_common(TOLD)}
     return [name for name in told if name in kept]
 
 
-def columns(series: Series) -> dict[str, NDArray[Any]]:
-    """The long table by column: one row per round, client that replied, and watch; one without a watch if none is set.
+def columns(series: Series, reported: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """The long table by column: one row per round, watch and client that replied; without a watch if none is set.
 
-    What single clients reported follows under its own names, such as ``train/loss``.
+    What single clients ``reported`` follows under its own names, such as ``train/loss``, all that the run has by
+    default.
 
     >>> from fedwarden.core.types import RoundRecord
     >>> record = RoundRecord(1, ("a",), np.array([5.0]), np.array([1.0]), flagged=np.array([False]))
@@ -228,17 +228,19 @@ def columns(series: Series) -> dict[str, NDArray[Any]]:
     i, j = np.nonzero(~np.isnan(series.weights))
     watches = list(series.watches.values())
     nothing = np.full(len(i), np.nan)
+    order = np.argsort(np.tile(i, max(len(watches), 1)), kind="stable")  # by round, then by watch
 
     def each(of_watch: list[NDArray[Any]], without: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate(of_watch) if watches else without
+        return (np.concatenate(of_watch) if watches else without)[order]
 
     def again(values: NDArray[Any]) -> NDArray[Any]:
-        return np.tile(values, max(len(watches), 1))
+        return np.tile(values, max(len(watches), 1))[order]
 
+    told = {name: series.reported.get(name) for name in (series.reported if reported is None else reported)}
     return {
         "round": again(series.rounds[i]),
         "client": again(np.array(series.clients, dtype=object)[j]),
-        "watch": np.repeat(np.array([w.name for w in watches] or [""], dtype=object), len(i)),
+        "watch": np.repeat(np.array([w.name for w in watches] or [""], dtype=object), len(i))[order],
         "signal": each([w.signal[i, j] for w in watches], nothing),
         "score": each([w.scores[i, j] for w in watches], nothing),
         "threshold": each([w.threshold[i] for w in watches], nothing),
@@ -246,7 +248,7 @@ def columns(series: Series) -> dict[str, NDArray[Any]]:
         "weight": again(series.weights[i, j]),
         "examples": again(series.examples[i, j]),
         "excluded": again(series.excluded[i, j]),
-        **{name: again(values[i, j]) for name, values in series.reported.items()},
+        **{name: again(nothing if values is None else values[i, j]) for name, values in told.items()},
     }
 
 

@@ -125,7 +125,7 @@ class Client:
 class Story:
     """A run told from its arrays.
 
-    ``rounds`` gives a round, perhaps without some of its watches, and ``full`` with all of them, for a reason.
+    ``rounds`` gives a round, perhaps without some of its watches, ``full`` with all of those that ``watches`` names.
 
     >>> flags = np.array([True, False])
     >>> record = RoundRecord(1, ("a", "b"), np.ones(2), np.array([0.0, 1.0]), flagged=flags, excluded=("a",))
@@ -136,13 +136,14 @@ class Story:
     series: Series
     rounds: Callable[[int], RoundRecord]
     full: Callable[[int], RoundRecord]
+    watches: tuple[str, ...]
 
     @classmethod
     def of(cls, records: Sequence[RoundRecord]) -> Story:
         """From all rounds; includes clients that were excluded before they were ever asked."""
         rounds = {record.round: record for record in records}
         series = Series.of(records, records[-1].excluded if records else ())
-        return cls(series, rounds.__getitem__, rounds.__getitem__)
+        return cls(series, rounds.__getitem__, rounds.__getitem__, tuple(series.watches))
 
     @cached_property
     def standings(self) -> dict[str, Standing]:
@@ -188,15 +189,14 @@ class Story:
             if len(series) and series.excluded[-1, j]:
                 state = "suspended" if client in series.suspended else "excluded"
             seen = np.flatnonzero(took[:, j])
-            there, watches = len(seen) > 0, series.watches.values()
-            i = seen[-1] if there else 0
+            watched = self._full(int(series.rounds[seen[-1]])).watched(client, self.watches) if len(seen) else {}
             found[client] = Client(
                 client=client,
                 rounds=len(seen),
                 state=state,
                 weight=0.0 if state in ("excluded", "rejected") else weight,
-                scores={w.name: float(w.scores[i, j]) for w in watches if there},
-                thresholds={w.name: float(w.threshold[i]) for w in watches if there},
+                scores={watch: score for watch, (score, _) in watched.items()},
+                thresholds={watch: limit for watch, (_, limit) in watched.items()},
                 rejected=rejected[client],
                 last=0 if round is None else round.record.round,
                 standing=self.standings.get(client),
@@ -286,7 +286,7 @@ class Story:
 
     @property
     def judged(self) -> bool:
-        return bool(self.series.watches)
+        return bool(self.watches)
 
     @property
     def gone(self) -> set[str]:

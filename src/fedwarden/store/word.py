@@ -139,13 +139,12 @@ def said_in(ledger: Ledger, run: int) -> list[Said]:
 def clients_seen(ledger: Ledger, run: int) -> frozenset[str]:
     """The clients that a run's rounds name: those that answered, and those whose reply was rejected."""
     rows = ledger.query(
-        """SELECT DISTINCT each.value AS client FROM round, json_each(round.clients) AS each WHERE run = ?
-        UNION SELECT client FROM remark WHERE run = ? AND about = 'rejected'""",
+        "SELECT name FROM client WHERE run = ? UNION SELECT client FROM remark WHERE run = ? AND about = 'rejected'",
         run,
         run,
     )
     with ledger.reading(f"run {run}, its clients"):
-        return frozenset(cells.text(row, "client") for row in rows)
+        return frozenset(cells.text(row, "name") for row in rows)
 
 
 def say(ledger: Ledger, run: int, kind: Kind, client: str, by: str, reason: str) -> Said:

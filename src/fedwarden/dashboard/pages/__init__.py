@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import audit, compare, nowhere, run, runs, whatif
+from . import audit, compare, run, runs, whatif
 
-PAGES: dict[str, ModuleType] = {
-    "runs": runs,
-    "compare": compare,
-    "run": run,
-    "what-if": whatif,
-    "audit": audit,
-    "nowhere": nowhere,
-}
+PAGES: dict[str, ModuleType] = {"runs": runs, "compare": compare, "run": run, "what-if": whatif, "audit": audit}

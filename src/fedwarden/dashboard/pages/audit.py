@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
@@ -11,8 +12,8 @@ from dash.exceptions import PreventUpdate
 from ...core.types import Observation
 from ...core.words import number
 from ...figures import audit as figures
-from ..layout import address, aria, card, empty, field, graph, heading, move, page, table
-from ..routes import Page, query, read, search
+from .. import layout as ui
+from ..routes import Page, query, search
 from ..state import Workspace
 
 ALARMS = 100  # rows
@@ -20,87 +21,61 @@ ALARMS = 100  # rows
 
 def show(asked: Page) -> list[Component]:
     tools = [
-        field(label, dcc.Dropdown(id=id, clearable=False), of=id)
+        ui.field(label, dcc.Dropdown(id=id, clearable=False), of=id)
         for id, label in (("observer", "Seen by"), ("source", "Source"))
     ]
-    return page(
+    shown = [
+        html.Div(tools, className="tools"),
+        ui.graph("leakage", "What the shared model shows by round, with trend and alarms"),
+        ui.card("Alarms", html.Div(id="alarms", **ui.aria(live="polite"))),
+    ]
+    return ui.page(
         f"Audit, run {asked.run}",
-        address("audit"),
-        heading(f"Run {asked.run}", asked.run, "audit"),
+        ui.address("audit"),
+        ui.heading(f"Run {asked.run}", asked.run, "audit"),
         html.Div(id="no-audit"),
-        html.Div(
-            [
-                html.Div(tools, className="tools"),
-                graph("leakage", "What the shared model shows by round, with trend and alarms"),
-                card("Alarms", html.Div(id="alarms", **aria(live="polite"))),
-            ],
-            id="audit",
-            hidden=True,
-        ),
+        html.Div(shown, id="audit", hidden=True),
     )
 
 
 def version(workspace: Workspace, asked: Page) -> str:
-    run = workspace.run(asked.run or 0)
+    run = workspace.run(asked.run)
     counts = [f"{o}={len(workspace.observations(run.id, o))}" for o in workspace.observers(run.id)]
     return f"{run.created}:{' '.join(counts)}"
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output("no-audit", "children"),
-        Output("audit", "hidden"),
-        Output("observer", "options"),
-        Output("observer", "value"),
-        Output("source", "options"),
-        Output("source", "value"),
-        Input("version", "data"),
-        Input("observer", "value"),
-        State("source", "value"),
-        State("url", "pathname"),
-        State("url", "search"),
-    )
+    observed = Input("observer", "value")
+    controls = [Output(control, part) for control in ("observer", "source") for part in ("options", "value")]
+
+    @app.callback([Output("no-audit", "children"), Output("audit", "hidden"), *controls], ui.VERSION, observed,
+                  State("source", "value"), ui.PATH, ui.QUERY)  # fmt: skip
     def choices(version: object, observer: object, source: object, path: object, asked: object) -> object:
-        run = read(path).run
-        if version is None or run is None:
-            raise PreventUpdate
+        run = ui.run_of(path, version)
         observers = workspace.observers(run)
         if not observers:
             return nothing(), True, [], None, [], None
         observer, source = observer or query(asked).get("observer"), source or query(asked).get("source")
         chosen = observer if observer in observers else observers[0]
-        keys = sources(workspace.observations(run, chosen))
-        return (
-            [],
-            False,
-            [{"value": o, "label": o or "the observer"} for o in observers],
-            chosen,
-            [{"value": k, "label": name(k)} for k in keys],
-            source if source in keys else surest(workspace.observations(run, chosen)),
-        )
+        seen = workspace.observations(run, chosen)
+        keys = sources(seen)
+        offers = [{"value": o, "label": o or "the observer"} for o in observers]
+        offered = [{"value": k, "label": name(k)} for k in keys]
+        return [], False, offers, chosen, offered, source if source in keys else surest(seen)
 
     @app.callback(
-        Output("leakage", "figure"),
-        Output("alarms", "children"),
-        Output("audit-address", "search"),
-        Input("version", "data"),
-        Input("observer", "value"),
-        Input("source", "value"),
-        Input("dark", "data"),
-        State("url", "pathname"),
-        State("audit-address", "search"),
-    )
-    def draw(version: object, observer: object, source: object, dark: object, path: object, asked: object) -> object:
-        run = read(path).run
-        if version is None or dark is None or run is None or observer not in workspace.observers(run):
-            raise PreventUpdate
-        seen = workspace.observations(run, observer)
+        Output("leakage", "figure"), Output("alarms", "children"), Output("audit-address", "search"),
+        ui.VERSION, observed, Input("source", "value"), ui.DARK, ui.PATH, State("audit-address", "search"),
+    )  # fmt: skip
+    def draw(version: object, observer: Any, source: Any, dark: object, path: object, asked: object) -> object:
+        run = ui.run_of(path, version, dark)
+        seen = workspace.observations(run, observer) if observer in workspace.observers(run) else []
         if source not in sources(seen):
             raise PreventUpdate
         what, metric, layer = source.split("/", 2)
         drawn = figures.leakage(seen, what, metric, layer, bool(dark)).update_layout(uirevision=source)
         found = search(**{**query(asked), "observer": observer, "source": source})
-        return drawn, alarms(seen), move(asked, found)
+        return drawn, alarms(seen), ui.move(asked, found)
 
 
 def sources(seen: Sequence[Observation]) -> list[str]:
@@ -130,23 +105,16 @@ def alarms(seen: Sequence[Observation]) -> Component:
     if not found:
         rounds = max(o.round for o in seen)
         return html.P(f"None in {rounds} rounds: nothing departed from its past more than chance explains.")
-    rows = [
-        [
-            str(o.round),
-            name(_key(o)),
-            number(o.value),
-            number(o.expected),
-            f"{o.p:.2g}",
-            ", ".join(map(str, o.moved())) or "-",
-        ]
-        for o in found[:ALARMS]
-    ]
+    rows = []
+    for o in found[:ALARMS]:
+        moved = ", ".join(map(str, o.moved())) or "-"
+        rows.append([str(o.round), name(_key(o)), number(o.value), number(o.expected), f"{o.p:.2g}", moved])
     heads = ("round", "source", "measured", "expected", "chance", "classes that moved")
-    return table("Alarms, latest first", heads, rows, (0, 2, 3, 4))
+    return ui.table("Alarms, latest first", heads, rows, (0, 2, 3, 4))
 
 
 def nothing() -> html.Div:
-    return empty(
+    return ui.empty(
         "No audit has been recorded in this run.",
         ["A participant records one with ", html.Code("fedwarden.flower.audit_mod"), " on its own machine; the ledger "
          "that it writes there is shown here."],

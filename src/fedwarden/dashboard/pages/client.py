@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from dash import Dash, Input, Output, State, dcc, html
-from dash.exceptions import PreventUpdate
+from dash import Dash, Input, Output, dcc, html
 
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
@@ -15,8 +14,8 @@ from ...figures import clients
 from ...figures import guard as figures
 from ...store.round import RoundStory
 from ...store.story import rounds_by_note
-from ..layout import GRAPH, aria, card, problem, table
-from ..routes import link, query, read
+from ..layout import DARK, GRAPH, PATH, VERSION, aria, card, problem, run_of, table
+from ..routes import link, query
 from ..state import RunView, Workspace
 
 REASONS = 5  # flagged rounds that are explained, the latest
@@ -25,52 +24,36 @@ PARTS = 12  # layers that are listed, the most unusual
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output("client", "children"),
-        Input("version", "data"),
-        Input("run-address", "search"),
-        Input("dark", "data"),
-        State("url", "pathname"),
-    )
+    @app.callback(Output("client", "children"), VERSION, Input("run-address", "search"), DARK, PATH)
     def show(version: Any, asked: Any, dark: Any, path: Any) -> Any:
-        page = read(path, asked)
-        if version is None or asked is None or dark is None or page.run is None:
-            raise PreventUpdate
-        name = page.query.get("client")
+        run, name = run_of(path, version, asked, dark), query(asked).get("client")
         if name is None:
             return html.P("Choose a client in the picture or in the list to see it in full.", className="note")
-        view = workspace.view(page.run)
+        view = workspace.view(run)
         if name not in view.series.clients:
-            return problem(f"No client “{name}” has taken part in this run so far.")
+            return problem(f"No client “{name}” has taken part in this run so far")
         return sheet(view, name, asked, bool(dark))
 
 
 def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     """Everything about a client."""
     rest = {k: v for k, v in query(asked).items() if k != "client"}
-    drawn = figures.client(view.series, name, dark).update_layout(uirevision=name, title_text="", margin_t=16)
     away = dcc.Link("Close", href=link("run", view.run.id, **rest), className="close")
     last = next((r for r in reversed(view.records) if name in r.client_ids), None)
     text = [reasons(view, name), takes_part(view, name), refused(view, name)]
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
-    figure = dcc.Graph(id="client-figure", figure=drawn, config=GRAPH)
-    label = f"Scores and weight of client {printable(name)} by round"
-    left = html.Div(
-        [html.Div(figure, className="graph", role="group", **aria(label=label)), reported(view, name, dark)]
-    )
-    right = html.Div([*text, *numbers])
-    return card(f"Client {name}", away, html.Div([left, right], className="halves"), id="client-card")
+    scores = figures.client(view.series, name, dark).update_layout(title_text="", margin_t=16)
+    left: list[Any] = [_drawn("client-figure", scores, f"Scores and weight of client {printable(name)} by round", name)]
+    if (told := clients.told(view.series, name, dark)) is not None:
+        head = "What it reports, and how its replies arrive"
+        left += [html.H3(head), _drawn("told-figure", told, head, name)]
+    return card(f"Client {name}", away, html.Div([html.Div(left), html.Div([*text, *numbers])], className="halves"),
+                id="client-card")  # fmt: skip
 
 
-def reported(view: RunView, name: str, dark: bool) -> Any:
-    """What it told of itself over rounds, where it did."""
-    drawn = clients.told(view.series, name, dark)
-    if drawn is None:
-        return None
-    drawn.update_layout(uirevision=name)
-    figure = dcc.Graph(id="told-figure", figure=drawn, config=GRAPH)
-    head = "What it reports, and how its replies arrive"
-    return html.Div([html.H3(head), html.Div(figure, className="graph", role="group", **aria(label=head))])
+def _drawn(id: str, figure: Any, label: str, name: str) -> html.Div:
+    shown = dcc.Graph(id=id, figure=figure.update_layout(uirevision=name), config=GRAPH)
+    return html.Div(shown, className="graph", role="group", **aria(label=label))
 
 
 def reasons(view: RunView, name: str) -> Any:
@@ -115,20 +98,12 @@ def refused(view: RunView, name: str) -> Any:
 def signals(record: RoundRecord, name: str) -> Any:
     """What every watch measured in the client's last round."""
     i = record.client_ids.index(name)
-    rows = [
-        [
-            w.name,
-            number(float(w.signal[i])),
-            number(float(w.scores[i])),
-            number(w.threshold),
-            "yes" if w.flagged[i] else "not judged" if w.scores[i] > w.threshold else "no",
-        ]
-        for w in record.watches
-    ]
-    caption = f"Signals in round {record.round}"
-    return html.Div(
-        [html.H3(caption), table(caption, ("watch", "signal", "score", "limit", "flagged"), rows, (1, 2, 3))]
-    )
+    rows = []
+    for w in record.watches:
+        flagged = "yes" if w.flagged[i] else "not judged" if w.scores[i] > w.threshold else "no"
+        rows.append([w.name, number(float(w.signal[i])), number(float(w.scores[i])), number(w.threshold), flagged])
+    caption, heads = f"Signals in round {record.round}", ("watch", "signal", "score", "limit", "flagged")
+    return html.Div([html.H3(caption), table(caption, heads, rows, (1, 2, 3))])
 
 
 def parts(record: RoundRecord, name: str) -> Any:

@@ -6,12 +6,11 @@ import json
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
-from dash.exceptions import PreventUpdate
 
 from ...core.words import listed, percent
 from ...figures import guard as figures
 from ...store.series import client_order
-from ..layout import Child, address, aria, empty, field, graph, heading, move, page, state, table
+from .. import layout as ui
 from ..routes import Page, link, number, query, search
 from ..state import RunView, Workspace
 
@@ -19,14 +18,14 @@ ENDS = ("first", "second")
 
 
 def show(_: Page) -> list[Component]:
-    ends = [field(f"{end.title()} run", dcc.Dropdown(id=end, clearable=False), of=end) for end in ENDS]
-    return page(
+    ends = [ui.field(f"{end.title()} run", dcc.Dropdown(id=end, clearable=False), of=end) for end in ENDS]
+    return ui.page(
         "Compare",
-        address("compare"),
-        heading("Two runs side by side"),
+        ui.address("compare"),
+        ui.heading("Two runs side by side"),
         html.Div(ends, className="tools"),
-        html.Div(id="facts", **aria(live="polite")),
-        graph("both", "Accuracy and excluded clients of both runs", 520),
+        html.Div(id="facts", **ui.aria(live="polite")),
+        ui.graph("both", "Accuracy and excluded clients of both runs", 520),
     )
 
 
@@ -35,44 +34,28 @@ def version(workspace: Workspace, _: Page) -> str:
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output("first", "options"),
-        Output("second", "options"),
-        Output("first", "value"),
-        Output("second", "value"),
-        Input("version", "data"),
-        Input("compare-address", "search"),
-    )
+    where = Input("compare-address", "search")
+
+    @app.callback([Output(end, part) for part in ("options", "value") for end in ENDS], ui.VERSION, where)
     def choices(version: object, asked: object) -> object:
-        if version is None or asked is None:
-            raise PreventUpdate
+        ui.wait_for(version, asked)
         options = [{"value": r["run"], "label": f"{r['run']}  {r['name']}"} for r in workspace.briefs()]
         return options, options, *(number(query(asked).get(end)) for end in ENDS)
 
     @app.callback(
-        Output("compare-address", "search"),
-        Input("first", "value"),
-        Input("second", "value"),
-        State("version", "data"),
+        Output("compare-address", "search"), *(Input(end, "value") for end in ENDS), State("version", "data"),
         State("compare-address", "search"),
-    )
+    )  # fmt: skip
     def choose(first: object, second: object, version: object, asked: object) -> object:
         found = search(first=number(first), second=number(second))
-        return no_update if version is None or not found else move(asked, found)
+        return no_update if version is None or not found else ui.move(asked, found)
 
-    @app.callback(
-        Output("facts", "children"),
-        Output("both", "figure"),
-        Input("version", "data"),
-        Input("compare-address", "search"),
-        Input("dark", "data"),
-    )
+    @app.callback(Output("facts", "children"), Output("both", "figure"), ui.VERSION, where, ui.DARK)
     def draw(version: object, asked: object, dark: object) -> object:
-        if version is None or asked is None or dark is None:
-            raise PreventUpdate
+        ui.wait_for(version, asked, dark)
         numbers = [number(query(asked).get(k)) for k in ENDS]
         if None in numbers:
-            return empty("Choose two runs."), no_update
+            return ui.empty("Choose two runs."), no_update
         first, second = (workspace.view(n, "") for n in numbers if n is not None)
         names = (f"{first.run.id} {first.run.name}", f"{second.run.id} {second.run.name}")
         drawn = figures.compare(first.series, second.series, names, bool(dark))
@@ -85,7 +68,7 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
     rows = [briefs[v.run.id] for v in (first, second)]
     mine, theirs = (set(v.series.excluded_in) for v in (first, second))
     body = [
-        ["state", *(state(r["state"]) for r in rows)],
+        ["state", *(ui.state(r["state_in_words"]) for r in rows)],
         ["engine", *(r["engine"] for r in rows)],
         ["preset", *(r["preset"] or "-" for r in rows)],
         ["rounds", *(str(r["rounds"]) for r in rows)],
@@ -94,8 +77,8 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
         ["excluded in both", *[_names(mine & theirs)] * 2],
         ["excluded in this run only", *map(_names, (mine - theirs, theirs - mine))],
     ]
-    heads: list[Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
-    return table("Both runs", heads, body)
+    heads: list[ui.Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
+    return ui.table("Both runs", heads, body)
 
 
 def _names(clients: set[str]) -> str:

@@ -8,171 +8,121 @@ from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
+from ...core.errors import FedwardenError
 from ...core.words import printable
 from ...figures import clients as similar
 from ...figures import guard as figures
 from ...figures.heatmap import Scale
-from ...figures.theme import empty as nothing
 from ...figures.theme import labels
 from ...report.summary import tell
 from ...store.record import RunRecord
 from ...store.series import Series
-from ..layout import address, aria, field, graph, heading, move, page, state
-from ..routes import Page, link, query, read, search
+from .. import layout as ui
+from ..routes import Page, link, query, search
 from ..state import RunView, Workspace
 from . import client as details
 from . import glance
 
 SCALES: tuple[Scale, ...] = ("limit", "linear", "log", "robust z")
+ADDRESS, WATCH, CHOSEN = Input("run-address", "search"), Input("watch", "value"), State("watch", "value")
+PARTS = ("glance-part", "client", "watched", "scores-part", "learning-part", "similar-part")
 
 
 def show(asked: Page) -> list[Component]:
     scale = asked.query.get("scale", "")
     watch = dcc.Dropdown(id="watch", clearable=False, placeholder="no watch yet")
-    scales = dcc.RadioItems(
-        SCALES, scale if scale in SCALES else SCALES[0], id="scale", inline=True, className="segmented"
-    )
-    return page(
+    scale = scale if scale in SCALES else SCALES[0]
+    scales = dcc.RadioItems(SCALES, scale, id="scale", inline=True, className="segmented")
+    tools = html.Div([ui.field("Watch", watch, of="watch"), ui.field("Colours", scales)], className="tools")
+    pictures = [
+        ui.graph("scores", "Scores over rounds with the limit", 420, hidden=True),
+        ui.graph("similar", "A map of the clients by the directions of their updates", 460, hidden=True),
+        ui.graph("learning", "Accuracy and loss by round, with exclusions", 580, hidden=True),
+    ]
+    heatmap = ui.graph("heatmap", "Scores of every client in every round", 420)
+    return ui.page(
         f"Run {asked.run}",
-        address("run"),
-        heading(f"Run {asked.run}", asked.run, "run"),
-        html.Div(id="summary", className="summary", **aria(live="polite")),
+        ui.address("run"),
+        ui.heading(f"Run {asked.run}", asked.run, "run"),
+        html.Div(id="summary", className="summary", **ui.aria(live="polite")),
         glance.part(),
-        html.Div(id="client", **aria(live="polite")),
-        html.Div(
-            [
-                html.Div([field("Watch", watch, of="watch"), field("Colours", scales)], className="tools"),
-                graph("heatmap", "Scores of every client in every round", 420),
-            ],
-            id="watched",
-            hidden=True,
-        ),
-        html.Div(
-            [
-                graph("scores", "Scores over rounds with the limit", 420, hidden=True),
-                graph("similar", "A map of the clients by the directions of their updates", 460, hidden=True),
-                graph("learning", "Accuracy and loss by round, with exclusions", 580, hidden=True),
-            ],
-            className="halves",
-            id="pictures",
-        ),
+        html.Div(id="client", **ui.aria(live="polite")),
+        html.Div([tools, heatmap], id="watched", hidden=True),
+        html.Div(pictures, className="halves", id="pictures"),
     )
 
 
 def version(workspace: Workspace, asked: Page) -> str:
-    run = workspace.run(asked.run or 0)
+    run = workspace.run(asked.run)
     seen = "" if run.rounds else [len(workspace.observations(run.id, who)) for who in workspace.observers(run.id)]
     return f"{run.created}:{run.state}:{run.rounds}:{seen}:{len(workspace.said(run.id))}"
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output("run-heading", "children"),
-        Output("summary", "children"),
-        Output("watch", "options"),
-        Output("watch", "value"),
-        Output("glance-part", "hidden"),
-        Output("client", "hidden"),
-        Output("watched", "hidden"),
-        Output("scores-part", "hidden"),
-        Output("learning-part", "hidden"),
-        Output("similar-part", "hidden"),
-        Input("version", "data"),
-        State("url", "pathname"),
-        State("url", "search"),
-        State("watch", "value"),
-    )
+    def view_of(path: object, watch: object, *needed: object) -> RunView:
+        return workspace.view(ui.run_of(path, *needed), str(watch or ""))
+
+    def watched(path: object, watch: Any, *needed: object) -> RunView:
+        view = view_of(path, watch, watch, *needed)
+        if watch not in view.series.watches:
+            raise PreventUpdate
+        return view
+
+    first = [Output("run-heading", "children"), Output("summary", "children")]
+    choice = [Output("watch", "options"), Output("watch", "value")]
+
+    @app.callback([*first, *choice, *(Output(part, "hidden") for part in PARTS)], ui.VERSION, ui.PATH, ui.QUERY, CHOSEN)
     def head(version: object, path: object, asked: object, watch: object) -> object:
         watch = watch or query(asked).get("watch")
-        view = _view(workspace, version, path, watch)
+        view = view_of(path, watch, version)
         names = list(view.watches)
-        title = [f"Run {view.run.id}  {view.run.name} ", state(view.run.state)]
+        title = [f"Run {view.run.id}  {view.run.name} ", ui.state(view.run.state_in_words)]
         shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
         hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
-        return title, told(workspace, view), names, shown, *hidden
+        try:
+            words = told(workspace, view)
+        except FedwardenError as error:  # of the configuration, without which the rest can be shown
+            words = [ui.problem(str(error))]
+        return title, words, names, shown, *hidden
 
-    @app.callback(
-        Output("heatmap", "figure"),
-        Input("version", "data"),
-        Input("watch", "value"),
-        Input("scale", "value"),
-        Input("dark", "data"),
-        State("url", "pathname"),
-    )
-    def draw_heatmap(version: object, watch: object, scale: object, dark: object, path: object) -> object:
-        view = _view(workspace, version, path, watch, dark)
-        if not isinstance(watch, str) or watch not in view.series.watches:
-            return nothing("", "this run has recorded no scores", bool(dark))
+    @app.callback(Output("heatmap", "figure"), ui.VERSION, WATCH, Input("scale", "value"), ui.DARK, ui.PATH)
+    def draw_heatmap(version: object, watch: Any, scale: object, dark: object, path: object) -> object:
+        view = watched(path, watch, version, dark)
         chosen = next((s for s in SCALES if s == scale), SCALES[0])
-        drawn = figures.heatmap(view.series, watch, chosen, bool(dark))
-        return drawn.update_layout(uirevision=f"{path} {watch}")
+        return figures.heatmap(view.series, watch, chosen, bool(dark)).update_layout(uirevision=f"{path} {watch}")
 
-    @app.callback(
-        Output("learning", "figure"), Input("version", "data"), Input("dark", "data"), State("url", "pathname"),
-        State("watch", "value"),
-    )  # fmt: skip
+    @app.callback(Output("learning", "figure"), ui.VERSION, ui.DARK, ui.PATH, CHOSEN)
     def draw_learning(version: object, dark: object, path: object, watch: object) -> object:
-        view = _view(workspace, version, path, watch, dark)
+        view = view_of(path, watch, version, dark)
         return figures.learning(view.series, bool(dark)).update_layout(uirevision=path)
 
-    @app.callback(
-        Output("scores", "figure"),
-        Input("version", "data"),
-        Input("watch", "value"),
-        Input("run-address", "search"),
-        Input("dark", "data"),
-        State("url", "pathname"),
-    )
-    def draw_scores(version: object, watch: object, asked: object, dark: object, path: object) -> object:
-        if asked is None:  # the address is not known yet
-            raise PreventUpdate
-        view = _view(workspace, version, path, watch, dark)
-        if not isinstance(watch, str) or watch not in view.series.watches:
-            return nothing("", "this run has recorded no scores", bool(dark))
-        chosen = query(asked).get("client")
-        drawn = figures.scores(view.story, watch, (chosen,) if chosen in view.series.clients else (), bool(dark))
+    @app.callback(Output("scores", "figure"), ui.VERSION, WATCH, ADDRESS, ui.DARK, ui.PATH)
+    def draw_scores(version: object, watch: Any, asked: object, dark: object, path: object) -> object:
+        view = watched(path, watch, version, asked, dark)
+        drawn = figures.scores(view.story, watch, [query(asked).get("client", "")], bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}")
 
-    @app.callback(
-        Output("similar", "figure"),
-        Input("version", "data"),
-        Input("run-address", "search"),
-        Input("dark", "data"),
-        State("url", "pathname"),
-        State("watch", "value"),
-    )
+    @app.callback(Output("similar", "figure"), ui.VERSION, ADDRESS, ui.DARK, ui.PATH, CHOSEN)
     def draw_map(version: object, asked: object, dark: object, path: object, watch: object) -> object:
-        if asked is None:
-            raise PreventUpdate
-        view = _view(workspace, version, path, watch, dark)
+        view = view_of(path, watch, version, asked, dark)
         return similar.similarity(view.story, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
 
-    @app.callback(
-        Output("run-address", "search"),
-        Input("watch", "value"),
-        Input("scale", "value"),
-        Input("heatmap", "clickData"),
-        Input("similar", "clickData"),
-        State("url", "pathname"),
-        State("run-address", "search"),
-        prevent_initial_call=True,
-    )
+    clicks = [Input("heatmap", "clickData"), Input("similar", "clickData")]
+    known = State("run-address", "search")
+
+    @app.callback(Output(ADDRESS.component_id, "search"), WATCH, Input("scale", "value"), *clicks, ui.PATH, known,
+                  prevent_initial_call=True)  # fmt: skip
     def steer(watch: object, scale: object, cell: object, point: object, path: object, asked: object) -> object:
         """What is chosen is in the address, so that a link shows it again."""
-        run, known = read(path).run, query(asked)
-        if run is None or asked is None:
-            raise PreventUpdate
-        view = workspace.view(run, str(watch or ""))
-        new = {**known, "scale": scale if scale in SCALES[1:] else None}
+        view = view_of(path, watch, asked)
+        new = {**query(asked), "scale": scale if scale in SCALES[1:] else None}
         if watch in view.watches:
             new["watch"] = watch if watch != workspace.loudest(view.run.id) else None
         click = point if ctx.triggered_id == "similar" else cell if ctx.triggered_id == "heatmap" else None
-        clicked = clicked_client(click, view.series)
-        if clicked is not None:
+        if (clicked := clicked_client(click, view.series)) is not None:
             new["client"] = clicked
-        found = search(**new)
-        return move(asked, found)
+        return ui.move(asked, search(**new))
 
     details.register(app, workspace)
     glance.register(app, workspace)
@@ -197,10 +147,3 @@ def clicked_client(click: Any, series: Series) -> str | None:
         return series.clients[place] if 0 <= place < len(series.clients) else None
     except (TypeError, KeyError, IndexError, ValueError, OverflowError):
         return None
-
-
-def _view(workspace: Workspace, version: object, path: object, watch: object, dark: object = False) -> RunView:
-    run = read(path).run
-    if version is None or dark is None or run is None:
-        raise PreventUpdate
-    return workspace.view(run, str(watch or ""))

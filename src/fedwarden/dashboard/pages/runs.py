@@ -9,16 +9,15 @@ from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
-from dash.exceptions import PreventUpdate
 
 from ...core.words import percent, printable
-from ..layout import Child, aria, empty, field, heading, page, state, table
+from ..layout import VERSION, Child, aria, empty, field, heading, page, state, table, wait_for
 from ..routes import Page, link
 from ..state import Workspace
 
 HEADS = ("run", "name", "state", "rounds", "engine", "preset", "clean accuracy", "verdict", "started", "compare")
 SEARCHED = ("run", "name", "state", "engine", "preset")
-MOST = 200  # rows; the filter finds the others
+ROWS = 200  # the filter finds the others
 
 
 def show(asked: Page) -> list[Component]:
@@ -35,18 +34,14 @@ def version(workspace: Workspace, _: Page) -> str:
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output("runs", "children"),
-        Input("version", "data"),
-        Input("filter", "value"),
-        State({"type": "pick", "run": ALL}, "value"),
-    )
+    picks = {"type": "pick", "run": ALL}
+
+    @app.callback(Output("runs", "children"), VERSION, Input("filter", "value"), State(picks, "value"))
     def rows(version: object, text: object, picked: object) -> object:
-        if version is None:
-            raise PreventUpdate
+        wait_for(version)
         return listing(workspace.briefs(), str(text or ""), _chosen(picked))
 
-    @app.callback(Output("compare", "children"), Input({"type": "pick", "run": ALL}, "value"))
+    @app.callback(Output("compare", "children"), Input(picks, "value"))
     def offer(picked: object) -> object:
         chosen = _chosen(picked)
         if len(chosen) != 2:
@@ -67,8 +62,8 @@ def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int])
     found = [r for r in rows if all(any(w in str(r[k]).lower() for k in SEARCHED) for w in words)]
     if not found:
         return empty(f"None of {len(rows)} runs has “{text}” in its name, state, engine or preset.")
-    shown = table("Runs, newest first", HEADS, [_row(r, chosen) for r in found[:MOST]], numeric=(0, 3, 6))
-    more = html.P(f"{len(found) - MOST} more; narrow them down with the filter.") if len(found) > MOST else None
+    shown = table("Runs, newest first", HEADS, [_row(r, chosen) for r in found[:ROWS]], numeric=(0, 3, 6))
+    more = html.P(f"{len(found) - ROWS} more; narrow them down with the filter.") if len(found) > ROWS else None
     return [shown, more]
 
 
@@ -78,12 +73,11 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
     tick = dcc.Checklist(
         [{"label": label, "value": number}], [number] if number in chosen else [], id={"type": "pick", "run": number}
     )
+    badge, there = state(row["state_in_words"]), link("run", number)
     return [
-        dcc.Link(str(number), href=link("run", number)),
-        html.Span(
-            [dcc.Link(row["name"], href=link("run", number)), html.Span(state(row["state"]), className="narrow")]
-        ),
-        state(row["state"]),
+        dcc.Link(str(number), href=there),
+        html.Span([dcc.Link(row["name"], href=there), html.Span(badge, className="narrow")]),
+        badge,
         f"{row['rounds']} of {row['of']}" if row["of"] else str(row["rounds"]),
         row["engine"],
         row["preset"] or "-",

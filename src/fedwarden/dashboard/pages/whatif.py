@@ -9,8 +9,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
-from dash.exceptions import PreventUpdate
+from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html
 
 from ...core.errors import FedwardenError
 from ...core.notes import Note
@@ -20,74 +19,59 @@ from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
 from ...sim.whatif import Change, compare, decide_again
 from ...store.story import distinct_notes
-from ..layout import address, aria, card, empty, field, heading, page, table
-from ..routes import Page, query, read, search
+from .. import layout as ui
+from ..routes import Page, query, search
 from ..state import RunView, Workspace
 
 PARTS = {"rule": "Rule", "history": "History", "policy": "Policy"}
 AS_RECORDED = "as recorded"
 NOTHING = "No client is excluded or in doubt either way."
-MOST = 200  # rows of clients
+CAPTION = "Clients that are excluded or in doubt, before and after"
+ROWS = 200  # of clients
 JUDGING = Lock()  # who asks the same meanwhile waits for the answer in place of computing it again
 Settings = tuple[str, ...]
 
 
 def show(asked: Page) -> list[Any]:
-    return page(
+    spinner = html.P("Deciding again, round by round…", className="badge running", role="status")
+    note = (
+        "Decides again from the recorded signals, at once and without training. The model, and what the clients sent, "
+        "stay those of the recorded run."
+    )
+    controls = html.Div([_part(part, label, asked.query) for part, label in PARTS.items()], className="thirds")
+    return ui.page(
         f"What if, run {asked.run}",
-        address("what-if"),
-        heading(f"Run {asked.run}", asked.run, "what-if"),
-        card(
-            "Another guard",
-            html.Div([_part(part, label, asked.query) for part, label in PARTS.items()], className="thirds"),
-            note="Decides again from the recorded signals, at once and without training. The model, and what the "
-            "clients sent, stay those of the recorded run.",
-        ),
-        dcc.Loading(
-            html.Div(id="verdict", **aria(live="polite")),
-            delay_show=300,
-            custom_spinner=html.P("Deciding again, round by round…", className="badge running", role="status"),
-        ),
+        ui.address("what-if"),
+        ui.heading(f"Run {asked.run}", asked.run, "what-if"),
+        ui.card("Another guard", controls, note=note),
+        dcc.Loading(html.Div(id="verdict", **ui.aria(live="polite")), delay_show=300, custom_spinner=spinner),
     )
 
 
 def version(workspace: Workspace, asked: Page) -> str:
-    run = workspace.run(asked.run or 0)
+    run = workspace.run(asked.run)
     return f"{run.created}:{run.state}:{bool(run.rounds)}"
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(
-        Output({"type": "options", "part": MATCH}, "children"),
-        Input({"type": "part", "part": MATCH}, "value"),
-        State("url", "search"),
-    )
+    part, option = {"type": "part", "part": ALL}, {"type": "option", "part": ALL, "name": ALL}
+    one = {"part": MATCH}
+
+    @app.callback(Output({"type": "options", **one}, "children"), Input({"type": "part", **one}, "value"), ui.QUERY)
     def offer(name: Any, asked: Any) -> Any:
         part = ctx.outputs_grouping["id"]["part"]
         return options(part, name, query(asked)) if part in PARTS and name in names(part) else []
 
     @app.callback(
-        Output("verdict", "children"),
-        Output("what-if-address", "search"),
-        Input("version", "data"),
-        Input({"type": "part", "part": ALL}, "value"),
-        Input({"type": "option", "part": ALL, "name": ALL}, "value"),
-        State({"type": "part", "part": ALL}, "id"),
-        State({"type": "option", "part": ALL, "name": ALL}, "id"),
-        State("url", "pathname"),
-        State("what-if-address", "search"),
-    )
+        Output("verdict", "children"), Output("what-if-address", "search"), ui.VERSION, Input(part, "value"),
+        Input(option, "value"), State(part, "id"), State(option, "id"), ui.PATH, State("what-if-address", "search"),
+    )  # fmt: skip
     def decide(version: Any, chosen: Any, values: Any, parts: Any, places: Any, path: Any, asked: Any) -> Any:
-        run = read(path).run
-        if version is None or run is None:
-            raise PreventUpdate
+        run = ui.run_of(path, version)
         wanted = {p["part"]: name for p, name in zip(parts, chosen, strict=True)}
         given = {f"{p['part']}.{p['name']}": value for p, value in zip(places, values, strict=True)}
         kept = chosen_parts(wanted, given)
-        found = search(**kept)
-        return verdict(workspace.view(run), settings(kept)), no_update if asked is None or found == search(
-            **query(asked)
-        ) else found
+        return verdict(workspace.view(run), settings(kept)), ui.move(asked, search(**kept))
 
 
 def chosen_parts(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
@@ -111,22 +95,20 @@ def settings(kept: Mapping[str, str]) -> Settings:
 def verdict(view: RunView, chosen: Settings) -> Any:
     """What the other guard would have decided, in words and by client."""
     if not view.records:
-        return empty("No round has been recorded yet.", "Once there is one, another guard can be tried on it here.")
+        return ui.empty("No round has been recorded yet.", "Once there is one, another guard can be tried on it here.")
     try:
         with JUDGING:
             guard, changes, notes = judge_again(view, chosen)
     except FedwardenError as error:
-        return html.Div(str(error), className="problem", role="alert")
+        return ui.problem(str(error))
     different = [c for c in changes if c.recorded != c.replayed]
     same = [c for c in changes if c.recorded == c.replayed and c.recorded is not None]
     truth = truth_of(view.run)
-    head = (
-        f"{len(different)} of {len(changes)} clients are treated differently." if different else "The same decisions."
-    )
+    head = f"{len(different)} of {len(changes)} clients are treated differently."
     over = html.Details([html.Summary(f"Over rounds 1 to {view.records[-1].round}; the guard in full"), guard])
     warnings = [html.Li(printable(f"From round {rounds[0]}: {note}")) for note, rounds in notes.items()]
-    return card(
-        head,
+    return ui.card(
+        head if different else "The same decisions.",
         html.Div(over, className="note"),
         html.Div([html.Strong("Limits"), html.Ul(warnings)], className="warning") if warnings else None,
         _changes(different + same, truth) if different or same else html.P(NOTHING),
@@ -154,12 +136,11 @@ def options(part: str, name: str, asked: Mapping[str, str]) -> list[Any]:
         value, hint = given.get(f"{part}.{option}", _shown(default)), hints.get(option)
         choices = get_args(hint) if get_origin(hint) is Literal else ("true", "false") if hint is bool else ()
         if choices:
-            control: Any = dcc.Dropdown(
-                list(choices), value if value in choices else choices[0], id=id, clearable=False
-            )
+            known = value if value in choices else choices[0]
+            control: Any = dcc.Dropdown(list(choices), known, id=id, clearable=False)
         else:
             control = dcc.Input(_number(value), id=id, type="number", step="any", debounce=0.4)
-        made.append(field(option.replace("_", " "), control, of=_spell_id(id)))
+        made.append(ui.field(option.replace("_", " "), control, of=_spell_id(id)))
     return made
 
 
@@ -167,32 +148,22 @@ def _part(part: str, label: str, asked: Mapping[str, str]) -> html.Div:
     known = names(part)
     chosen = asked.get(part, "")
     id = {"type": "part", "part": part}
-    control = dcc.Dropdown(
-        [{"label": AS_RECORDED, "value": ""}, *known], chosen if chosen in known else "", id=id, clearable=False
-    )
-    return html.Div([field(label, control, of=_spell_id(id)), html.Div(id={"type": "options", "part": part})])
+    offers = [{"label": AS_RECORDED, "value": ""}, *known]
+    control = dcc.Dropdown(offers, chosen if chosen in known else "", id=id, clearable=False)
+    return html.Div([ui.field(label, control, of=_spell_id(id)), html.Div(id={"type": "options", "part": part})])
 
 
 def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
-    rows = [
-        [
-            c.client,
-            "-" if c.recorded is None else f"round {c.recorded}",
-            "-" if c.replayed is None else f"round {c.replayed}",
-            _words(c),
-            *([] if truth is None else ["attacker" if c.client in truth else "honest"]),
-        ]
-        for c in changes[:MOST]
-    ]
-    heads = [
-        "client",
-        "excluded or in doubt, recorded",
-        "excluded or in doubt, what if",
-        "change",
-        *([] if truth is None else ["truth"]),
-    ]
-    more = html.P(f"{len(changes) - MOST} more clients.") if len(changes) > MOST else None
-    return html.Div([table("Clients that are excluded or in doubt, before and after", heads, rows), more])
+    heads = ["client", "excluded or in doubt since (recorded)", "excluded or in doubt since (what if)", "change"]
+    rows = []
+    for c in changes[:ROWS]:
+        since = ["-" if t is None else f"round {t}" for t in (c.recorded, c.replayed)]
+        rows.append([c.client, *since, _words(c), "attacker" if truth and c.client in truth else "honest"])
+    if truth is None:
+        rows = [row[:-1] for row in rows]
+    more = html.P(f"{len(changes) - ROWS} more clients.") if len(changes) > ROWS else None
+    shown = ui.table(CAPTION, heads if truth is None else [*heads, "truth"], rows)
+    return html.Div([shown, more])
 
 
 def _words(change: Change) -> str:
@@ -200,21 +171,17 @@ def _words(change: Change) -> str:
     if before == after:
         return "as recorded"
     if after is None:
-        seen = f", as far as it was seen (to round {change.unseen_from - 1})" if change.unseen_from else ""
-        return "not any more" + seen
+        seen = f" up to round {change.unseen_from - 1}, its last" if change.unseen_from else ""
+        return "no longer" + seen
     if before is None:
         return "only in the what-if"
     return f"{abs(after - before)} rounds {'later' if after > before else 'earlier'}"
 
 
 def _unseen(changes: Sequence[Change]) -> Any:
-    gone = [c.client for c in changes if c.unseen_from]
-    if not gone:
-        return None
-    text = (
-        f"The recorded run stopped asking {len(gone)} clients when it excluded them: of later rounds nothing is known."
-    )
-    return html.P(text, className="note")
+    gone = sum(c.unseen_from is not None for c in changes)
+    text = f"The recorded run stopped asking {gone} clients when it excluded them, so their later rounds are unknown."
+    return html.P(text, className="note") if gone else None
 
 
 def _shown(value: Any) -> str:
