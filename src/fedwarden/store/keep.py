@@ -13,13 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .claim import RunInUse, claim
-from .connection import ERRORS, LedgerError, failed, made_by
+from .connection import ERRORS, LedgerError, failed
 from .ledger import Ledger, Run
-from .schema import STATEMENTS
+from .schema import TABLES
 
 PART = re.compile(r"ledger\.sqlite|checkpoints/[0-9]{1,18}/round-[0-9]{1,18}\.(safetensors|rows)")
 TRIES = 10  # to copy the checkpoints of a run that replaces them
-BY_RUN = "run INTEGER NOT NULL"
 UNFINISHED = ("failed", "interrupted", "running")
 
 
@@ -104,8 +103,7 @@ def restore(file: Path, folder: Path) -> None:
 def _tables(ledger: Ledger) -> list[str]:
     """Our tables that have rows by run, of those that this ledger has."""
     there = {row["name"] for row in ledger.query("SELECT name FROM sqlite_master")}
-    ours = [name for name, (kind, sql) in made_by(STATEMENTS).items() if kind == "table" and BY_RUN in sql]
-    return [name for name in ours if name in there]
+    return [name for name in TABLES if name in there and name != "run"]
 
 
 def _checkpoints(folder: Path, run: int) -> list[Path]:
