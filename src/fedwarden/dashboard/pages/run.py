@@ -6,13 +6,13 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, html
 from dash.development.base_component import Component
-from dash.exceptions import PreventUpdate
 
 from ...core.errors import FedwardenError
 from ...core.words import printable
 from ...figures import clients as similar
 from ...figures import guard as figures
 from ...figures.heatmap import Scale
+from ...figures.theme import empty as nothing
 from ...figures.theme import labels
 from ...report.summary import tell
 from ...store.record import RunRecord
@@ -62,12 +62,6 @@ def register(app: Dash, workspace: Workspace) -> None:
     def view_of(path: object, watch: object, *needed: object) -> RunView:
         return workspace.view(ui.run_of(path, *needed), str(watch or ""))
 
-    def watched(path: object, watch: Any, *needed: object) -> RunView:
-        view = view_of(path, watch, watch, *needed)
-        if watch not in view.series.watches:
-            raise PreventUpdate
-        return view
-
     first = [Output("run-heading", "children"), Output("summary", "children")]
     choice = [Output("watch", "options"), Output("watch", "value")]
 
@@ -88,7 +82,9 @@ def register(app: Dash, workspace: Workspace) -> None:
 
     @app.callback(Output("heatmap", "figure"), ui.VERSION, WATCH, Input("scale", "value"), ui.DARK, ui.PATH)
     def draw_heatmap(version: object, watch: Any, scale: object, dark: object, path: object) -> object:
-        view = watched(path, watch, version, dark)
+        view = view_of(path, watch, version, dark)
+        if watch not in view.series.watches:
+            return nothing("", "this run has recorded no scores", bool(dark))
         chosen = next((s for s in SCALES if s == scale), SCALES[0])
         return figures.heatmap(view.series, watch, chosen, bool(dark)).update_layout(uirevision=f"{path} {watch}")
 
@@ -99,7 +95,9 @@ def register(app: Dash, workspace: Workspace) -> None:
 
     @app.callback(Output("scores", "figure"), ui.VERSION, WATCH, ADDRESS, ui.DARK, ui.PATH)
     def draw_scores(version: object, watch: Any, asked: object, dark: object, path: object) -> object:
-        view = watched(path, watch, version, asked, dark)
+        view = view_of(path, watch, version, asked, dark)
+        if watch not in view.series.watches:
+            return nothing("", "this run has recorded no scores", bool(dark))
         drawn = figures.scores(view.story, watch, [query(asked).get("client", "")], bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}")
 
