@@ -226,7 +226,7 @@ def test_a_damaged_cell_is_named(sound, outside, capsys, sql, words):
     home = shutil.copytree(sound, outside / "home")
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
         assert db.execute(sql).rowcount > 0
-    assert main(["show", "1", "--home", str(home)]) == 2
+    assert main(["show", "1", "--all", "--home", str(home)]) == 2
     err = capsys.readouterr().err
     assert "fedwarden doctor" in err
     for word in words:

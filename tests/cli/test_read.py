@@ -36,7 +36,7 @@ def test_list_gives_options_with_their_defaults(call_json):
 def test_runs(call, call_json, recorded):
     (row,) = call_json("runs", "--home", recorded)["runs"]
     with Ledger(recorded) as ledger:
-        assert row["accuracy"] == ledger.metric(1, "accuracy")[3]
+        assert row["accuracy"] == ledger.record(1, 3).metrics["accuracy"]
     assert (row["run"], row["name"], row["state"], row["rounds"], row["preset"]) == (1, "tiny", "done", 3, "pid-made")
     assert "tiny" in call("runs", "--home", recorded)[1]
 

@@ -29,9 +29,9 @@ def opened(monkeypatch):
             seen.append(None)
             super().__init__(*args, **kwargs)
 
-        def records(self, run, after=0, watches=None):
+        def records(self, run, after=0, watches=None, reported=None):
             seen[-1] = after
-            return super().records(run, after, watches)
+            return super().records(run, after, watches, reported)
 
     monkeypatch.setattr(state, "Ledger", Spy)
     return seen

@@ -65,7 +65,10 @@ class FLTrust:
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         if self.root is None:
             raise ValueError("fltrust needs the server's own update: give root, or a server that trains on its data")
-        if callable(self.root) and cohort.params is None:
-            raise ValueError("fltrust needs the cohort's params to train the server's own update from")
-        root = self.root(cohort.params, cohort.round) if callable(self.root) else torch.as_tensor(self.root)
+        root = self.root
+        if callable(root):
+            if cohort.params is None:
+                raise ValueError("fltrust needs the cohort's params to train the server's own update from")
+            root = root(cohort.params, cohort.round)
+        root = torch.as_tensor(root)
         return state, fltrust(cohort.updates.select(np.flatnonzero(weights > 0)), root.reshape(-1))

@@ -172,7 +172,8 @@ def _nuclear_norm(pairs: list[tuple[Tensor, Tensor]]) -> float:
 
 
 def _blocks(x: Tensor) -> tuple[Tensor, ...]:
-    return x.split(max(1, BLOCK // len(x)), dim=1)
+    columns: tuple[Tensor, ...] = x.split(max(1, BLOCK // len(x)), dim=1)
+    return columns
 
 
 def _mean(x: Tensor) -> Tensor:

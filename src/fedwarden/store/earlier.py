@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from . import cells
 from .connection import ALONE, ERRORS, LedgerError, alone, failed, open_writer
@@ -82,7 +83,7 @@ def teach(db: sqlite3.Connection, known: Names) -> None:
     def of_table(table: dict[str, list[float | None] | float | None]) -> bytes:
         return b"".join(packed(v if isinstance(v, list) else [v]) for v in table.values())
 
-    functions: dict[str, tuple[int, Callable[..., object]]] = {
+    functions: dict[str, tuple[int, Callable[..., Any]]] = {
         "clients_of": (2, lambda run, text: number(run, json.loads(text))),
         "places_of": (1, lambda text: struct.pack(f"<{len(places := json.loads(text))}i", *places)),
         "numbers_of": (1, lambda text: packed(json.loads(text))),
@@ -90,7 +91,7 @@ def teach(db: sqlite3.Connection, known: Names) -> None:
         "values_of": (1, lambda text: of_table(json.loads(text))),
     }
 
-    def careful(function: Callable[..., object]) -> Callable[..., object]:
+    def careful(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: object) -> object:
             try:
                 return function(*arguments)

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .claim import RunInUse, claim
-from .connection import ERRORS, LedgerError, failed, made_by
+from .connection import ERRORS, LedgerError, failed
 from .ledger import Ledger, Run
-from .schema import STATEMENTS
+from .schema import TABLES
 
 PART = re.compile(r"ledger\.sqlite|checkpoints/[0-9]{1,18}/round-[0-9]{1,18}\.(safetensors|rows)")
-BY_RUN = "run INTEGER NOT NULL"
+TRIES = 10  # to copy the checkpoints of a run that replaces them
 UNFINISHED = ("failed", "interrupted", "running")
 
 
@@ -29,7 +29,7 @@ def sizes(ledger: Ledger, run: int) -> tuple[int, int]:
         columns = [row["name"] for row in ledger.query(f"PRAGMA table_info({table})")]
         each = " + ".join(f"COALESCE(LENGTH({column}), 0)" for column in columns)
         held += ledger.query(f"SELECT COALESCE(SUM({each}), 0) AS held FROM {table} WHERE run = ?", run)[0]["held"]
-    return held, sum(path.stat().st_size for path in _checkpoints(ledger.folder, str(run)))
+    return held, sum(path.stat().st_size for path in _checkpoints(ledger.folder, run))
 
 
 def superfluous(ledger: Ledger, keep: int, unfinished: bool = False) -> list[Run]:
@@ -61,14 +61,13 @@ def shrink(ledger: Ledger) -> None:
 def backup(ledger: Ledger, file: Path) -> None:
     """The ledger as of one moment and the checkpoints, as a tar file, which is there whole or not at all.
 
-    Checkpoints are taken first: one that a run writes meanwhile belongs to a round that the ledger has, or has not yet.
+    Checkpoints are taken first, so that the ledger has their rounds.
     """
     with TemporaryDirectory(prefix=".backup-", dir=file.absolute().parent) as place:
         draft, copy = Path(place) / "draft", Path(place) / "ledger.sqlite"
         with tarfile.open(draft, "w") as made:
-            for path in _checkpoints(ledger.folder):
-                with suppress(FileNotFoundError):  # a run has replaced it, and the newer ones follow
-                    made.add(path, str(path.relative_to(ledger.folder)))
+            for run in ledger.runs():
+                _add(made, ledger.folder, run.id)
             try:
                 with closing(sqlite3.connect(copy)) as db:
                     ledger.db.backup(db)
@@ -104,15 +103,22 @@ def restore(file: Path, folder: Path) -> None:
 def _tables(ledger: Ledger) -> list[str]:
     """Our tables that have rows by run, of those that this ledger has."""
     there = {row["name"] for row in ledger.query("SELECT name FROM sqlite_master")}
-    ours = [name for name, (kind, sql) in made_by(STATEMENTS).items() if kind == "table" and BY_RUN in sql]
-    return [name for name in ours if name in there]
+    return [name for name in TABLES if name in there and name != "run"]
 
 
-def _checkpoints(folder: Path, run: str = "*") -> list[Path]:
-    """Each one before the rows of clients that it needs, to which a run that goes on only adds."""
-    return [
-        path for kind in ("safetensors", "rows") for path in sorted(folder.glob(f"checkpoints/{run}/round-*.{kind}"))
-    ]
+def _checkpoints(folder: Path, run: int) -> list[Path]:
+    """The checkpoints of a run, and then the rows that they share, which only grow."""
+    place = folder / "checkpoints" / str(run)
+    return [path for kind in ("safetensors", "rows") for path in sorted(place.glob(f"round-*.{kind}"))]
+
+
+def _add(made: tarfile.TarFile, folder: Path, run: int) -> None:
+    """Add the checkpoints of a run; where it removes one meanwhile, the newer ones as well."""
+    for _ in range(TRIES):
+        with suppress(FileNotFoundError):
+            for path in _checkpoints(folder, run):
+                made.add(path, str(path.relative_to(folder)))
+            return
 
 
 def _written(folder: Path, run: int) -> bool:

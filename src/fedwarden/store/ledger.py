@@ -240,13 +240,15 @@ class Ledger:
         watches: Collection[str] | None = None,
         reported: Collection[str] | None = None,
     ) -> Iterator[RoundRecord]:
-        """The same one by one, of which no more than some are held at a time; inside a snapshot."""
+        """The same one by one, of which no more than some are held at a time."""
         first = after + 1 if after else SMALLEST  # what is below 1 is damage
         names: dict[object, tuple[str, ...]] = {}
         while True:
-            ends = [] if self.old else self.rows("round", run, AT, first, PIECE - 1, of="round")
-            last = ends[0]["round"] if ends and isinstance(ends[0]["round"], int) else LARGEST
-            yield from self.piece(run, first, last, watches, reported, names)
+            with self.snapshot():
+                ends = [] if self.old else self.rows("round", run, AT, first, PIECE - 1, of="round")
+                last = ends[0]["round"] if ends and isinstance(ends[0]["round"], int) else LARGEST
+                found = self.piece(run, first, last, watches, reported, names)
+            yield from found
             if last == LARGEST:
                 return
             first = last + 1

@@ -287,15 +287,9 @@ def present(results: Results, key: str, order: Sequence[str]) -> list[str]:
     return [value for value in order if value in there]
 
 
-def by_defence(results: Results) -> str:
-    """Per defence, over all kinds."""
-    rows = [[d, *row(compare(results, d))] for d in present(results, "defence", DEFENCES)]
-    return markdown(("defence", *HEADER), rows)
-
-
-def by_kind(results: Results, kind: str) -> str:
-    """Per defence, of one kind."""
-    rows = [[d, *row(compare(results, d, kind=kind))] for d in present(results, "defence", DEFENCES)]
+def by_defence(results: Results, **where: object) -> str:
+    """Per defence, over all kinds or of the cells that have these values."""
+    rows = [[d, *row(compare(results, d, **where))] for d in present(results, "defence", DEFENCES)]
     return markdown(("defence", *HEADER), rows)
 
 
@@ -341,7 +335,7 @@ def write(results: Results, folder: Path, data: str) -> list[Path]:
 def page(results: Results, data: str, rounds: int, command: str, skipped: str = "") -> str:
     """Everything as Markdown; ``command`` is what makes it."""
     kinds = present(results, "kind", [kind.name for kind in KINDS])
-    tables = "\n\n".join(f"## {kind[0].upper()}{kind[1:]}\n\n{by_kind(results, kind)}" for kind in kinds)
+    tables = "\n\n".join(f"## {kind[0].upper()}{kind[1:]}\n\n{by_defence(results, kind=kind)}" for kind in kinds)
     note = f"\n\n{skipped}" if skipped else ""
     return f"""# Honest clients that differ: {data}
 

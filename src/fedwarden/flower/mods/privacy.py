@@ -11,8 +11,7 @@ import logging
 import math
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -187,20 +186,20 @@ def open_metrics(record: MetricRecord, public: Sequence[str]) -> MetricRecord:
     return MetricRecord({key: value for key, value in record.items() if key in public})
 
 
-def spent(context: Context) -> float:
-    """What a node's answers have cost, by its context and its file, whichever knows of more."""
-    held = context.state.config_records.get(KEY)
-    known = 0.0 if held is None else _amount(held["spent"])
-    path = _path(context)
-    return known if path is None else max(known, _read(path))
-
-
 def charge(context: Context, limit: Limit) -> None:
     """Count one answer in context and file before it is made; :class:`BudgetSpent` where it may not be."""
-    path = _path(context)
-    with _alone(path):
-        after = limit.check(spent(context))
-        if path is not None:
+    given, held = context.node_config.get(FILE), context.state.config_records.get(KEY)
+    if given is not None and not (isinstance(given, str) and given):
+        raise ValueError(f"{FILE} is the name of a file; got {given!r}")
+    spent = 0.0 if held is None else _amount(held["spent"])
+    if given is None:
+        after = limit.check(spent)
+    else:
+        path = Path(given)
+        with path.with_name(path.name + ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two runs of a node never count at the same time
+            recorded = _amount(json.loads(path.read_text(encoding="utf-8"))["spent"]) if path.exists() else 0.0
+            after = limit.check(max(spent, recorded))
             draft = path.with_name(path.name + ".new")
             with draft.open("w", encoding="utf-8") as file:
                 json.dump({"spent": after}, file)
@@ -210,30 +209,7 @@ def charge(context: Context, limit: Limit) -> None:
     context.state[KEY] = ConfigRecord({"spent": after})
 
 
-def _path(context: Context) -> Path | None:
-    given = context.node_config.get(FILE)
-    if given is not None and not (isinstance(given, str) and given):
-        raise ValueError(f"{FILE} is the name of a file; got {given!r}")
-    return None if given is None else Path(given)
-
-
-def _read(path: Path) -> float:
-    """What the file says; nothing was spent where there is none yet."""
-    return _amount(json.loads(path.read_text(encoding="utf-8"))["spent"]) if path.exists() else 0.0
-
-
 def _amount(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"a privacy account holds a number of at least 0; got {value!r}")
     return float(value)
-
-
-@contextmanager
-def _alone(path: Path | None) -> Iterator[None]:
-    """Two runs of a node never count at the same time."""
-    if path is None:
-        yield
-        return
-    with path.with_name(path.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
