@@ -126,11 +126,12 @@ def test_an_audit_writes_its_tables_as_csv(call, workspace, tmp_path):
     kept = results_file(workspace, "layers-digits")
     kept.parent.mkdir(parents=True)
     for seed in range(4):
-        moved = {str(c): float(c.kind in ("fresh", "partial")) for c in all_changes([0.8])}
         found = {}
-        for branch, m in moved.items():
+        for c in all_changes([0.8]):
+            m = float(c.kind in ("fresh", "partial"))
             row = [11, 1 + m + seed / 100, 1, m, 0.1, m]
-            found[branch] = {"readings": {f"weights/cosine/{layer}": [row] for layer in ("", "0.bias")}}
+            readings = {f"weights/cosine/{layer}": [row] for layer in ("", "0.bias")}
+            found[str(c)] = {"kind": c.kind, "even": c.even, "readings": readings}
         with kept.open("a") as file:
             file.write(
                 json.dumps({"cell": {"data": "digits", "n": 2, "m": 1, "seed": seed}, "result": {"branches": found}})

@@ -186,7 +186,7 @@ def test_an_interrupted_run_obeys_when_it_goes_on(call, call_json, interrupted, 
     assert row == ["exclude", "Bern", "4", "alice", "maintenance"]
     assert "client Bern excluded since round 4: operator alice: maintenance" in out
     told = call_json("show", 1)
-    assert told["word"] == {"trusted": [], "excluded": ["Bern"], "readmitted": [], "observing": False}
+    assert told["word"] == {"trusted": [], "excluded": ["Bern"], "suspended": [], "readmitted": [], "observing": False}
     assert [(s["kind"], s["round"]) for s in told["said"]] == [("exclude", 4)]
     _, out, _ = call("replay", 1)
     assert "The same decisions." in out

@@ -75,9 +75,9 @@ def _pending(which: str | None, home: Path | None, as_json: bool) -> None:
             except FedwardenError as error:
                 LOG.warning("run %d: %s", number, reason(error))
         left = outbox.messages(ledger, run)
-        known = outbox.messages(ledger, run, pending=False) if as_json else []
+        ever = outbox.messages(ledger, run, pending=False) if as_json else []
     if as_json:
-        emit({"sent": len(tried) - len(left), "pending": len(left), "messages": [asdict(m) for m in known]})
+        emit({"sent": len(tried) - len(left), "pending": len(left), "messages": [asdict(m) for m in ever]})
     else:
         out.print(f"{len(tried) - len(left)} of {count(len(tried), 'message')} sent" if tried else "nothing is pending")
         for line in outbox.told(left):

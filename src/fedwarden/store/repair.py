@@ -234,7 +234,7 @@ def _checkpoints(folder: Path, runs: Mapping[int, Run | None]) -> Iterable[Findi
         head = runs.get(run or 0)
         for path in sorted(place.glob("*.safetensors")):
             try:
-                load(path, head and head.identity)
+                load(path, head.identity if head else None)
             except CheckpointError as error:
                 yield Finding("checkpoint", f"{error}; --resume uses the one before", run)
         for path in sorted(place.glob(DRAFT)):
