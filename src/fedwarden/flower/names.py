@@ -35,8 +35,8 @@ class Names:
 
     def __call__(self, node: int) -> str:
         """A node's name; its number where there is none that can be used, since any node may send a message."""
-        if node in self.known:
-            return self.known[node]
+        if node in self.known or self.given is str:
+            return self.known.get(node, str(node))
         try:
             name = str(self.given(node))
         except Exception:

@@ -102,13 +102,13 @@ class Form(Protocol):
 
 
 def read_each(found: Iterable[tuple[str, T]], read: Callable[[str, T], L]) -> tuple[list[L], list[Rejection]]:
-    """What reading each client's reply gives, and those that cannot be used; of two replies the first counts."""
+    """What reading each client's reply gives, and those that cannot be used; of two replies the first counts.
+
+    The engines have checked the names of their clients.
+    """
     letters, seen = list[L](), set[str]()
     refused = []
     for client, reply in found:
-        if fault := name_fault(client):
-            refused.append(Rejection(short(client, NAMED), fault))
-            continue
         if client in seen:
             refused.append(Rejection(client, Note.of("answered_twice")))
             continue
