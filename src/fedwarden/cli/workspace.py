@@ -24,9 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command()
 def runs(
-    long: Annotated[
-        bool, typer.Option("--long", "-l", help="Dates and sizes in place of the verdict.")
-    ] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Dates and sizes in place of the verdict.")] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
