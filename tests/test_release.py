@@ -1,9 +1,12 @@
 """What a release says of itself in several places is the same in all of them."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import fedwarden
@@ -36,3 +39,14 @@ def test_the_environment_of_the_peers_has_what_the_package_needs():
     text = (ROOT / "benchmarks" / "peers-requirements.txt").read_text(encoding="utf-8")
     listed = {name.replace("-", "_") for name in re.findall(r"^([\w-]+)==", text, re.MULTILINE)}
     assert needed - {"torch"} <= listed  # which the Makefile installs first
+
+
+def test_the_services_are_sound_for_systemd(tmp_path):
+    verify = shutil.which("systemd-analyze") or pytest.skip("there is no systemd")
+    units = [*(ROOT / "examples" / "operations").glob("*.service")]
+    assert len(units) == 3
+    for unit in units:  # with a program and a user that this machine has
+        text = re.sub(r"/opt/fedwarden/bin/[\w-]+", "/bin/true", unit.read_text(encoding="utf-8"))
+        (tmp_path / unit.name).write_text(text.replace("User=fedwarden", "User=root"), encoding="utf-8")
+    done = subprocess.run([verify, "verify", *tmp_path.glob("*.service")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedwarden.core.types import Observation, RoundRecord
 from fedwarden.sim.scenario import Scenario
-from fedwarden.store import schema
+from fedwarden.store import outbox, schema
 from fedwarden.store.ledger import Ledger
 
 SEED = 20261115
@@ -68,6 +68,8 @@ def fill(folder: Path, played: Sequence[RoundRecord]) -> Path:
         ledger.finish(one, "done", {"accuracy": 0.6, "excluded": {"7": 2}})
         seen = [Observation(t, "outputs", "mean_logits", "", 0.5, 0.4, 1.0, 0.2, t == 5, {"3": 4.0}) for t in (4, 5, 6)]
         ledger.observe(two, seen, "a")
+        sink = {"name": "webhook", "url": "http://127.0.0.1:9/"}
+        outbox.put(ledger, one, "webhook", sink, 6, [{"text": "h is excluded"}])
     return folder
 
 

@@ -195,7 +195,7 @@ def test_the_tables_stay_known_after_vacuum_and_in_a_copy_by_sql(sound, outside,
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
         db.execute("VACUUM")
     assert set(check(home, capsys, READERS[:4]).values()) == {0}
-    assert len(made_by(STATEMENTS)) == 8
+    assert len(made_by(STATEMENTS)) == 9
 
 
 @pytest.mark.parametrize(

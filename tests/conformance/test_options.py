@@ -13,7 +13,7 @@ from fedwarden.core.registry import make
     [
         ("attack adaptive", {"limit": 0.0}, "limit must be positive and steps at least 1"),
         ("attack alie", {"knowledge": "some"}, "knowledge is 'own' or 'all'; got 'some'"),
-        ("attack backdoor", {"corner": "middle"}, "corner is one of top-left, .*; got 'middle'"),
+        ("attack backdoor", {"corner": "middle"}, "corner is 'top-left', .*; got 'middle'"),
         ("attack backdoor", {"fraction": 2.0}, r"fraction lies in \[0, 1\]; got 2.0"),
         ("attack backdoor", {"size": 0}, "size is at least 1 pixel; got 0"),
         ("attack blur", {"sigma": 0.0}, "sigma must be positive; got 0.0"),

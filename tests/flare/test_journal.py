@@ -87,7 +87,7 @@ def test_a_run_without_a_sound_checkpoint_starts_anew_and_the_job_goes_on(caplog
     assert after.record.round == 2
     assert "the last run cannot be continued: no checkpoint of run 1 can be used" in caplog.text
     with Ledger() as ledger:
-        assert [(run.id, run.state) for run in ledger.runs()] == [(2, "done"), (1, "running")]
+        assert [(run.id, run.state) for run in ledger.runs()] == [(2, "done"), (1, "interrupted")]
 
 
 def test_a_run_that_another_process_writes_is_left_alone(caplog):

@@ -67,14 +67,21 @@ def with_series(record, series):
 TRUTH = "This was a simulation, so the truth is known: 0 of 2 attackers and 1 honest client were excluded or suspended."
 
 
-def test_a_simulation_knows_the_truth(record):
+def test_a_simulation_knows_the_truth(played):
     config = load_scenario(
         {"data": {"clients": 8}, "attacks": [{"name": "label_flip", "clients": [0, 1]}]}
     ).model_dump()
-    ids = tuple(map(str, range(8)))  # the last one is excluded: honest
-    simulated = replace(RUN, engine="in-process", config=config)
-    named = replace(record.series, clients=ids, rejected=((4, "1", Note.of("no_answer")),))
-    assert TRUTH in tell(replace(with_series(record, named), run=simulated))
+    ids = dict(zip("abcdefgh", map(str, range(8)), strict=True))  # the last one is excluded: honest
+    named = [
+        replace(
+            r,
+            client_ids=tuple(ids[c] for c in r.client_ids),
+            excluded=tuple(ids[c] for c in r.excluded),
+            rejected=tuple(replace(x, client_id=ids[x.client_id]) for x in r.rejected),
+        )
+        for r in played
+    ]
+    assert TRUTH in tell(RunRecord(replace(RUN, engine="in-process", config=config), Story.of(named)))
 
 
 def test_who_is_silent_and_since_when(record):
@@ -104,7 +111,7 @@ def test_nothing_recorded_and_nothing_watched(record):
                      "No round has been recorded."]  # fmt: skip
     bare = replace(record.series, watches={}, excluded=np.zeros_like(record.series.excluded), metrics={}, rejected=())
     bare = replace(bare, weights=np.full_like(bare.weights, 0.125), flagged=np.zeros_like(bare.flagged))
-    assert tell(with_series(record, bare))[1:] == [
+    assert tell(replace(record, story=replace(record.story, series=bare, watches=())))[1:] == [
         "No accuracy was recorded.",
         "No watch was set, so no client was judged.",
     ]

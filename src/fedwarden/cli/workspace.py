@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command()
 def runs(
-    long: Annotated[bool, typer.Option("--long", "-l", help="With date, sizes and what sinks have missed.")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Dates and sizes in place of the verdict.")] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -41,18 +41,17 @@ def runs(
                 row |= {"ledger_bytes": held, "checkpoint_bytes": kept, "pending": waiting[row["run"]]}
     if as_json:
         return emit({"runs": rows})
-    more = ["began", "ledger", "checkpoints", "pending"] if long else []
-    shown = table(
-        "run", "name", "state", "rounds", "preset", "accuracy", *more, "verdict", left=(1, 2, 4, 6 + len(more))
-    )
+    more = ["began", "ledger", "checkpoints", "pending"] if long else ["preset", "accuracy", "verdict"]
+    shown = table("run", "name", "state", "rounds", *more, left=(1, 2, 4) if long else (1, 2, 4, 6))
     for row in rows:
-        done = f"{row['rounds']}/{row['of'] or '?'}"
-        cells = [str(row["run"]), safe(row["name"]), row["state_in_words"], done, safe(row["preset"] or "-")]
-        cells.append(percent(row["accuracy"]))
         if long:
-            cells.append(f"{datetime.fromtimestamp(row['created']):%Y-%m-%d %H:%M}")
-            cells += [size(row["ledger_bytes"]), size(row["checkpoint_bytes"]), str(row["pending"])]
-        shown.add_row(*cells, safe(row["verdict"]))
+            told = [f"{datetime.fromtimestamp(row['created']):%Y-%m-%d}", size(row["ledger_bytes"])]
+            told += [size(row["checkpoint_bytes"]), str(row["pending"])]
+        else:
+            told = [safe(row["preset"] or "-"), percent(row["accuracy"]), safe(row["verdict"])]
+        shown.add_row(
+            str(row["run"]), safe(row["name"]), row["state_in_words"], f"{row['rounds']}/{row['of'] or '?'}", *told
+        )
     out.print(shown)
     if rows:
         hint(
