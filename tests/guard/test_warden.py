@@ -308,6 +308,19 @@ def test_an_empty_round(cohort_of):
     assert warden.state_dict() == before
 
 
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda scores, test: scores > 3.0, "a rule returns a fedwarden.Verdict; got array"),
+        (lambda scores, test: fw.Verdict(scores > 3.0, 3.0, True), "is a sentence, a Note or None; got True"),
+    ],
+)
+def test_a_rule_that_returns_something_else_is_told_what_was_expected(made, words, cohort_of):
+    warden = fw.Warden([fw.Watch("centroid_distance", rule=made, name="far")])
+    with pytest.raises(fw.ConfigError, match=words):
+        warden.step(cohort_of(np.eye(5)))
+
+
 def test_warnings_of_a_rule_are_noted(cohort_of):
     outcome = Warden([watch({"name": "k_sigma", "k": 2.33})]).step(cohort_of(with_outliers(outliers=[0, 1, 2])))
     assert not flagged(outcome)

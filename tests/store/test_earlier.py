@@ -22,7 +22,8 @@ READERS = (
     ["runs"], ["show", "1"], ["show", "1", "--all"], ["show", "1", "--round", "2"], ["show", "1", "--json"],
     ["show", "2"], ["report", "1", "-o", "report.html", "--force"], ["export", "1", "-o", "-"],
     ["export", "1", "-o", "run.json"], ["export", "1", "-o", "run.parquet"], ["send", "1", "--to", "tensorboard"],
-    ["doctor"],
+    ["doctor"], ["runs", "--long"], ["prune", "--keep", "1", "--dry-run"], ["send", "--pending"],
+    ["backup", "backup.tar", "--force"],
 )  # fmt: skip
 
 

@@ -109,10 +109,10 @@ class Stderr(logging.Handler):
 
 def log_as(form: str | None) -> None:
     """Log in words or as JSON from now on; by default as the environment says."""
-    if form not in (None, "words", "json"):
-        raise typer.BadParameter(f"{form!r} is none of: words, json")
+    if (form := form or os.environ.get(FORM) or "words") not in ("words", "json"):
+        raise typer.BadParameter(f"--log and {FORM} are words or json; got {form!r}")
     for handler in LOG.handlers:
-        handler.setFormatter(JsonLines() if (form or os.environ.get(FORM)) == "json" else Words())
+        handler.setFormatter(JsonLines() if form == "json" else Words())
 
 
 @app.callback(invoke_without_command=True)

@@ -63,9 +63,10 @@ def send(
 
 def _pending(which: str | None, home: Path | None, as_json: bool) -> None:
     """Try everything that is pending once."""
-    with Ledger(home, create=False) as ledger:
+    with reader(home) as ledger:  # which may be of an earlier version: reading does not bring it up to date
         run = None if which is None else ledger.run(which).id
         tried = outbox.messages(ledger, run)
+    with Ledger(home, create=False, read_only=not tried) as ledger:
         for number, key in dict.fromkeys((message.run, message.sink) for message in tried):
             try:
                 known = outbox.rounds_of(ledger, number, key)

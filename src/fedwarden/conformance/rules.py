@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.protocols import Rule
 from ..core.stats import Scores
+from ..core.types import Verdict
 from .component import Component
 from .law import laws, require, same
 
@@ -31,7 +32,7 @@ def cases(whole: bool = False) -> Iterator[tuple[Scores, int]]:
 def threshold_decides(rule: Rule) -> None:
     """Flagged is who scores above the threshold, which is a number."""
     for scores, test in cases():
-        verdict = rule(scores, test)
+        Verdict.expect(verdict := rule(scores, test))
         require(not math.isnan(verdict.threshold), f"n={len(scores)}: expected a threshold; got NaN")
         got, want = np.asarray(verdict.flagged).tolist(), (scores > verdict.threshold).tolist()
         where = f"n={len(scores)}, threshold {verdict.threshold:.6g}"

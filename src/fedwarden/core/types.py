@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .errors import ConfigError
 from .notes import Note
 from .stats import Counts, Mask, Scores, Weights
 
@@ -229,6 +230,20 @@ class Verdict:
     flagged: Mask
     threshold: float
     warning: Note | str | None = None
+
+    @classmethod
+    def expect(cls, found: object) -> None:
+        """Refuse what a rule of one's own may return instead.
+
+        >>> Verdict.expect(True)
+        Traceback (most recent call last):
+            ...
+        fedwarden.core.errors.ConfigError: a rule returns a fedwarden.Verdict; got True
+        """
+        if not isinstance(found, cls):
+            raise ConfigError(f"a rule returns a fedwarden.Verdict; got {found!r:.60}")
+        if not isinstance(found.warning, Note | str | None):
+            raise ConfigError(f"the warning of a Verdict is a sentence, a Note or None; got {found.warning!r:.60}")
 
 
 @dataclass(frozen=True, eq=False)

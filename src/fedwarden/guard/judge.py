@@ -16,7 +16,7 @@ from ..core.protocols import CompleteHistory, CompletePolicy, CompleteSignal, Fi
 from ..core.registry import Spec, component, describe
 from ..core.remembered import Remembered
 from ..core.stats import Mask, Scores, Weights, among, scatter, severity
-from ..core.types import Reading, State, WatchRecord
+from ..core.types import Reading, State, Verdict, WatchRecord
 from ..history.capital import Capital
 from ..rules.ville import Ville, ville_threshold
 from .containment import newcomers_share
@@ -222,7 +222,7 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     """
     finite = np.isfinite(scores)
     judged = trusted & finite
-    verdict = rule(scores[judged], test)
+    Verdict.expect(verdict := rule(scores[judged], test))
     warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
     flagged = (scores > verdict.threshold) | ~finite
     flagged[judged] = verdict.flagged

@@ -102,7 +102,7 @@ def restore(file: Path, folder: Path) -> None:
 
 def _tables(ledger: Ledger) -> list[str]:
     """Our tables that have rows by run, of those that this ledger has."""
-    there = {row["name"] for row in ledger.query("SELECT name FROM sqlite_master")}
+    there = {row["name"] for row in ledger.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
     return [name for name in TABLES if name in there and name != "run"]
 
 
