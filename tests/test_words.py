@@ -59,6 +59,12 @@ def test_messages_keep_to_the_words():
     assert {(name, text) for name, text in said if found(BANNED, text)} == set()
 
 
+def test_no_docstring_has_a_sentence_that_begins_with_who():
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "research" / "src").rglob("*.py")]
+    begins = re.compile(r'(?:\. |: |""")(?:Who|Whose|Of whom|Nobody) ')
+    assert [str(path) for path in sources if begins.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_a_banned_word_is_found_in_a_message_and_not_in_a_docstring():
     source = 'def f():\n    """It is in earnest."""\n    raise ValueError(f"{1} was spared")\n'
     assert [found(BANNED, text) for text in messages(source)] == [["spared"]]

@@ -217,7 +217,7 @@ def _colour(standing: Standing | None) -> str:
 
 
 def _contributions(story: Story, every: bool) -> None:
-    """Who helps the model, the most helpful first: on the server's samples, or else, where all is shown, by its way."""
+    """How much each client helps the model: on the server's samples or, where all is shown, by its direction."""
     found = story.contributions
     title = "contribution, on the server's samples" if found else "contribution, by direction of updates"
     if every and not found:

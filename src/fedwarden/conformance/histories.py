@@ -21,7 +21,7 @@ subject = Component.make
 
 
 def rounds(last: int = 7) -> Iterator[Round]:
-    """Who took part in each round, with which value: clients come and go."""
+    """The clients of each round with their values: clients come and go."""
     for t in range(1, last + 1):
         rng = np.random.default_rng(t)
         here = tuple(c for c in IDS if rng.random() < 0.7) or IDS
@@ -95,7 +95,7 @@ def input_untouched(history: CompleteHistory) -> None:
 
 
 def always_worse(history: CompleteHistory) -> None:
-    """Who is worse than the rest in every round ends with the highest score."""
+    """A client that is worse than the rest in every round ends with the highest score."""
     rng = np.random.default_rng(0)
     _, out = play(history, [(IDS, np.array([*rng.uniform(-0.2, 0.2, 5), 9.0])) for _ in range(6)])
     highest = max(out[-1], key=lambda client: out[-1][client])

@@ -40,7 +40,7 @@ def threshold_decides(rule: Rule) -> None:
 
 
 def equal_scores(rule: Rule) -> None:
-    """Nobody is flagged among equal scores."""
+    """No client is flagged among equal scores."""
     for value in (0.0, 1e-9, 0.1, 1.0, 7.3, 1e9):
         for n in range(41):
             got = int(np.sum(rule(np.full(n, value), 1 + n % 5).flagged))

@@ -1,4 +1,4 @@
-"""Who may ask, and what a browser may do with the answer.
+"""Which requests are answered, and what a browser may do with the answer.
 
 Without a token the dashboard serves this machine alone: a request must name it by a loopback name or one that the
 operator allows, or a page of another site could reach it by a name of its own (DNS rebinding). With a token every

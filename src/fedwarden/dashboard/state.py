@@ -105,7 +105,7 @@ class Workspace:
         return self._read(("record", number, round), lambda ledger, old: old or ledger.record(number, round))
 
     def observers(self, number: int) -> tuple[str, ...]:
-        """Whose audits a run has recorded."""
+        """The participants whose audits a run has recorded."""
         return self._read(("observers", number), lambda ledger, _: ledger.observers(number))
 
     def observations(self, number: int, observer: str) -> list[Observation]:

@@ -35,8 +35,8 @@ class GuardedGroups(Guarded):
 
     Every round the nodes are put into random groups. Each group is one client for the guard and for the strategy, so
     that ``min_train_nodes`` and the like count groups, and its reply is the group's secure sum. Nodes need
-    ``ClientApp(mods=[secure_mod])``. Who is left out of a round is a group; who is excluded is a node, when no likely
-    coalition of others explains what its groups did. Evaluation is asked of single nodes, as ever.
+    ``ClientApp(mods=[secure_mod])``. Groups are left out of a round; nodes are excluded, when no likely coalition of
+    others explains what their groups did. Evaluation is asked of single nodes, as ever.
     """
 
     def __init__(

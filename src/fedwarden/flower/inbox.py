@@ -78,8 +78,8 @@ def match(
 def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
     """The node that a reply is from, or :class:`Unfit` where what it says of itself does not agree.
 
-    The error of a dead node carries the SuperLink's id, so replies are matched to the messages they answer. Who forged
-    a sender is not known, and nobody is blamed for it by name.
+    The error of a dead node carries the SuperLink's id, so replies are matched to the messages they answer. It is
+    not known which node forged a sender, so no node is blamed for it by name.
     """
     source = int(reply.metadata.src_node_id)
     node = nodes.get(reply.metadata.reply_to_message_id) if nodes else source

@@ -21,7 +21,7 @@ from .judge import Guard, Judgement, Memory
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
-    """Who is left out and why; ``known`` were out before this round."""
+    """The clients that are left out, and why; ``known`` were out before this round."""
     for rejection in record.rejected:
         yield f"reply of client {rejection.client_id} rejected: {rejection.reason}"
     by_word = {client for note in record.notes if note.kind == "word_excluded" for client in note.clients}

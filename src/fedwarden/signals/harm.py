@@ -99,8 +99,8 @@ class Harm:
     """How much lower the loss on the server's labelled samples would be without the client's update.
 
     The mean is that of the clients in good standing, weighted by the counts that are believed: the model that the guard
-    would make if it left nobody out of this round. Who is excluded must not set what is harmful, and counts belong to
-    it because a client harms by the weight that it has. Updates longer than ``shorten`` times the median one are
+    would make if it left no client out of this round. Excluded clients must not set what is harmful, and counts belong
+    to it because a client harms by the weight that it has. Updates longer than ``shorten`` times the median one are
     shortened to that, and what is not trained is the median of all clients. Harm that the median client does as well is
     taken off, see :func:`beyond_common`; so are classes of which the samples have none, see :func:`without_absent`.
     """

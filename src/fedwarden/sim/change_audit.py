@@ -39,7 +39,7 @@ OnRound = Callable[[int, str, int], None]
 
 
 class AuditConfig(Strict):
-    """Whose data changes, how and when, and how closely the others look."""
+    """The client whose data change, how and when, and how closely the others look."""
 
     client: int = Field(0, ge=0)
     change: Part = Component(name="label_shift", even=0.8)

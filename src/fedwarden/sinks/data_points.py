@@ -56,7 +56,7 @@ class DataPoint(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Who and what it is of."""
+        """The client, watch or run that it is of."""
         name = self.name if self.level in ("metric", "reported") else None
         found = {"metric": name, "watch": self.watch, "client": self.client}
         return {label: segment(value) for label, value in found.items() if value is not None}

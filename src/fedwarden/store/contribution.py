@@ -1,4 +1,4 @@
-"""Who helps the model, and by how much: what was measured of harm, told as a contribution.
+"""How much each client helps the model: what was measured of harm, told as a contribution.
 
 Where the server has no labelled samples, the way of a client's updates stands in: their cosine to the rest of the step.
 """

@@ -173,7 +173,7 @@ class Ledger:
             return [read_observation(row) for row in rows]
 
     def observers(self, run: int) -> tuple[str, ...]:
-        """Whose observations a run has."""
+        """The participants whose observations a run has."""
         rows = self.rows("audit", run, "GROUP BY observer ORDER BY observer")
         with self.reading(f"run {run}, audit"):
             return tuple(cells.text(row, "observer") for row in rows)

@@ -266,7 +266,7 @@ class Story:
 
     @cached_property
     def contributions(self) -> dict[str, Contribution]:
-        """Who helps the model, of the clients of which it was measured on the server's samples."""
+        """How much each client helps the model, where it was measured on the server's samples."""
         return contributions(self.series)
 
     def contribution(self, client: str) -> Contribution | None:

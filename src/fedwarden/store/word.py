@@ -96,7 +96,7 @@ def latest(entries: Sequence[Said]) -> Word:
 
 
 def standing(ledger: Ledger, which: str | int) -> list[tuple[Kind, str, str, str]]:
-    """Who is trusted, excluded and suspended at the end of a run, as it is to be said in another one."""
+    """The clients that are trusted, excluded or suspended at the end of a run, as it is to be said in another one."""
     run = ledger.run(which)
     said, last = said_in(ledger, run.id), ledger.last_round(run.id)
     word, ended = latest(said), ledger.record(run.id, last) if last else None

@@ -63,7 +63,8 @@ class DnC:
     """The mean without the clients that stand out in one of several samples of coordinates (Divide-and-Conquer).
 
     In each of ``steps`` draws of ``sample`` coordinates ``c`` times ``f`` clients are left out; f is by default a fifth
-    of the clients. Who knows the ``seed`` knows the coordinates: outside a simulation, give one that is secret.
+    of the clients. An attacker that knows the ``seed`` knows the coordinates: outside a simulation, give one that is
+    secret.
     """
 
     f: int | None = None

@@ -96,8 +96,8 @@ class RandEigen:
     """The mean of the clients that a random filter on the direction of most variance leaves.
 
     ``f`` attackers, by default a fifth of the clients; with f = 0 it is the mean. At most ``steps`` times, by default
-    10 or f. It leaves few clients: about f of those that differ by chance alone. Who knows the ``seed`` knows whom
-    chance spares: outside a simulation, give one that is secret.
+    10 or f. It leaves few clients: about f of those that differ by chance alone. An attacker that knows the
+    ``seed`` knows which ones stay: outside a simulation, give one that is secret.
     """
 
     pairs: ClassVar[bool] = True

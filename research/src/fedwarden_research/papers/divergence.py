@@ -61,7 +61,7 @@ def scenario(
 
 
 def cells(seeds: Sequence[int], device: str = "cpu", data: str = "fashion_mnist") -> list[tuple[Cell, Table]]:
-    """Nobody corrupted, with the MLP at every heterogeneity, else at Dirichlet 1; and client 0 at Dirichlet 1."""
+    """No corrupted client, with the MLP at every heterogeneity, else at Dirichlet 1; and client 0 at Dirichlet 1."""
     alphas = ALPHAS if data == "fashion_mnist" else (1.0,)
     cases = [("none", alpha) for alpha in alphas] + [(name, 1.0) for name in CORRUPTIONS]
     return [
@@ -146,7 +146,7 @@ def thirds_table(results: Results) -> Grid:
 
 
 def calm_table(results: Results) -> Grid:
-    """Nobody corrupted: mean divergence and how often an honest client is flagged, by heterogeneity."""
+    """No corrupted client: mean divergence and how often an honest client is flagged, by heterogeneity."""
     rows = []
     for alpha in ALPHAS:
         found = select(results, {"corruption": "none", "alpha": alpha})

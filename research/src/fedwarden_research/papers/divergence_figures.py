@@ -155,7 +155,7 @@ def crowd(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
 
 
 def run_crowd(table: Table) -> Result:
-    """Who took part in each round, and the scores and flags of every watch."""
+    """The clients of each round, and the scores and flags of every watch."""
     records = played(table).records
     found: dict[str, object] = {
         "accuracy": [r.metrics["accuracy"] for r in records],

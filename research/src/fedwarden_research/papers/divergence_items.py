@@ -138,7 +138,7 @@ def watched(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
 
 
 def calm(seeds: Sequence[int], device: str) -> list[tuple[Cell, Table]]:
-    """Nobody corrupted, the MLP on Fashion-MNIST."""
+    """No corrupted client, the MLP on Fashion-MNIST."""
     found = watched(seeds, device)
     return [(cell, t) for cell, t in found if (cell["data"], cell["corruption"]) == ("fashion_mnist", "none")]
 

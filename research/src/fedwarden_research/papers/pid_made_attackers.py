@@ -97,7 +97,7 @@ def _gain(mine: dict[str, str], plain: dict[str, str], way: str) -> float:
 
 
 def count_table(results: Results, cases: Sequence[Case]) -> Grid:
-    """Who was excluded, and loss and accuracy in the last round, by case and rule."""
+    """The clients that were excluded, and loss and accuracy in the last round, by case and rule."""
     rows = []
     for case in cases:
         data, n, f, fraction = case

@@ -118,7 +118,7 @@ def shares(attack: str) -> tuple[float, ...]:
 
 
 def attackers(seed: int, n: int, share: float) -> list[int]:
-    """Who attacks: at random, and of a seed the same clients in every attack; at least one where the share is not 0.
+    """The attackers: at random, and of a seed the same clients in every attack; at least one where the share is not 0.
 
     >>> [len(attackers(0, n, share)) for n, share in ((20, 0.0), (20, 0.25), (12, 0.1), (12, 0.25))]
     [0, 5, 1, 3]

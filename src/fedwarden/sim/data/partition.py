@@ -1,4 +1,4 @@
-"""Who holds which rows of the training data."""
+"""Which client holds which rows of the training data."""
 
 from __future__ import annotations
 

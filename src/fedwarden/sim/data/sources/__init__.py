@@ -68,7 +68,7 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
     def holder(self, row: int) -> str:
-        """Whose a row of the training data is, in words."""
+        """The client that a row of the training data belongs to, in words."""
         for i, rows in enumerate(self.clients or ()):
             if row in rows:
                 return f"client {self.names[i] if self.names else i}"
