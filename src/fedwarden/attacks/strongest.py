@@ -125,7 +125,8 @@ class Strongest:
     """Knows guard and aggregator: of many pushes that nobody is flagged for, the one that harms the aggregate most.
 
     Every push is tried at strengths from ``limit`` times the honest mean down, and the best of them is refined in
-    ``steps``. An attacker that would be flagged for its own training may be flagged. It looks no further than the round.
+    ``steps``. An attacker that would be flagged for its own training may be flagged. It looks one round
+    ahead.
     """
 
     limit: float = 8.0
