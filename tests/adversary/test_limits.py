@@ -152,10 +152,10 @@ def test_files_may_not_grow(size, start, tiny, tmp_path, contents, committed):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 300 KB."""
+    """A file system of 400 KB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
     if sys.platform != "linux" or os.geteuid() or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("needs the right to mount")
     yield folder

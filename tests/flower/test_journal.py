@@ -132,7 +132,7 @@ def test_a_server_killed_with_9_goes_on(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, str(tests), str(tmp_path)], capture_output=True, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with Ledger(tmp_path) as ledger:
-        assert (ledger.run().state, ledger.run().rounds) == ("running", 3)
+        assert (ledger.run().state, ledger.run().rounds) == ("interrupted", 3)
     again = Guarded(flower.FedAvg(), home=tmp_path, resume=True)
     again.start(LocalGrid(crowd()), model(), 6)
     with Ledger(tmp_path) as ledger:

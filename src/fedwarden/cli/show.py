@@ -55,9 +55,14 @@ def show(
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
         told = RunRecord.read(ledger, run, whole=every or as_json)
-        for line in outbox.told(outbox.messages(ledger, told.run.id)):
-            LOG.warning("%s", line)
-        return emit(_as_json(told)) if as_json else _show(told, home, every)
+        pending = outbox.told(outbox.messages(ledger, told.run.id))
+        if as_json:
+            emit(_as_json(told))
+        else:
+            _show(told, home, every)
+    for line in pending:
+        LOG.warning("%s", line)
+    return None
 
 
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
