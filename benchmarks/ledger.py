@@ -39,12 +39,19 @@ from fedwarden.figures import clients, guard
 workspace = Workspace(Path(home))
 watch = workspace.loudest(1)
 view = workspace.view(1, watch)
-told(workspace, view)
+told(view)
 guard.heatmap(view.series, watch).to_json()
 guard.learning(view.series).to_json()
 guard.scores(view.story, watch).to_json()
 clients.similarity(view.story).to_json()
 """,
+    "page of a client": """
+from pathlib import Path
+from fedwarden.dashboard.state import Workspace
+from fedwarden.dashboard.pages.client import sheet
+sheet(Workspace(Path(home)).view(1), "hospital-3", False).to_plotly_json()
+""",
+    "report": RUN.format("['report', '1', '-o', home + '/report.html', '--force']"),
     **{f"export to {kind}": RUN.format(f"['export', '1', '-o', home + '/run.{kind}']") for kind in FORMATS},
 }
 PROBE = """

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from statistics import median
 from typing import Any
 
@@ -102,7 +103,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     print(f"{machine()}\n")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
     ray.init(
         num_cpus=max(WORKERS) + 1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * MIB
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from fedwarden.core.types import WatchRecord
 CohortOf = Callable[..., fw.Cohort]
 
 os.environ.pop("COLUMNS", None)  # of the terminal outside: a console that is made while it is set keeps that width
+os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))  # shards refuse a Ray without a secret
 
 LONGEST = (  # files by the time of their slow tests, measured on two cores: from six minutes down to half of one
     "flower/test_deployment.py",
@@ -125,6 +127,7 @@ def chromium() -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     found = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    found.set_script_timeout(300)  # on a busy machine a page stands still for a minute while it reads Plotly
     yield found
     found.quit()
 

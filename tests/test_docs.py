@@ -181,7 +181,8 @@ class Reader:
 def check_scenario(table: dict[str, object]) -> None:
     """A scenario whose every name and option exists."""
     table = dict(table)
-    AuditConfig.model_validate(table.pop("audit", {}))
+    if "audit" in table:
+        AuditConfig.model_validate(table.pop("audit"))
     scenario = load_scenario(table)
     scenario.guard.build()
     for attack in scenario.attacks:

@@ -102,7 +102,10 @@ def test_the_command_line_loads_typer_until_a_command_runs():
 
 @pytest.mark.parametrize(
     ("command", "own"),
-    [("workspace", {"core", "store"}), ("show", {"core", "guard", "history", "rules", "store", "sim", "sinks"})],
+    [
+        ("workspace", {"core", "store"}),
+        ("show", {"audit", "core", "guard", "history", "rules", "store", "sim", "sinks"}),
+    ],
 )
 def test_commands_that_read_a_run_load_no_torch(command, own):
     statement = f"import fedwarden.cli.{command}"
@@ -116,7 +119,7 @@ def test_a_run_begins_without_libraries_that_take_as_long_to_import_as_torch():
 
 
 def test_reading_a_ledger_takes_numpy():
-    statement = "from fedwarden.store import ledger, record, overview, export"
+    statement = "from fedwarden.store import ledger, record, export"
     assert beyond(statement, "import numpy") == set()
     assert rooms(statement) == {"core", "store"}
     assert not packages(statement) & COMMANDS

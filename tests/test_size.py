@@ -8,7 +8,7 @@ DOCS = ROOT / "docs"
 CODE = ("src", "research", "tests", "tools", "benchmarks", "examples", "docs", "conftest.py")
 CEILINGS = {  # lines as `wc -l` counts them, and words with a letter or digit
     "lines of the package": 38_000,
-    "lines of all Python": 91_000,
+    "lines of all Python": 92_100,
     "words of the README, outside of code": 800,
     "words of a page": 2_500,
     "words of the pages, without results": 29_000,

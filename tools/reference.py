@@ -27,7 +27,7 @@ BEYOND = {  # what else there is to call, by module
     "flower.mods": ("audit_mod",),
     "shards.pool": ("Shards",),
     "nvflare.aggregator": ("GuardedAggregator",),
-    "audit.mitigations": ("add_noise", "blend", "clip_and_noise", "epsilon", "new_share", "smooth"),
+    "audit.mitigations": ("add_noise", "clip_and_noise", "epsilon", "smooth"),
     "signals.probe": ("draw_probe", "synthetic_probe"),
     "sim.scenario": ("Scenario", "load_scenario"),
     "sim.federation": ("Federation", "simulate"),

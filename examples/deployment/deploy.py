@@ -28,6 +28,7 @@ OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY
 
 def main() -> int:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # on the way out everything is ended
     folder = Path(options.folder or tempfile.mkdtemp(prefix="fedwarden-deployment-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.timeout

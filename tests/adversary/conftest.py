@@ -1,7 +1,5 @@
 """The command line in processes that can be killed: forked from one that has imported everything already."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Replies of one client that does its worst: crafted headers, changed bytes, wrong records, and lies of every kind."""
 
-from __future__ import annotations
-
 import io
 import math
 import warnings

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("dash", reason="the extra 'dashboard' is not installed")
 
+from dashboard.conftest import Asker
 from fedwarden.core.errors import FedwardenError
 from fedwarden.dashboard.app import create_app
 from fedwarden.dashboard.pages import PAGES, audit, client, whatif
@@ -34,9 +35,9 @@ def parts(workspace, number):
 
     return {
         **{kind: partial(page.version, workspace, Page(kind, number)) for kind, page in PAGES.items()},
-        "told": lambda: page_of_run.told(workspace, workspace.view(number, "far")),
-        "client": lambda: client.sheet(view(), view().series.clients[0], "", False),
-        "verdict": lambda: whatif.verdict(view(), ("rule=gesd",)),
+        "told": lambda: page_of_run.told(workspace.view(number, "far")),
+        "client": lambda: client.sheet(view(), view().series.clients[0], False),
+        "verdict": lambda: whatif.verdict(workspace, view(), ("rule=gesd",)),
         "alarms": lambda: [audit.alarms(workspace.observations(number, o)) for o in workspace.observers(number)],
     }
 
@@ -73,24 +74,7 @@ def test_a_page_is_served_with_the_message_and_is_no_500(sound, tmp_path, path):
     home = shutil.copytree(sound, tmp_path / "home")
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
         db.execute("UPDATE run SET config = '[' WHERE id = 1")
-    app = create_app(home)
-    browser = app.server.test_client()
-    assert browser.get(path, headers={"Host": "127.0.0.1"}).status_code == 200
-    key = next(k for k in app.callback_map if "version.data" in k)
-    found = app.callback_map[key]
-    given = {"url.pathname": path, "url.search": ""}
-
-    def fields(specs):
-        return [{**spec, "value": given.get(f"{spec['id']}.{spec['property']}")} for spec in specs]
-
-    outputs = [dict(zip(("id", "property"), part.rsplit(".", 1), strict=True)) for part in key.strip(".").split("...")]
-    body = {
-        "output": key,
-        "outputs": outputs,
-        "inputs": fields(found["inputs"]),
-        "state": fields(found["state"]),
-        "changedPropIds": [],
-    }
-    reply = browser.post("/_dash-update-component", json=body, headers={"Host": "127.0.0.1"})
-    assert reply.status_code == 200
-    assert "run 1: column config should hold JSON" in json.dumps(reply.json)
+    ask = Asker(create_app(home))
+    assert ask.client.get(path).status_code == 200
+    told = ask("version.data", url__pathname=path, url__search="")
+    assert "run 1: column config should hold JSON" in json.dumps(told)

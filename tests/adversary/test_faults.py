@@ -82,6 +82,9 @@ def kill_again_and_again(kills, chance, longest, start, file, tmp_path, committe
         call.kill()
         assert call.wait() == -signal.SIGKILL, call.lines()
         playing += plays()
+        for command in (["runs", "--long"], ["doctor"], ["show", "1"]) if resumed(home) else ():
+            reader = start(*command, "--home", home)
+            assert reader.wait() == 0, (command, reader.lines(), reader.out.read_text())
         now = committed(home)
         assert now >= last, "a committed round was lost"
         last = now

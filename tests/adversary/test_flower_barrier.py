@@ -1,7 +1,5 @@
 """Nothing that one reply makes a strategy or a reader do ends the run, and nobody answers for another."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

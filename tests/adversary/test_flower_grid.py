@@ -1,7 +1,5 @@
 """Replies as a deployment gets them: packed objects, unpacked by Flower's own code, which damaged ones break."""
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -1,7 +1,5 @@
 """No reply ends a guarded Flower run, moves its model, or costs another client its place."""
 
-from __future__ import annotations
-
 import os
 import random
 import time
@@ -13,7 +11,7 @@ from flwr.app import Array, ConfigRecord, Message
 from flwr.serverapp import strategy as flower
 
 from fedwarden.flower import Guarded
-from fedwarden.flower.arrays import view
+from fedwarden.flower.records import view
 from fedwarden.guard.arrays import Unfit
 from fedwarden.guard.containment import level
 from flower.conftest import quiet  # noqa: F401
@@ -190,10 +188,6 @@ def run(replies: int) -> Fuzz:
     return fuzz
 
 
-def test_some_hundred_fuzzed_replies():
-    assert run(600).used > 0
-
-
-@pytest.mark.slow
-def test_ten_thousand_fuzzed_replies():
-    assert run(10_000 * TIMES).used > 0
+@pytest.mark.parametrize("replies", [600, pytest.param(10_000 * TIMES, marks=pytest.mark.slow)])
+def test_fuzzed_replies(replies):
+    assert run(replies).used > 0

@@ -108,4 +108,4 @@ def test_the_same_experiment_is_continued_without_a_word(tmp_path, caplog):
 def test_a_run_without_what_tells_experiments_apart_is_not_continued(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.start("mine", "flower", {"strategy": "FedAvg", "rounds": 3}, {})
-    assert start(tmp_path).journal.run == 2
+    assert start(tmp_path).journal.recorder.run == 2

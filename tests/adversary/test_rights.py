@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedwarden as fw
-from fedwarden.store.connection import log_of
+from fedwarden.store.connection import logs_of
 from fedwarden.store.ledger import Ledger
 
 root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
@@ -79,7 +79,7 @@ def seen(tmp_path_factory):
     homes = [place / name for name in ("ended", "closed", "killed", "moved", "live")]
     with fill(place / "live", "running"):
         for name, log in (("ended", False), ("killed", True), ("moved", True), ("live", True)):
-            path = log_of(place / name / "ledger.sqlite")
+            path = logs_of(place / name / "ledger.sqlite")[0]
             assert (path.is_file() and path.stat().st_size > 0) == log, name
         for folder in homes:
             folder.chmod(0o555)
@@ -121,7 +121,7 @@ def test_no_copy_is_left(seen):
 def test_a_file_that_may_not_be_read_is_one_line(seen):
     for code, out, err in seen["closed"]:
         assert (code, out) == (2, "")
-        assert err.startswith("error: cannot open the ledger")
+        assert " may not read " in err
         assert err.count("\n") == 1
 
 
@@ -131,6 +131,6 @@ def test_closing_a_writer_leaves_nothing_in_the_log(tmp_path):
     with Ledger(tmp_path, read_only=True) as reader:
         assert len(reader.records(1)) == ROUNDS
         ledger.close()
-        log = log_of(tmp_path / "ledger.sqlite")
+        log = logs_of(tmp_path / "ledger.sqlite")[0]
         assert not log.exists() or log.stat().st_size == 0
         assert len(reader.records(1)) == ROUNDS

@@ -99,19 +99,17 @@ def test_one_attacker_of_ten_that_comes_and_goes_costs_at_most_two_points(case, 
         assert records[-1].excluded == ()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("attackers", [1, 3])
-@pytest.mark.parametrize("case", ["2 on, 2 off", "in turns", "slow drift", "steady"])
-def test_where_the_operator_says_that_clients_are_alike_none_of_them_costs_more(case, attackers, undisturbed):
-    records, _ = play(CASES[case], attackers=attackers, claims=INFLATED, alike=True)
-    assert accuracy(records) > undisturbed(None, 0) - POINTS
+SOME, MANY = ("2 on, 2 off", "in turns", "slow drift", "steady"), ("1 on, 1 off", "2 on, 2 off", "5 on, 5 off")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("case", ["1 on, 1 off", "2 on, 2 off", "5 on, 5 off", "honest for ten rounds", "slow drift"])
-def test_so_do_three_of_ten(case, undisturbed):
-    records, _ = play(CASES[case], attackers=3, claims=INFLATED)
-    assert accuracy(records) > undisturbed(None, 0) - LASTING.get(case, POINTS)
-    assert records[-1].excluded == ()
+@pytest.mark.parametrize(
+    ("case", "attackers", "alike"),
+    [(case, many, True) for case in SOME for many in (1, 3)]
+    + [(case, 3, None) for case in (*MANY, "honest for ten rounds", "slow drift")],
+)
+def test_so_do_three_of_ten_and_all_where_the_operator_says_that_clients_are_alike(case, attackers, alike, undisturbed):
+    records, _ = play(CASES[case], attackers=attackers, claims=INFLATED, alike=alike)
+    assert accuracy(records) > undisturbed(None, 0) - (POINTS if alike else LASTING.get(case, POINTS))
+    assert alike or records[-1].excluded == ()

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwarden.attacks import Examples
-from fedwarden.attacks.shift import exchange, refresh
+from fedwarden.attacks.shift import refresh
 from fedwarden.core.registry import make
+from fedwarden_research.attacks.shift import exchange
 
 
 def rng(seed=0):

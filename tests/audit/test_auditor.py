@@ -131,7 +131,7 @@ def test_scores_wait_for_enough_of_a_past(runs):
 
 
 def test_an_auditor_resumes_to_the_same_numbers(runs, tmp_path):
-    options = {"n": 2, "per_layer": True, "metrics": ("cosine", "cmd_tanh", "procrustes_orthogonal")}
+    options = {"n": 2, "per_layer": True, "metrics": ("cosine", "cmd", "procrustes_orthogonal")}
     whole = Auditor(network(), runs["probe"][:50], runs["labels"][:50], **options)
     expected = [whole.observe(*row) for row in runs["rows"]]
     for cut in (0, 1, 6):
@@ -214,8 +214,8 @@ def test_buffers_are_removed_with_ones_own_but_not_measured():
 
 def test_classes_that_moved_are_named_farthest_first():
     o = Observation(1, "outputs", "mean_logits", "", 1.0, 0.5, 3.0, 0.1, False, {"0": 3.5, "1": -9.0, "2": 1.0})
-    assert o.moved() == (1, 0)
-    assert o.moved(limit=0.5) == (1, 0, 2)
+    assert o.moved() == ("1", "0")
+    assert o.moved(limit=0.5) == ("1", "0", "2")
     assert (o.divergence, o.relative) == (0.5, 1.0)
 
 

@@ -1,7 +1,6 @@
 """Mitigations: norms, deviations and schedules by hand."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,11 +10,9 @@ from scipy.stats import norm
 from fedwarden.audit.information import remove_own
 from fedwarden.audit.mitigations import (
     add_noise,
-    blend,
     clip,
     clip_and_noise,
     epsilon,
-    new_share,
     smooth,
 )
 
@@ -50,18 +47,6 @@ def test_smoothing_shows_a_step_bit_by_bit():
     assert shown[3:] == pytest.approx([1 - keep**j for j in range(1, 7)])
 
 
-def test_new_data_come_in_evenly_and_stay():
-    old, new = np.arange(100), np.arange(1000, 1050)
-    shares = [new_share(t, start=6, rounds=5) for t in range(5, 12)]
-    assert shares == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
-    rows = [set(blend(old, new, share, np.random.default_rng(0)).tolist()) for share in shares]
-    assert [sum(r < 1000 for r in part) for part in rows] == [100, 80, 60, 40, 20, 0, 0]
-    assert [sum(r >= 1000 for r in part) for part in rows] == [0, 10, 20, 30, 40, 50, 50]
-    for earlier, later in pairwise(rows):
-        assert {r for r in earlier if r >= 1000} <= {r for r in later if r >= 1000}
-        assert {r for r in later if r < 1000} <= {r for r in earlier if r < 1000}
-
-
 def test_secure_aggregation_hides_nothing_from_a_participant():
     g = torch.Generator().manual_seed(3)
     models = torch.randn(4, 50, generator=g, dtype=torch.float64)
@@ -79,8 +64,6 @@ def test_secure_aggregation_hides_nothing_from_a_participant():
         (lambda: clip(torch.ones(2), 0.0), "norm above 0; got 0.0"),
         (lambda: add_noise(torch.ones(2), -1.0, torch.Generator()), "deviation of at least 0; got -1.0"),
         (lambda: smooth(None, torch.ones(2), 1.0), r"lies in \[0, 1\); got 1.0"),
-        (lambda: new_share(1, 1, 0), "at least one round; got 0"),
-        (lambda: blend(np.arange(2), np.arange(2), 1.5, np.random.default_rng(0)), r"lies in \[0, 1\]; got 1.5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, message):

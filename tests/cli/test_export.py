@@ -80,6 +80,7 @@ def test_without_plotly_one_line_says_what_to_install(call, recorded, here, monk
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "fedwarden.cli.report", raising=False)
+    monkeypatch.delattr("fedwarden.report.html", raising=False)  # where a test before has imported it
     monkeypatch.setitem(sys.modules, "plotly", None)
     code, out, err = call("report", "1", "--home", recorded)
     assert (code, out) == (2, "")

@@ -47,8 +47,8 @@ def test_a_client_in_doubt_is_different_and_harm_is_not_shown(call, call_json, w
     with Ledger(workspace) as ledger:
         ledger.append(ledger.start("ward", "flower", {}, {}), record)
     said = (
-        "Client b is different, harm not shown: it lies far out; it teaches class 3, which hardly any other client "
-        "does. If you know why it differs, run `fedwarden trust 1 b`."
+        "Client b was on trial in round 1: it lies far out; it teaches class 3, which hardly any other client does. "
+        "Client b is different, harm not shown. If you know why it differs, run `fedwarden trust 1 b`."
     )
     assert said in call("show", "1")[1]
     assert said in call_json("show", "1")["verdict"]

@@ -3,13 +3,13 @@
 import json
 
 from fedwarden.studies.runner import results_file
-from fedwarden_research.reproduce import PAPERS
+from fedwarden_research.reproduce import PAPERS, paper_of
 
 
 def test_the_list_has_every_item_and_what_it_takes(call_json):
     found = call_json("reproduce", "--list")
     assert {paper: list(items) for paper, items in found.items()} == {
-        name: [item.name for item in paper.items] for name, paper in PAPERS.items()
+        name: [item.name for item in paper_of(name).items] for name in PAPERS
     }
     assert found["pid-made"]["figure-2"]["data"] == ["its", "pneumonia", "femnist"]
     assert "2 cores" in found["pid-made"]["figure-2"]["cost"]

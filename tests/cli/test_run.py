@@ -21,7 +21,7 @@ def test_the_summary_tells_how_the_guard_did(call, tiny):
     assert code == 0
     assert "run 1  tiny  done" in out
     assert "after 3 rounds" in out
-    assert "of 1" in out
+    assert "  1 attacker: 1 excluded.\n  5 honest clients: none flagged.\n" in out
     assert "fedwarden show 1" in out
     assert "round 3 of 3" in err
 

@@ -49,20 +49,22 @@ def test_a_run_may_be_resumed_with_other_sinks(tiny, call, tmp_path):
 
 def test_a_sink_that_fails_is_pending_and_the_run_goes_on(tiny, call, call_json, tmp_path, monkeypatch):
     monkeypatch.setattr(courier, "END", 0.5)
+    monkeypatch.setattr(courier, "LOOK", 0.1)  # between two tries, each of which opens the target and fails to write
     (tmp_path / "taken").write_text("a file, not a folder")
     table = f'sinks=[{{name = "tensorboard", folder = "{tmp_path / "taken"}"}}]'
     code, _, err = call("run", tiny, "--set", table)
     assert code == 0
     first, last = [line for line in err.splitlines() if "warning run 1: " in line]
     assert "the sink 'tensorboard' could not take round 1" in first
-    assert last.endswith("see: fedwarden send 1 --pending")
+    assert last.endswith("try now with: fedwarden send 1 --pending")
     assert call_json("runs", "--long")["runs"][0]["pending"] == 1
     assert "1 --pending" in call("show", 1)[2]
     code, out, _ = call("send", "--pending")
     assert code == 1
-    assert "0 of 1 message sent" in out
+    assert "rounds pending for 'tensorboard' after " in out
+    assert out.endswith("; tried again when you repeat this command; --drop gives it up\n")
     (tmp_path / "taken").unlink()
-    assert call("send", "tiny", "--pending")[:2] == (0, "1 of 1 message sent\n")
+    assert call("send", "tiny", "--pending")[:2] == (0, "run 1: rounds delivered to 'tensorboard'\n")
     assert [t for t, _ in scalars(tmp_path / "taken")["metric/accuracy"]] == [1, 2, 3]
     assert call("send", "--pending")[:2] == (0, "nothing is pending\n")
 
@@ -87,6 +89,19 @@ def test_pending_alerts_are_sent_afterwards(workspace, call, tmp_path, monkeypat
         (message,) = [m for m in outbox.messages(ledger, pending=False) if m.sink == "command 2" and m.number]
     assert message.tries == 2
     assert message.delivered > message.made
+    assert call("send", "--pending", "--drop")[:2] == (0, "run 1: 1 message given up for 'Call'\n")
+    with Ledger(workspace, read_only=True) as ledger:
+        (message,) = [m for m in outbox.messages(ledger, pending=False) if m.sink == "Call" and m.number]
+    assert message.delivered == 0
+    assert message.error.startswith("given up by operator ")
+    assert call("send", "--pending")[:2] == (0, "nothing is pending\n")
+
+
+def test_alerts_without_an_address_end_a_run_before_it_starts(tiny, call, workspace):
+    code, _, err = call("run", tiny, "--set", 'sinks=["webhook"]')
+    assert code == 2
+    assert "the environment variable FEDWARDEN_WEBHOOK, which is not set" in err
+    assert not (workspace / "ledger.sqlite").exists()
 
 
 def test_a_sink_that_a_scenario_misspells_ends_it_before_it_starts(tiny, call, workspace):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import tarfile
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 from fedwarden.cli import common
 from fedwarden.store.claim import claim
-from fedwarden.store.ledger import Ledger
+from fedwarden.store.ledger import Ledger, LedgerError
 from states import held
 
 
@@ -39,11 +40,17 @@ def test_long_has_sizes(several, call, call_json):
     assert "ledger_bytes" not in call_json("runs")["runs"][0]
 
 
-def test_prune_keeps_the_newest_and_those_that_are_not_done(several, call, call_json):
+def test_prune_keeps_the_newest_and_those_that_are_not_done(several, call, call_json, monkeypatch):
     size = (several / "ledger.sqlite").stat().st_size
     assert call_json("prune", "--keep", 1, "--dry-run")["removed"] == [2, 1]
     assert left(several) == [5, 4, 3, 2, 1]
-    code, out, _ = call("prune", "--keep", "1")
+    monkeypatch.setattr("fedwarden.store.ledger.PIECE", 1)
+    with Ledger(several, read_only=True) as reader:
+        rounds = reader.stream(1)
+        assert next(rounds).round == 1
+        code, out, _ = call("prune", "--keep", "1")
+        with pytest.raises(LedgerError, match="run 1 was removed while it was read"):
+            list(rounds)
     assert code == 0
     assert "run 1  tiny  done, 3 rounds" in out
     assert "2 runs removed, about" in out
@@ -94,7 +101,38 @@ def test_a_strange_backup_is_refused_and_writes_nothing(call, tmp_path, name):
         code, _, err = call("restore", tmp_path / file, "--home", tmp_path / "there")
         assert code == 2
         assert "is no backup of a workspace" in err
-        assert list((tmp_path / "there").iterdir()) == []
+        assert err.count("\n") == 1
+        assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize("kind", ["compressed", "sparse", "link", "device", "fifo"])
+def test_a_backup_that_holds_more_than_it_is_long_or_no_files_is_refused(call, tmp_path, kind):
+    file, part = tmp_path / "w.tar", tarfile.TarInfo("checkpoints/1/round-000001.safetensors")
+    part.size, part.linkname = 1 << 26, "/etc/passwd"
+    types = {"link": tarfile.SYMTYPE, "device": tarfile.CHRTYPE, "fifo": tarfile.FIFOTYPE}
+    part.type = types.get(kind, tarfile.REGTYPE)
+    if kind == "sparse":
+        part.pax_headers = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.numblocks": "0", "GNU.sparse.map": "0,0"}
+    with tarfile.open(file, "w:gz" if kind == "compressed" else "w", format=tarfile.PAX_FORMAT) as made:
+        part.size = part.size if kind == "compressed" else 0
+        made.addfile(part, io.BytesIO(bytes(part.size)))
+    code, _, err = call("restore", file, "--home", tmp_path / "there")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is no backup of a workspace" in err
+    assert not (tmp_path / "there").exists()
+
+
+def test_what_lies_among_the_checkpoints_spoils_no_backup(several, call, tmp_path):
+    place = several / "checkpoints" / "1"
+    ours = {path.name for path in place.iterdir()}
+    (place / "round-000009.safetensors").symlink_to("/etc/passwd")
+    (place / "round-000008.rows").symlink_to("nothing")
+    os.mkfifo(place / "round-000007.safetensors")
+    (place / "round-last.safetensors").write_bytes(b"mine")
+    for command in (["runs", "--long"], ["backup", tmp_path / "w.tar"], ["prune", "--keep", "9"]):
+        assert call(*command)[0] == 0
+    assert call("restore", tmp_path / "w.tar", "--home", tmp_path / "there")[0] == 0
+    assert {path.name for path in (tmp_path / "there" / "checkpoints" / "1").iterdir()} == ours
 
 
 def test_the_log_as_json(call, tiny, monkeypatch):

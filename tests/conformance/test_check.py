@@ -1,7 +1,5 @@
 """``check(kind, name)``: every registered component keeps its laws, and every law catches who breaks it."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket

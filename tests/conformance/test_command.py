@@ -1,7 +1,5 @@
 """The commands of the conformance suites: the table, the exit codes and the one-line errors."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

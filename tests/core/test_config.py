@@ -49,7 +49,7 @@ def test_a_file_that_is_not_toml(content, tmp_path):
 
 def test_no_file(tmp_path):
     for path in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises(ConfigError, match=r"no file at .*; expected a TOML file"):
+        with pytest.raises(ConfigError, match=r"(no file at .*|is a folder); expected a TOML file"):
             read_toml(path)
 
 
@@ -92,11 +92,6 @@ def test_overrides_go_into_tables_lists_and_names():
     assert table == {"guard": "auto", "attacks": [{"name": "flip"}, {"name": "noise"}], "sizes": [1, 2]}  # a copy
 
 
-def test_a_bare_name_in_a_list_can_carry_options():
-    want = {"attacks": [{"name": "label_flip", "fraction": 0.5}]}
-    assert override({"attacks": ["label_flip"]}, ["attacks.0.fraction=0.5"]) == want
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -128,8 +123,9 @@ def test_an_override_that_cannot_be_applied(setting, message):
         ({"rounds": "x", "zzz": 3}, "unknown key 'zzz'"),  # a misspelt key first, since it explains the rest
         ({}, "key 'rounds' is missing"),
         ({"rounds": 3, "attacks": [{}]}, "key 'attacks.0.name' is missing"),
-        ({"rounds": 3, "train": {"learning_rate": -1.0}}, "train.learning_rate: .*greater than 0; got -1.0"),
-        ({"rounds": 2.5}, "rounds: .*; got 2.5"),
+        ({"rounds": 3, "train": {"learning_rate": -1.0}}, "train.learning_rate: expected more than 0.0; got -1.0"),
+        ({"rounds": 2.5}, "rounds: expected a whole number; got 2.5"),
+        ({"rounds": "x"}, "rounds: expected a whole number; got 'x'"),
     ],
 )
 def test_a_fault_is_one_line_that_names_the_key(table, message):

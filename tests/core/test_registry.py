@@ -171,13 +171,6 @@ def test_a_hyphen_is_an_underscore(name):
     assert component("aggregator", {"name": "trimmed-mean", "b": 2}) == TrimmedMean(2)
 
 
-def test_both_spellings_are_one_name(entries):
-    register("rule", "my-rule")(Fixed)
-    assert "my_rule" in names("rule")
-    with pytest.raises(ConfigError, match="rule 'my_rule' is already registered"):
-        register("rule", "my_rule")(fw.GESD)
-
-
 @pytest.mark.parametrize("kind", ["aggregator", "history", "policy", "rule", "signal"])
 def test_every_component_of_a_round_is_public(kind):
     for name in names(kind):

@@ -30,7 +30,3 @@ def test_a_schedule_is_what_one_would_live_through(start, length, ramp, period):
     on, off = period or (None, 0)
     got = [strength(t, start, end, ramp, on, off) for t in range(1, 31)]
     assert got == pytest.approx(walk(30, start, end, ramp, on, off))
-
-
-def test_a_ramp_goes_on_while_it_is_off():
-    assert [strength(t, ramp=4, on=1, off=1) for t in range(1, 7)] == [0.2, 0, 0.6, 0, 1, 0]

@@ -1,7 +1,5 @@
 """A workspace with a guarded run and an audited one, its dashboard, and callbacks as a browser asks for them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

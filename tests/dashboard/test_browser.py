@@ -19,8 +19,10 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 import fedwarden as fw
+from fedwarden.core.errors import FedwardenError
 from fedwarden.core.types import Observation
-from fedwarden.dashboard.screenshot import PictureError, screenshot
+from fedwarden.dashboard.layout import TICK
+from fedwarden.dashboard.screenshot import screenshot
 from fedwarden.dashboard.server import prepare
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.recorder import Recorder
@@ -59,11 +61,21 @@ return [left + xaxis._offset + xaxis.c2p(arguments[0]), top + yaxis._offset + ya
 
 @pytest.fixture
 def site(browser):
-    """Serve a workspace and open its pages: ``site(folder)`` gives a function that opens one."""
+    """Serve a workspace and open its pages: ``site(folder)`` gives a function that opens one.
+
+    Callbacks are answered after ``delay`` seconds.
+    """
     servers = []
 
-    def serve(folder):
+    def serve(folder, delay=0.0):
         server, where = prepare(folder, "127.0.0.1", 0)
+        answer = server.application
+
+        def later(environ, respond):
+            time.sleep(delay * ("_dash-update-component" in environ["PATH_INFO"]))
+            return answer(environ, respond)
+
+        server.application = later
         Thread(target=server.run, daemon=True).start()
         servers.append(server)
         return lambda page: browser.get(where.rstrip("/") + page)
@@ -133,13 +145,14 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     assert first.text.startswith("h excluded since round 2 0")
     assert [i.is_displayed() for i in browser.find_elements(By.CSS_SELECTOR, "#glance tbody tr:nth-child(2) img")]
     browser.find_element(By.LINK_TEXT, "h").click()
-    until(says="Excluded since round 2:")
+    until(says="Client h was excluded in round 2:")
     until(drawn="client")
-    assert browser.current_url.endswith("/run/1?client=h")
+    assert browser.current_url.endswith("/run/1/client?name=h")
     assert "Layers in round 2" in browser.find_element(By.ID, "client").text
+    until(lambda d: d.title == "Run 1  guarded, client · fedwarden")
     browser.back()
-    until(says="Choose a client in the picture")
-    browser.get(browser.current_url + "?client=nobody")
+    until(says="Clients at a glance")
+    browser.get(browser.current_url + "/client?name=nobody")
     until(says="No client “nobody” has taken part")
 
 
@@ -189,7 +202,7 @@ def test_copies_are_one_point_of_the_map_and_a_client_tells_of_itself(site, brow
     until(drawn="similar")
     labels = "return [...document.querySelectorAll('#similar .textpoint text')].map(t => t.textContent)"
     until(lambda d: sorted(d.execute_script(labels)) == ["<b>eve</b> + 1", "b", "c", "d", "e"])
-    browser.get(browser.current_url.partition("?")[0] + "?client=%3Cb%3Eeve%3C%2Fb%3E")
+    browser.get(browser.current_url.partition("?")[0] + "/client?name=%3Cb%3Eeve%3C%2Fb%3E")
     until(says="answered in 3 of 3 rounds")
     until(says="What it reports")
     until(lambda d: d.execute_script(DRAWN, "client-card"))
@@ -206,12 +219,14 @@ def test_a_click_in_the_heatmap_opens_the_client_and_the_scale_is_in_the_address
             event = {"type": kind, "x": x + off, "y": y, "button": button, "clickCount": int(button == left)}
             driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
             time.sleep(0.3)
-        return driver.current_url.endswith("/run/1?client=c")
+        return driver.current_url.endswith("/run/1/client?name=c")
 
     until(click)
     until(says="Client c")
+    browser.back()
+    until(drawn="heatmap")
     browser.find_element(By.XPATH, "//*[@id='scale']//label[contains(., 'robust z')]").click()
-    until(lambda d: d.current_url.endswith("?client=c&scale=robust+z"))
+    until(lambda d: d.current_url.endswith("/run/1?scale=robust+z"))
     browser.refresh()
     bar = "return document.querySelector('#heatmap .js-plotly-plot').layout.coloraxis.colorbar.title.text"
     until(drawn="heatmap")
@@ -256,6 +271,12 @@ def test_a_ledger_in_trouble_is_told_of_and_the_page_recovers(site, browser, unt
     until(lambda d: "could not be updated" not in page(d))
 
 
+def test_a_page_is_drawn_where_an_answer_takes_longer_than_the_pause_between_two_looks(site, browser, until, shared):
+    site(shared, delay=1.6 * TICK / 1000)("/")
+    until(lambda d: d.find_elements(By.LINK_TEXT, "guarded"))[0].click()
+    until(drawn="heatmap")
+
+
 def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until, shared):
     paper = "return getComputedStyle(document.body).backgroundColor"
     figure = "return document.querySelector('#learning .js-plotly-plot')._fullLayout.paper_bgcolor"
@@ -275,7 +296,7 @@ def test_light_and_dark_by_preference_and_by_choice(site, browser, media, until,
 def test_a_narrow_screen(site, browser, until, shared):
     browser.set_window_size(400, 800)
     show = site(shared)
-    pages = {"/": None, "/run/1?client=h": "client", "/run/1/what-if": None, "/compare?first=1&second=2": "both"}
+    pages = {"/": None, "/run/1/client?name=h": "client", "/run/1/what-if": None, "/compare?first=1&second=2": "both"}
     for path, figure in pages.items():
         show(path)
         until(lambda d: len(page(d)) > 60)
@@ -297,7 +318,7 @@ def test_a_narrow_screen(site, browser, until, shared):
 
 def test_everything_that_can_be_operated_has_a_name(site, browser, until, shared):
     show = site(shared)
-    for path in ("/", "/run/1?client=h", "/run/1/what-if?rule=gesd"):
+    for path in ("/", "/run/1/client?name=h", "/run/1/what-if?rule=gesd"):
         show(path)
         until(says="Run")
         tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
@@ -341,7 +362,7 @@ def test_a_real_run_is_followed_live(site, browser, until, tmp_path):
 
 def test_a_picture_is_taken(chromium, shared, tmp_path):
     for dark in (False, True):
-        screenshot(shared, tmp_path / f"{dark}.png", "/run/1?client=h", dark)
+        screenshot(shared, tmp_path / f"{dark}.png", "/run/1/client?name=h", dark)
     light, night = ((tmp_path / f"{dark}.png").read_bytes() for dark in (False, True))
     assert light[:8] == night[:8] == b"\x89PNG\r\n\x1a\n"
     assert light != night
@@ -363,5 +384,5 @@ for word in "$@"; do case "$word" in --screenshot=*) echo drawn > "${{word#--scr
     assert (tmp_path / "a.png").read_text() == "drawn\n"
     monkeypatch.setattr("fedwarden.dashboard.screenshot.TRIES", 1)
     (tmp_path / "seen").rmdir()
-    with pytest.raises(PictureError, match="drew nothing within 2 s, 1 times"):
+    with pytest.raises(FedwardenError, match="drew nothing within 2 s, 1 times"):
         screenshot(tmp_path, tmp_path / "b.png")

@@ -75,16 +75,8 @@ def test_the_runs_for_prometheus(home):
 
 
 def test_a_name_cannot_add_a_line_to_the_metrics():
-    run = {
-        "run": 1,
-        "name": 'a"} 1\nb\\',
-        "state": "done",
-        "rounds": 1,
-        "accuracy": None,
-        "excluded": [],
-        "committed": 1.0,
-    }
-    text = "\n".join(exposition([run]))
+    run = {"run": 1, "name": 'a"} 1\nb\\', "state": "done", "rounds": 1, "accuracy": None, "excluded": []}
+    text = "\n".join(exposition([{**run, "committed": 1.0}]))
     assert '{run="1",name="a\\"} 1\\nb\\\\"} 1' in text
     assert "run_accuracy{" not in text
 
@@ -100,9 +92,10 @@ def test_a_run_whose_process_is_gone_is_interrupted_everywhere(home, killed, ask
     assert run.state_in_words.startswith("interrupted since 2")
     after = ask("version.data", **look, version__data=before)["response"]["version"]["data"]
     assert after != before
-    shown = ask("run-heading.children", version__data=after, url__pathname="/run/3")["response"]
-    assert run.state_in_words in str(shown["run-heading"])
-    assert f"has been {run.state_in_words}, after 0 of 9 rounds" in str(shown["summary"])
+    shown = ask("heading.children", version__data=after, url__pathname="/run/3")["response"]
+    assert run.state_in_words in str(shown["heading"])
+    told = ask("summary.children", version__data=after, url__pathname="/run/3")["response"]
+    assert f"has been {run.state_in_words}, after 0 of 9 rounds" in str(told["summary"])
     assert run.state_in_words in str(ask("runs.children", version__data="1")["response"])
     with Recorder(home) as recorder:
         recorder.resume(run, run.config, lambda state, t: state)

@@ -18,6 +18,7 @@ from fedwarden.dashboard.pages.run import clicked_client
 from fedwarden.dashboard.state import Workspace
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.series import Series
+from fedwarden.store.story import Story
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
@@ -80,22 +81,22 @@ def test_one_row_a_client_the_gravest_first_and_any_number_of_them():
     def row(name, kind="in the model", height=0.5):
         return Glance(name, kind, kind, 0.1, {"far": height}, (0.1, height))
 
-    few = listing(1, [row("<b>eve</b>", "excluded", 3.0), row("a")], True, "", {"scale": "log"})
+    few = listing(1, [row("<b>eve</b>", "excluded", 3.0), row("a")], ("far",), "", {})
     shown = text(few)
     assert shown.index("<b>eve</b>") < shown.index('"a"')
-    assert "/run/1?scale=log&client=%3Cb%3Eeve%3C%2Fb%3E" in shown
+    assert "/run/1/client?name=%3Cb%3Eeve%3C%2Fb%3E" in shown
     assert "2 clients: 1 excluded, 1 in the model" in shown
     many = [row(str(i)) for i in range(1000)]
-    assert "1 to 100 of 1,000" in text(listing(1, many, True, "", {}))
-    assert "901 to 1000 of 1,000" in text(listing(1, many, True, "", {"from": "99999"}))
-    assert "1 client: 1 in the model" in text(listing(1, many, True, "731", {"from": "900"}))
-    assert "worst watch" not in text(listing(1, many, False, "", {}))
+    assert "1 to 50 of 1,000" in text(listing(1, many, ("far",), "", {}))
+    assert "951 to 1000 of 1,000" in text(listing(1, many, ("far",), "", {"from": "99999"}))
+    assert "1 client: 1 in the model" in text(listing(1, many, ("far",), "731", {"from": "900"}))
+    assert "highest watch" not in text(listing(1, many, (), "", {}))
 
 
 @given(ANYTHING)
 def test_where_the_rows_begin_may_be_anything(start):
     rows = [Glance(str(i), "in the model", "in the model", 0.1, {}, ()) for i in range(150)]
-    assert " of 150" in text(listing(1, rows, True, "", {"from": start}))
+    assert " of 150" in text(listing(1, rows, ("far",), "", {"from": start}))
 
 
 def test_a_clicked_cell_is_a_client():
@@ -119,18 +120,18 @@ def test_a_client_that_is_different(tmp_path, played):
         run = ledger.start("ward", "flower", {}, {})
         for record in played[:5]:
             ledger.append(run, replace(record, flagged=np.array([c == "g" for c in record.client_ids]), notes=(doubt,)))
-    shown = text(sheet(Workspace(tmp_path).view(1), "g", "", dark=False))
-    assert "Client g is different, harm not shown: it lies far out. If you know why it differs, run" in shown
+    shown = text(sheet(Workspace(tmp_path).view(1), "g", dark=False))
+    assert "Client g is different, harm not shown. If you know why it differs, run" in shown
 
 
 def test_a_client_in_full(shared):
-    shown = text(sheet(Workspace(shared).view(1), "h", "", dark=False))
-    assert "Excluded since round 2: " in shown
+    shown = text(sheet(Workspace(shared).view(1), "h", dark=False))
+    assert "Client h was excluded in round 2: " in shown
     assert "most in" in shown
     assert "Layers in round" in shown
     assert '"conv"' in shown
     assert "Rejected replies" not in shown
-    shown = text(sheet(Workspace(shared).view(1), "b", "", dark=True))
+    shown = text(sheet(Workspace(shared).view(1), "b", dark=True))
     assert "Rejected replies" in shown
     assert "Round 4: " in shown
     assert "No watch has flagged this client" in shown
@@ -138,30 +139,35 @@ def test_a_client_in_full(shared):
 
 def test_a_client_that_helps_is_told_so_where_harm_was_measured(shared, weighed):
     view = Workspace(shared).view(1)
-    assert "server's samples" not in text(sheet(view, "a", "", dark=False))
-    view = replace(view, records=tuple(weighed), series=Series.of(weighed))
+    assert "server's samples" not in text(sheet(view, "a", dark=False))
+    view = replace(view, story=Story.of(weighed))
     for client, words in (("a", "helps the model: its updates lower"), ("g", "harms the model: its updates raise")):
-        assert f"On the server's samples: {words} the loss by" in text(sheet(view, client, "", False))
+        assert f"On the server's samples: {words} the loss by" in text(sheet(view, client, False))
 
 
 def test_a_what_if_names_those_who_change_and_the_limit_of_the_rule(shared):
     settings = ("rule=k_sigma", "rule.k=3")  # of 8 values none lies more than sqrt(7) deviations above the mean
-    shown = text(whatif.verdict(Workspace(shared).view(1), settings))
+
+    def tried(run, chosen):
+        return text(whatif.verdict(workspace, workspace.view(run), chosen))
+
+    workspace = Workspace(shared)
+    shown = tried(1, settings)
     assert "1 of 8 clients are treated differently" in shown
     assert "no longer" in shown
     assert "can flag at most" in shown
-    assert "The same decisions" in text(whatif.verdict(Workspace(shared).view(1), ()))
-    assert "no longer" in text(whatif.verdict(Workspace(shared).view(1), ("policy=observe",)))
+    assert "The same decisions" in tried(1, ())
+    assert "no longer" in tried(1, ("policy=observe",))
     wrong = ("rule=gesd", "rule.alpha=7")
-    assert "lpha lies in (0, 1); got 7" in text(whatif.verdict(Workspace(shared).view(1), wrong))
-    assert "cannot be replayed" in text(whatif.verdict(Workspace(shared).view(2), ()))
+    assert "lpha lies in (0, 1); got 7" in tried(1, wrong)
+    assert "cannot be replayed" in tried(2, ())
 
 
 def test_the_same_what_if_is_decided_once(shared):
-    view = Workspace(shared).view(1)
-    whatif.verdict(view, ("rule=gesd",))
+    workspace = Workspace(shared)
+    whatif.verdict(workspace, workspace.view(1), ("rule=gesd",))
     before = whatif.judge_again.cache_info().misses
-    whatif.verdict(view, ("rule=gesd",))
+    whatif.verdict(workspace, workspace.view(1), ("rule=gesd",))
     assert whatif.judge_again.cache_info().misses == before
 
 

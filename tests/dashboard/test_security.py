@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from fedwarden.core.errors import FedwardenError
 from fedwarden.dashboard.app import create_app
-from fedwarden.dashboard.security import LARGEST, Access, AccessError
+from fedwarden.dashboard.security import LARGEST, Access
 
 TOKEN = "kT3_secret-of-this-test"
 PLACES = ("/", "/run/1", "/run/1/what-if", "/_dash-layout", "/_dash-dependencies", "/assets/style.css")
@@ -86,7 +87,7 @@ def test_the_names_of_a_proxy_are_answered_where_they_are_allowed(shared, sent, 
 
 @pytest.mark.parametrize("wrong", [{"hosts": ("a b",)}, {"hosts": ("a:80",)}, {"prefix": "fw"}, {"prefix": "/fw/"}])
 def test_a_name_or_path_that_cannot_be_is_named(wrong):
-    with pytest.raises(AccessError, match="takes a"):
+    with pytest.raises(FedwardenError, match="takes a"):
         Access(**wrong)
 
 

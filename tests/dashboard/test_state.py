@@ -14,14 +14,16 @@ from fedwarden.dashboard import state
 from fedwarden.dashboard.pages import run as runs
 from fedwarden.dashboard.routes import Page
 from fedwarden.dashboard.state import Workspace
+from fedwarden.store import record
 from fedwarden.store.ledger import Ledger, LedgerError
+from fedwarden.store.record import read_series
 from fedwarden.store.series import Series
 from fedwarden.store.word import say
 
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Every opening of a ledger by the dashboard, and from which round on its records were read."""
+    """Every opening of a ledger by the dashboard, and from which round on a run was read."""
     seen = []
 
     class Spy(Ledger):
@@ -29,11 +31,12 @@ def opened(monkeypatch):
             seen.append(None)
             super().__init__(*args, **kwargs)
 
-        def records(self, run, after=0, *which, **chosen):
-            seen[-1] = after
-            return super().records(run, after, *which, **chosen)
+    def spy(ledger, run, after=0, *which):
+        seen[-1] = after
+        return read_series(ledger, run, after, *which)
 
     monkeypatch.setattr(state, "Ledger", Spy)
+    monkeypatch.setattr(record, "read_series", spy)
     return seen
 
 
@@ -65,7 +68,7 @@ def test_a_growing_run_is_read_from_its_last_known_round_on(home, played, opened
         opened.clear()
         after = workspace.view(run)
     assert opened == [3]
-    assert (len(before.records), len(after.records), after.run.state) == (3, 6, "done")
+    assert (len(before.series), len(after.series), after.run.state) == (3, 6, "done")
     whole = Series.of(played)
     np.testing.assert_array_equal(after.series.weights, whole.weights)
     np.testing.assert_array_equal(after.series.excluded, whole.excluded)
@@ -79,14 +82,14 @@ def test_two_commits_within_the_resolution_of_the_clock_are_both_seen(home, play
         run = ledger.start("live", "flower", {}, {})
         for k, record in enumerate(played, 1):
             ledger.append(run, record)
-            assert len(workspace.view(run).records) == k
+            assert len(workspace.view(run).series) == k
 
 
 def test_one_watch_is_read_where_one_is_asked_for(home):
     workspace = Workspace(home)
     assert list(workspace.view(1, "far").series.watches) == ["far"]
     assert list(workspace.view(1, "no such watch").series.watches) == ["far"]
-    assert workspace.view(2, "far").watches == ()
+    assert workspace.view(2, "far").story.watches == ()
 
 
 def test_a_run_opens_with_the_watch_that_flagged_most_clients(home, played, asker):
@@ -118,7 +121,7 @@ def test_another_ledger_in_its_place_is_another_workspace(home, tmp_path, played
     shutil.rmtree(home)
     shutil.move(tmp_path / "other", home)
     view = workspace.view(1)
-    assert (view.run.name, len(view.records)) == ("other", 1)
+    assert (view.run.name, len(view.series)) == ("other", 1)
 
 
 def harm(home, what):
@@ -158,7 +161,7 @@ def test_what_cannot_be_shown_is_named_until_there_is_something_new(home, asker,
 
     monkeypatch.setattr(runs, "tell", unreadable)
     ask, look = asker(home), {"url__pathname": "/run/1", "url__search": ""}
-    shown = ask("run-heading.children", **look, version__data="1")["response"]
+    shown = ask("summary.children", **look, version__data="1")["response"]
     assert "Unknown key 'zebra'. " in str(shown["summary"])
     assert "See all runs." in str(shown["summary"])
     assert shown["glance-part"] == {"hidden": False}  # the rest is there
@@ -210,5 +213,5 @@ def test_what_the_operator_says_is_shown_before_a_round_obeys_it(home):
     assert runs.version(workspace, asked) != version
     after = workspace.view(1)
     assert (before.said, [s.client for s in after.said]) == ((), ["c"])
-    told = str(runs.told(workspace, after))
+    told = str(runs.told(after))
     assert "From the next round on: client c is excluded until it is readmitted (operator alice: maintenance)." in told

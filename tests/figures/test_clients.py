@@ -62,10 +62,11 @@ def test_a_run_without_directions_has_no_map(played):
 
 
 def test_what_a_client_tells_is_drawn_and_what_the_guard_measures_is_not(played):
-    own = [replace(r, reported={"train/<b>": {"a": 1.0}, "reply/seconds": {"a": 2.0}, "map/x": {"a": 0.0},
+    own = [replace(r, reported={"train/<b>": {"a": 1.0 / r.round}, "reply/seconds": {"a": 2.0}, "map/x": {"a": 0.0},
                                 "update/cosine": {"a": 0.5}}) for r in played]  # fmt: skip
     figure = clients.told(Series.of(own), "a")
-    assert [t.name for t in figure.data] == ["train/&lt;b&gt;", "reply/seconds"]
+    assert [t.name for t in figure.data] == ["train/&lt;b&gt;"]
+    assert clients.unchanged(Series.of(own), "a") == {"reply/seconds": 2.0}
     assert clients.told(Series.of(own), "b") is None
 
 

@@ -1,7 +1,5 @@
 """NVIDIA FLARE in a test: a workspace of its own."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sites of NVIDIA FLARE as functions: a model, honest answers to it, and answers of every bad kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

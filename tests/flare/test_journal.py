@@ -1,7 +1,5 @@
 """A job that was cut off and is started again goes on with the guard's state, as if nothing had happened."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,6 +13,7 @@ from fedwarden import Warden
 from fedwarden.nvflare import GuardedAggregator
 from fedwarden.store.checkpoint import saved
 from fedwarden.store.ledger import Ledger
+from one_story import agree
 
 from .sites import BAD, SITES, LocalFedAvg, answer, honest, model
 
@@ -94,7 +93,7 @@ def test_a_run_that_another_process_writes_is_left_alone(caplog):
     _, still = job(2)  # never closed
     _, after = job(2, resume=True)
     assert "the last run cannot be continued" in caplog.text
-    assert after.journal.run == 2
+    assert after.journal.recorder.run == 2
     for aggregator in (still, after):
         aggregator.close()
 
@@ -139,3 +138,13 @@ def test_rounds_are_sent_to_sinks(tmp_path):
     _, aggregator = job(2, sinks=[{"name": "tensorboard", "folder": str(tmp_path / "board")}])
     aggregator.close()
     assert list((tmp_path / "board").rglob("events.out.*"))
+
+
+def test_what_is_said_of_a_site_is_the_same_everywhere(tmp_path):
+    aggregator = GuardedAggregator("pid_made", home=str(tmp_path))
+    far = {site: honest(site) for site in SITES} | {
+        BAD: lambda asked: [answer(BAD, {k: v + 9 for k, v in asked.params.items()})]
+    }
+    LocalFedAvg(far, aggregator, model(), 3).run()
+    aggregator.close()
+    assert agree(tmp_path, 1)[BAD].startswith(f"Client {BAD} was excluded in round 2: ")

@@ -1,7 +1,5 @@
 """The operator's word in a job of NVIDIA FLARE: said between its rounds, obeyed from the next one on."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
@@ -82,14 +80,14 @@ def test_a_word_that_cannot_be_read_ends_no_job(caplog):
     class Deaf(GuardedAggregator):
         def _begin(self, form):
             super()._begin(form)
-            hear = self.journal.word
+            hear = self.journal.recorder.word
 
             def word(t):
                 if t == 3:
                     raise OSError("the disk is away")
                 return hear(t)
 
-            self.journal.word = word
+            self.journal.recorder.word = word
 
     crowd = {site: honest(site) for site in SITES}
     aggregator = Deaf(run_name="job")

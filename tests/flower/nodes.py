@@ -1,7 +1,5 @@
 """Flower without Ray: a grid whose nodes are functions, and replies good and bad."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections.abc import Callable, Iterable
@@ -9,7 +7,8 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from numpy.typing import NDArray
@@ -99,6 +98,32 @@ def state(record: ArrayRecord) -> dict[str, NDArray[Any]]:
 def content(arrays: dict[str, NDArray[Any]], metrics: dict[str, Any] | None = None) -> RecordDict:
     record = ArrayRecord({k: v if isinstance(v, Array) else Array(np.asarray(v)) for k, v in arrays.items()})
     return RecordDict({"arrays": record, "metrics": MetricRecord(METRICS if metrics is None else metrics)})
+
+
+def of_node(**config: Any) -> Context:
+    """The context of node 7 with this configuration."""
+    return Context(run_id=1, node_id=7, node_config=config, state=RecordDict(), run_config={})
+
+
+def asking(t: int, arrays: Any, kind: str = "train") -> Message:
+    """What a server asks of node 7 in a round."""
+    record = ArrayRecord({name: Array(np.asarray(a)) for name, a in arrays.items()})
+    return Message(RecordDict({"arrays": record, "config": ConfigRecord({"server-round": t})}), 7, kind)
+
+
+def through(mod: Any, message: Message, here: Context, step: Callable[[ArrayRecord], ArrayRecord]) -> Message:
+    """The answer of an app with a mod, in a process of its own: only the context is left of the ones before."""
+    app = ClientApp(mods=[mod])
+
+    @app.train()
+    @app.evaluate()
+    def answer(message: Message, context: Context) -> Message:
+        content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
+        if message.metadata.message_type == "train":
+            content["arrays"] = step(message.content.array_records["arrays"])
+        return Message(content, reply_to=message)
+
+    return app(message, here)
 
 
 def trained(message: Message, node: int) -> dict[str, NDArray[Any]]:

@@ -22,7 +22,7 @@ APPS = {"flower-quickstart": "quickstart", "flower-audit": "participant"}
 
 
 @pytest.fixture
-def environment(tmp_path):
+def environment(tmp_path, swept):
     (tmp_path / "flwr").mkdir()
     return {
         **os.environ,

@@ -12,7 +12,7 @@ import torch
 from flwr.serverapp import strategy as flower
 
 from fedwarden.flower import Guarded
-from fedwarden.flower.carried import fingerprint, fingerprints, pack, server_state, unpack
+from fedwarden.flower.journal import fingerprint, fingerprints, pack, server_state, unpack
 from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import checkpoint_path
 from fedwarden.store.ledger import Ledger

@@ -14,6 +14,7 @@ from fedwarden.store.round import RoundStory
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("swept"),
     pytest.mark.skipif(
         not all(map(shutil.which, ("openssl", "ssh-keygen", "bash"))), reason="needs openssl and ssh-keygen"
     ),

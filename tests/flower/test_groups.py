@@ -1,7 +1,5 @@
 """Groups that Flower's own SecAgg+ sums, in process: every node is a ClientApp with its mod; the guard sees sums."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

@@ -18,6 +18,7 @@ from fedwarden.sim.whatif import decide_again
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.round import RoundStory
+from one_story import agree
 
 from .nodes import FragileGrid, Killed, LocalGrid, honest, model, shifted, state
 
@@ -28,6 +29,12 @@ DRIFTER = 103
 def crowd():
     """One node attacks a little: it takes some rounds of evidence to find it."""
     return {node: shifted(0.02, 0.02) if node == DRIFTER else honest(node) for node in NODES}
+
+
+def test_what_is_said_of_a_node_is_the_same_everywhere(tmp_path):
+    nodes = {node: shifted(2.0) if node == DRIFTER else honest(node) for node in NODES}
+    Guarded(flower.FedAvg(), "pid_made", home=tmp_path).start(LocalGrid(nodes), model(), 3)
+    assert agree(tmp_path, 1)[str(DRIFTER)].startswith(f"Client {DRIFTER} was excluded in round 2: ")
 
 
 BASES = {
@@ -84,7 +91,7 @@ def test_a_run_without_a_checkpoint_goes_on_with_the_recorded_secret(tmp_path):
     again.start(LocalGrid(crowd()), model(), 2)
     with Ledger(tmp_path) as ledger:
         assert ledger.run(1).config["secret"] == again.warden.guard.secret == secret
-        assert again.journal.run == 1
+        assert again.journal.recorder.run == 1
 
 
 def test_a_replay_of_a_recorded_run_draws_the_same_turns(tmp_path):

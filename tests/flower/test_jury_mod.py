@@ -4,8 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
@@ -13,7 +12,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.flower import Guarded, GuardedGroups, jury_mod
 from fedwarden.store.ledger import Ledger
 
-from .nodes import BASES, NODES, LocalGrid, content, evaluated, model, state, trained
+from .nodes import BASES, NODES, LocalGrid, asking, content, evaluated, model, of_node, state, through, trained
 
 EXAMPLES = np.random.default_rng(0).normal(size=(8, 3))
 
@@ -23,31 +22,12 @@ def losses(arrays, context):
     return (EXAMPLES @ arrays["w"].numpy()) ** 2
 
 
-def context():
-    return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
-
-
 def ask(t, w, kind="train"):
-    arrays = ArrayRecord({"w": Array(np.asarray(w, np.float32))})
-    return Message(RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": t})}), 7, kind)
+    return asking(t, {"w": np.asarray(w, np.float32)}, kind)
 
 
 def answer(message, here, measure=losses):
-    """A process of its own: only the context is left of the ones before."""
-    app = ClientApp(mods=[jury_mod(measure)])
-
-    @app.train()
-    def train(message, context):
-        return Message(
-            RecordDict({"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}),
-            reply_to=message,
-        )
-
-    @app.evaluate()
-    def evaluate(message, context):
-        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-
-    return app(message, here).content["metrics"]
+    return through(jury_mod(measure), message, here, lambda arrays: arrays).content["metrics"]
 
 
 def share(now, before):
@@ -56,7 +36,7 @@ def share(now, before):
 
 
 def test_the_number_compares_with_the_model_that_the_node_received_last():
-    models, here = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32), context()
+    models, here = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32), of_node()
     assert answer(ask(1, models[0]), here)["worse"] == -1
     assert answer(ask(2, models[1]), here)["worse"] == share(models[1], models[0])
     assert answer(ask(3, models[2]), here)["worse"] == share(models[2], models[1])
@@ -65,7 +45,7 @@ def test_the_number_compares_with_the_model_that_the_node_received_last():
 
 
 def test_a_server_that_repeats_a_round_gets_the_same_number():
-    models, here = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32), context()
+    models, here = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32), of_node()
     told = [answer(ask(t, models[t]), here)["worse"] for t in (1, 2, 2, 2, 3, 3)]
     assert told[1] == told[2] == told[3] == share(models[2], models[1])
     assert told[4] == told[5] == share(models[3], models[2])
@@ -75,7 +55,7 @@ def test_losses_that_cannot_be_measured_or_compared_never_disturb_the_training(c
     def broken(arrays, context):
         raise RuntimeError("no data")
 
-    here = context()
+    here = of_node()
     with caplog.at_level(logging.WARNING, logger="flwr"):
         assert answer(ask(1, [1.0, 0, 0]), here, broken)["worse"] == -1
         assert answer(ask(2, [1.0, 0, 0]), here)["worse"] == -1

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import ArrayRecord
 from torch import nn
 
 import fedwarden as fw
 from fedwarden.flower import audit_mod
 from fedwarden.store.ledger import Ledger
+
+from .nodes import asking, of_node, through
 
 PROBE = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32))
 
@@ -28,29 +29,11 @@ def own_model(state):
     return {name: 0.9 * value + 0.01 for name, value in state.items()}
 
 
-def context():
-    return Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
-
-
-def ask(t, state, kind="train"):
-    content = RecordDict({"arrays": ArrayRecord(dict(state)), "config": ConfigRecord({"server-round": t})})
-    return Message(content, 7, kind)
-
-
 def answer(message, here, record):
-    """A process of its own: only the context is left of the ones before."""
-    app = ClientApp(mods=[audit_mod(lambda _: auditor(), record)])
+    def step(arrays):
+        return ArrayRecord(own_model(arrays.to_torch_state_dict()))
 
-    @app.train()
-    def train(message, context):
-        arrays = ArrayRecord(own_model(message.content["arrays"].to_torch_state_dict()))
-        return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-
-    @app.evaluate()
-    def evaluate(message, context):
-        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-
-    return app(message, here)
+    return through(audit_mod(lambda _: auditor(), record), message, here, step)
 
 
 @pytest.mark.parametrize("absent", [None, 4])
@@ -58,13 +41,13 @@ def test_the_mod_sees_what_an_auditor_in_the_loop_sees(absent):
     models = [{k: v.detach().clone() for k, v in net(t).state_dict().items()} for t in range(8)]
     expected, seen = [], []
     direct = auditor(record=expected.extend)
-    here = context()
+    here = of_node()
     for t in range(1, 8):  # the model sent in round t is that of the end of round t - 1
         if t > 1 and absent != t:
             direct.observe(t - 1, models[t - 1], None if absent == t - 1 else own_model(models[t - 2]))
         if absent != t:
-            answer(ask(t, models[t - 1]), here, lambda _, found: seen.extend(found))
-            answer(ask(t, models[t], kind="evaluate"), here, lambda _, found: seen.extend(found))
+            answer(asking(t, models[t - 1]), here, lambda _, found: seen.extend(found))
+            answer(asking(t, models[t], kind="evaluate"), here, lambda _, found: seen.extend(found))
     assert len(seen) == len(expected) > 20
     for a, b in zip(seen, expected, strict=True):
         assert (a.round, a.source, a.metric, a.layer, a.alarm) == (b.round, b.source, b.metric, b.layer, b.alarm)
@@ -73,19 +56,19 @@ def test_the_mod_sees_what_an_auditor_in_the_loop_sees(absent):
 
 
 def test_a_server_that_repeats_rounds_is_not_observed_twice():
-    seen, here = [], context()
+    seen, here = [], of_node()
     models = [net(t).state_dict() for t in range(4)]
     for t in (1, 2, 3, 2, 3, 4):
-        answer(ask(t, models[t - 1]), here, lambda _, found: seen.extend(found))
+        answer(asking(t, models[t - 1]), here, lambda _, found: seen.extend(found))
     assert sorted({o.round for o in seen}) == [2, 3]
     assert len({(o.round, o.source, o.metric, o.layer) for o in seen}) == len(seen)
 
 
 def test_by_default_the_node_has_a_ledger_of_its_own():
-    here = context()
+    here = of_node()
     models = [net(t).state_dict() for t in range(5)]
     for t in range(1, 5):
-        answer(ask(t, models[t - 1]), here, None)
+        answer(asking(t, models[t - 1]), here, None)
     with Ledger() as ledger:
         (run,) = ledger.runs()
         seen = ledger.observations(run.id, "7")
@@ -97,7 +80,7 @@ def test_by_default_the_node_has_a_ledger_of_its_own():
 
 
 def test_an_audit_that_fails_does_not_disturb_the_training():
-    here = context()
-    answer(ask(1, net(1).state_dict()), here, None)
-    reply = answer(ask(2, {"another": torch.zeros(3)}), here, None)
+    here = of_node()
+    answer(asking(1, net(1).state_dict()), here, None)
+    reply = answer(asking(2, {"another": torch.zeros(3)}), here, None)
     assert reply.has_content()

@@ -33,6 +33,10 @@ def named(node, value, record="metrics"):
     return answer
 
 
+def turn(guarded, grid, t):
+    guarded.aggregate_train(t, grid.send_and_receive(guarded.configure_train(t, model(), ConfigRecord(), grid)))
+
+
 @pytest.mark.parametrize("record", ["metrics", "config"])
 def test_a_name_appears_in_the_record(record):
     guarded = Guarded(flower.FedAvg(), client_name=KEY)
@@ -85,7 +89,7 @@ def test_nobody_takes_a_name_that_looks_like_anothers(twin):
     guarded = Guarded(flower.FedAvg(), client_name=KEY)
     grid = LocalGrid({100: named(100, "site 1", "config"), 101: named(101, twin, "config")})
     guarded.strategy.min_train_nodes = guarded.strategy.min_available_nodes = 2
-    guarded.aggregate_train(1, grid.send_and_receive(guarded.configure_train(1, model(), ConfigRecord(), grid)))
+    turn(guarded, grid, 1)
     assert sum(name.isdecimal() for name in guarded.record.client_ids) == 1
     assert [note.kind for note in guarded.record.notes].count("name_taken") == 1
 
@@ -95,7 +99,8 @@ def test_nobody_is_called_by_the_number_of_a_node_that_is_asked():
     guarded = Guarded(flower.FedAvg(), client_name=KEY)
     one_round(guarded, {node: named(node, "105" if node == 104 else None, "config") for node in NODES})
     assert sorted(guarded.record.client_ids) == [str(node) for node in NODES]
-    assert guarded.record.notes == (Note.of("name_taken", "104", name="105"),)
+    others = (str(node) for node in NODES if node != BAD)
+    assert guarded.record.notes == (Note.of("name_taken", "104", name="105"), Note.of("name_missing", *others, key=KEY))
 
 
 def test_a_number_that_was_taken_as_a_name_gets_another():
@@ -116,7 +121,7 @@ def test_what_is_no_name_ends_nothing(value):
 
     reply = Message(RecordDict({"about": Odd({"x": 1})}), dst_node_id=1, message_type="train")
     names = Names(KEY)
-    assert names.learn(BAD, reply) is None
+    assert names.learn(BAD, reply) == Note.of("name_missing", str(BAD), key=KEY)
     assert names(BAD) == str(BAD)
 
 
@@ -125,7 +130,7 @@ def test_nobody_takes_the_number_of_another():
     guarded = Guarded(flower.FedAvg(), client_name=KEY)
     one_round(guarded, {node: named(node, number if node == BAD else None, "config") for node in NODES})
     assert str(BAD) in guarded.record.client_ids
-    assert [note.kind for note in guarded.record.notes] == ["name_taken"]
+    assert [note.kind for note in guarded.record.notes] == ["name_taken", "name_missing"]
 
 
 def test_a_node_keeps_its_first_name():
@@ -136,7 +141,7 @@ def test_a_node_keeps_its_first_name():
     guarded = Guarded(flower.FedAvg(), client_name=KEY)
     grid = LocalGrid(nodes)
     for t in (1, 2, 3):
-        guarded.aggregate_train(t, grid.send_and_receive(guarded.configure_train(t, model(), ConfigRecord(), grid)))
+        turn(guarded, grid, t)
         assert "a" in guarded.record.client_ids
 
 
@@ -149,7 +154,7 @@ def test_an_error_settles_no_name():
     guarded = Guarded(flower.FedAvg(), client_name=KEY)
     grid = LocalGrid({node: late if node == BAD else named(node, str(node), "config") for node in NODES})
     for t in (1, 2):
-        guarded.aggregate_train(t, grid.send_and_receive(guarded.configure_train(t, model(), ConfigRecord(), grid)))
+        turn(guarded, grid, t)
         broken["now"] = False
     assert "late" in guarded.record.client_ids
 

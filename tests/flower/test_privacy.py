@@ -5,24 +5,21 @@ import math
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from scipy import stats
 
 from fedwarden.flower.mods import clip_and_noise
 from fedwarden.flower.mods.privacy import KEY, cost, epsilon_of, gaussian
 
+from .nodes import asking, of_node
+
 D = 20_000
 MODEL = {"w": np.linspace(-1, 1, D, dtype=np.float32), "half": np.ones(3, np.float16), "count": np.array(41)}
 
 
-def node(**config):
-    return Context(run_id=1, node_id=7, node_config=config, state=RecordDict(), run_config={})
-
-
 def ask(t=1, kind="train", model=MODEL):
-    record = ArrayRecord({name: Array(np.asarray(a)) for name, a in model.items()})
-    return Message(RecordDict({"arrays": record, "config": ConfigRecord({"server-round": t})}), 7, kind)
+    return asking(t, model, kind)
 
 
 def trained(message):
@@ -60,7 +57,7 @@ def refused(reply):
 
 
 def test_the_update_travels_clipped():
-    reply = play(ask(), node(), clip_and_noise(norm=2.0, noise=1e-6, epsilon=1e15))
+    reply = play(ask(), of_node(), clip_and_noise(norm=2.0, noise=1e-6, epsilon=1e15))
     step = sent(reply)["w"].astype(float) - MODEL["w"]
     assert np.linalg.norm(step) == pytest.approx(2.0, rel=1e-3)
     np.testing.assert_allclose(
@@ -71,7 +68,7 @@ def test_the_update_travels_clipped():
 
 
 def test_the_noise_has_the_stated_deviation_and_is_new_in_every_round():
-    context, mod = node(), clip_and_noise(norm=0.5, noise=3.0, epsilon=100.0)
+    context, mod = of_node(), clip_and_noise(norm=0.5, noise=3.0, epsilon=100.0)
     first, second = (sent(play(ask(), context, mod))["w"].astype(float) - MODEL["w"] for _ in range(2))
     centre = 0.5 / math.sqrt(D)
     for drawn in (first, second):
@@ -104,7 +101,7 @@ def test_one_answer_at_twice_the_clipping_norm_is_the_published_one():
 
 
 def test_the_budget_is_counted_across_rounds_and_processes():
-    context = node()
+    context = of_node()
     limit = epsilon_of(3 * cost(10.0), 1e-5) * (1 + 1e-9)  # enough for three
     replies = []
     for t in range(1, 6):  # a new process answers each message: only the context is left
@@ -119,7 +116,7 @@ def test_a_node_without_budget_does_not_even_train():
     def never(message):
         raise AssertionError("it trained")
 
-    reply = play(ask(), node(), clip_and_noise(norm=1.0, noise=1.0, epsilon=0.1), never)
+    reply = play(ask(), of_node(), clip_and_noise(norm=1.0, noise=1.0, epsilon=0.1), never)
     assert "spent its privacy budget" in reply.error.reason
 
 
@@ -127,13 +124,13 @@ def test_a_file_outlives_runs_and_restarts(tmp_path):
     account = {"privacy-account": str(tmp_path / "account.json")}
     limit = epsilon_of(3 * cost(10.0), 1e-5) * (1 + 1e-9)
     mod = clip_and_noise(norm=1.0, noise=10.0, epsilon=limit)
-    replies = [play(ask(), node(**account), mod) for _ in range(5)]  # a new run each time: the context is empty
+    replies = [play(ask(), of_node(**account), mod) for _ in range(5)]  # a new run each time: the context is empty
     assert [r.has_content() for r in replies] == [True] * 3 + [False] * 2
     assert json.loads((tmp_path / "account.json").read_text()) == {"spent": pytest.approx(0.12)}
 
 
 def test_what_was_spent_with_other_noise_counts():
-    context = node()
+    context = of_node()
     assert play(ask(), context, clip_and_noise(norm=1.0, noise=4.0, epsilon=50.0)).has_content()
     assert play(ask(), context, clip_and_noise(norm=1.0, noise=1.0, epsilon=50.0)).has_content()
     assert context.state.config_records[KEY]["spent"] == pytest.approx(0.25 + 4.0)
@@ -154,7 +151,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_whatever_the_app_does_wrong_nothing_leaves(fault):
-    context = node()
+    context = of_node()
     reply = play(ask(), context, clip_and_noise(**GOOD), FAULTS[fault])
     assert refused(reply)
     assert "secret" not in reply.error.reason
@@ -163,7 +160,7 @@ def test_whatever_the_app_does_wrong_nothing_leaves(fault):
 
 def test_refusals_that_hang_on_the_noise_are_not_for_free():
     """Near the end of float16's range, how often an answer is refused tells where the update lies."""
-    context, mod = node(), clip_and_noise(norm=16.0, noise=2.0, epsilon=8.0)
+    context, mod = of_node(), clip_and_noise(norm=16.0, noise=2.0, epsilon=8.0)
     edge = {"w": np.full(D, 65504, np.float16)}
     replies = [play(ask(model=edge), context, mod, lambda m: edge) for _ in range(40)]
     assert sum("spent its privacy budget" in r.error.reason for r in replies if r.has_error()) >= 37
@@ -173,14 +170,14 @@ def test_an_exception_tells_the_server_nothing():
     def fail(message):
         raise RuntimeError("patient 42 has no label")
 
-    reply = play(ask(), node(), clip_and_noise(**GOOD), fail)
+    reply = play(ask(), of_node(), clip_and_noise(**GOOD), fail)
     assert refused(reply)
     assert "42" not in reply.error.reason
 
 
 @pytest.mark.parametrize("record", [ConfigRecord({"notes": "secret"}), ArrayRecord({"x": Array(np.ones(2))})])
 def test_records_that_nobody_protects_are_not_sent(record):
-    assert refused(play(ask(), node(), clip_and_noise(**GOOD), extra={"more": record}))
+    assert refused(play(ask(), of_node(), clip_and_noise(**GOOD), extra={"more": record}))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +185,7 @@ def test_records_that_nobody_protects_are_not_sent(record):
              ConfigRecord({"spent": math.nan}), ConfigRecord({"spent": True})],
 )  # fmt: skip
 def test_an_account_that_cannot_be_read_is_not_an_empty_one(held):
-    context = node()
+    context = of_node()
     context.state[KEY] = held
     assert refused(play(ask(), context, clip_and_noise(**GOOD)))
 
@@ -196,28 +193,28 @@ def test_an_account_that_cannot_be_read_is_not_an_empty_one(held):
 @pytest.mark.parametrize("text", ["", "{}", '{"spent": "x"}', '{"spent": -1}', "[1"])
 def test_a_damaged_file_is_not_an_empty_one(tmp_path, text):
     (tmp_path / "account.json").write_text(text)
-    assert refused(play(ask(), node(**{"privacy-account": str(tmp_path / "account.json")}), clip_and_noise(**GOOD)))
+    assert refused(play(ask(), of_node(**{"privacy-account": str(tmp_path / "account.json")}), clip_and_noise(**GOOD)))
 
 
 @pytest.mark.parametrize("path", ["", 3, "no/such/folder/account.json"])
 def test_a_file_that_cannot_be_written(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    assert refused(play(ask(), node(**{"privacy-account": path}), clip_and_noise(**GOOD)))
+    assert refused(play(ask(), of_node(**{"privacy-account": path}), clip_and_noise(**GOOD)))
 
 
 def test_only_public_metrics_are_sent_with_any_answer():
     for kind in ("train", "evaluate"):
         message = ask(kind=kind)
-        reply = play(message, node(), clip_and_noise(**GOOD), trained if kind == "train" else lambda m: None)
+        reply = play(message, of_node(), clip_and_noise(**GOOD), trained if kind == "train" else lambda m: None)
         assert dict(reply.content["metrics"]) == {"num-examples": 10}
-    assert refused(play(ask(kind="evaluate"), node(), clip_and_noise(**GOOD)))  # arrays with an evaluation
-    reply = play(ask(), node(), clip_and_noise(**GOOD, public=("num-examples", "train_loss")))
+    assert refused(play(ask(kind="evaluate"), of_node(), clip_and_noise(**GOOD)))  # arrays with an evaluation
+    reply = play(ask(), of_node(), clip_and_noise(**GOOD, public=("num-examples", "train_loss")))
     assert reply.content["metrics"]["train_loss"] == 0.123
 
 
 def test_a_variance_never_falls_below_zero():
     model = {"bn.running_var": np.full(1000, 0.01, np.float32)}
-    reply = play(ask(model=model), node(), clip_and_noise(**GOOD), lambda m: model)
+    reply = play(ask(model=model), of_node(), clip_and_noise(**GOOD), lambda m: model)
     assert (sent(reply)["bn.running_var"] >= 0).all()
     assert (sent(reply)["bn.running_var"] == 0).any()
 

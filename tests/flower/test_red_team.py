@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedwarden as fw
@@ -14,6 +14,8 @@ from fedwarden.conformance.attacks import CLASSES, images, texts, tokens
 from fedwarden.core.errors import FedwardenError
 from fedwarden.core.registry import make
 from fedwarden.flower.mods import attack_mod, poisoned
+
+from .nodes import asking
 
 MODEL = {
     "fc.weight": np.linspace(-1, 1, 60, dtype=np.float32).reshape(6, 10),
@@ -33,8 +35,7 @@ def node(**config):
 
 
 def ask(t=1, model=MODEL, kind="train"):
-    record = ArrayRecord({name: Array(np.asarray(a)) for name, a in model.items()})
-    return Message(RecordDict({"arrays": record, "config": ConfigRecord({"server-round": t})}), 7, kind)
+    return asking(t, model, kind)
 
 
 def play(message, context, samples=None, classes=CLASSES, seen=None):

@@ -11,7 +11,7 @@ from fedwarden.store.health import healths
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.series import Series
 
-from .nodes import BAD, NODES, LocalGrid, content, honest, model, trained
+from .nodes import BAD, NODES, LocalGrid, content, honest, model, one_round, trained
 
 
 def telling(node, loss):
@@ -72,8 +72,7 @@ def test_a_node_that_floods_metrics_loses_nobody_elses():
         return [Message(content(trained(message, BAD), metrics), reply_to=message)]
 
     guarded = Guarded(flower.FedAvg())
-    grid = LocalGrid({node: flooding if node == BAD else honest(node) for node in NODES})
-    guarded.aggregate_train(1, grid.send_and_receive(guarded.configure_train(1, model(), ConfigRecord(), grid)))
+    one_round(guarded, {node: flooding if node == BAD else honest(node) for node in NODES})
     told = [name for name in guarded.record.reported if name.startswith("train/")]
     assert len(told) <= 32
     assert len(guarded.record.reported["train/train_loss"]) >= len(NODES) - 1
@@ -82,6 +81,5 @@ def test_a_node_that_floods_metrics_loses_nobody_elses():
 def test_what_jurors_report_is_kept_among_many_metrics():
     metrics = {f"class {i}": 0.5 for i in range(40)} | {"worse": 0.25}
     guarded = Guarded(flower.FedAvg(), fw.Warden.preset("auto", jurors=[str(NODES[0])]))
-    grid = LocalGrid({node: honest(node, metrics) for node in NODES})
-    guarded.aggregate_train(1, grid.send_and_receive(guarded.configure_train(1, model(), ConfigRecord(), grid)))
+    one_round(guarded, {node: honest(node, metrics) for node in NODES})
     assert len(guarded.record.reported["train/worse"]) == len(NODES)

@@ -1,7 +1,5 @@
 """The operator's word in a Flower server that runs: said between its rounds, obeyed from the next one on."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -79,8 +77,8 @@ def test_an_excluded_node_is_asked_neither_to_train_nor_to_evaluate_until_it_is_
     assert ["105" in r.reported["evaluate/acc"] for r in records] == [True, True, False, False, True, True]
     assert [(s.round, s.kind) for s in said] == [(3, "exclude"), (5, "readmit")]
     assert [(r.round, n.kind, n.clients, n.values["by"]) for r in records for n in r.notes if "word" in n.kind] == [
-        (3, "word_excluded", ("105",), "alice"),
-        (5, "word_readmitted", ("105",), "alice"),
+        (3, "word_excluded", ("105",), "operator alice"),
+        (5, "word_readmitted", ("105",), "operator alice"),
     ]
 
 

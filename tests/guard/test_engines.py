@@ -5,8 +5,6 @@ must come to the same weights and notes; where the server's rule is the mean, th
 each other strategy makes of the guarded replies what it makes of the decided rows without a guard.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import dataclass

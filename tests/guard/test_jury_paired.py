@@ -1,7 +1,5 @@
 """Jurors that are sent one of two models: who gets which, what the gap proves, and what one liar can do."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -43,9 +43,10 @@ def test_trust_exclusions_and_suspensions_go_on_and_say_where_they_come_from(hom
     first, last = done.records[0], done.records[-1]
     assert (set(first.excluded), first.suspended) == ({"2", "4"}, ("4",))
     assert last.excluded == ("2",)  # two clean rounds let a suspended client in again
-    assert "client 2 is excluded until it is readmitted (operator of run 1: as run 1 (before) left it)" in map(
-        str, first.notes
-    )
+    told = [str(note) for note in first.notes]
+    why = "run 1: by operator alice from round 1 on: she knows"
+    assert f"client 2 is excluded until it is readmitted ({why})" in told
+    assert any(t.startswith("client 4 begins suspended (run 1: suspended since round 1 by the guard: ") for t in told)
     with Ledger(home, read_only=True) as ledger:
         said, run = said_in(ledger, done.run), ledger.run(done.run)
         assert [(s.kind, s.client) for s in said] == [
@@ -55,7 +56,7 @@ def test_trust_exclusions_and_suspensions_go_on_and_say_where_they_come_from(hom
         _, again = decide_again(run, records, said=said)
     assert [(r.excluded, r.suspended) for r in again] == [(r.excluded, r.suspended) for r in records]
     assert main(["show", str(done.run), "--home", str(home)]) == 0
-    assert "of run 1" in capsys.readouterr().out
+    assert "run 1" in capsys.readouterr().out
     longer = simulate(scenario(6, policy=PAROLE, standing="before"), home, resume=done.run)
     assert longer.records[-1].excluded == ("2",)
 
@@ -89,7 +90,7 @@ def test_a_server_of_another_engine_goes_on_from_it_as_well(home):
     ):
         config = {**kept(warden), "experiment": experiment(["FedAvg"], warden, (), ())}
         journal = Journal(home, name, "flower", config, ("warden",), print)
-        word = journal.word(1)
+        word = journal.recorder.word(1)
         journal.close("done")
         assert (word.excluded, word.suspended) == ({"2"}, {"4"} if name == "second" else set())
         assert word.trusted == ({"0", "1"} if name == "second" else {"0", "1", "5"})

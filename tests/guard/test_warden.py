@@ -1,7 +1,5 @@
 """The warden: decisions before aggregation, memory between rounds, and a record of everything."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field, replace
 

@@ -14,7 +14,7 @@ from fedwarden.guard.telling import lines
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.word import Said, said_in, say, word_of
+from fedwarden.store.word import NOTES, Said, said_in, say, word_of
 
 N, D = 10, 400
 IDS = tuple("abcdefghij")
@@ -179,7 +179,7 @@ def test_the_word_holds_in_a_round_without_a_usable_reply():
 def test_a_log_has_a_line_of_the_operators_exclusion_and_none_of_a_watchs():
     record = GUARDS["auto"]().step(cohort(1, IDS[:-1], far=""), word=word(excluded="j")).record
     assert list(lines(record, ())) == [
-        "client j is excluded: no watch flagged it, in round 1"
+        "Client j was excluded in round 1: no watch flagged it."
     ]  # where nobody noted the word
     note = Said(1, "exclude", "j", "alice", "maintenance", 0.0, 1).note
     told = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), excluded=("j",), notes=(note,))
@@ -241,15 +241,7 @@ def test_a_simulation_obeys_from_the_next_round_on(spoken, preset):
         if told.observing:
             assert all(w > 0 for c, w in zip(record.client_ids, record.weights, strict=True) if c != "5")
     noted = [(r.round, n.kind, *n.clients) for r in records for n in r.notes if n.kind.startswith("word_")]
-    assert noted == [
-        (3, "word_trusted", "0"),
-        (4, "word_excluded", "5"),
-        (5, "word_observing"),
-        (6, "word_readmitted", "5"),
-        (7, "word_enforcing"),
-        (8, "word_readmitted", "1"),
-        (9, "word_untrusted", "0"),
-    ]
+    assert noted == [(t, NOTES[kind], *filter(None, (client,))) for t, kind, client in SPOKEN]
 
 
 @pytest.mark.parametrize("preset", ["pid_made", "auto"])

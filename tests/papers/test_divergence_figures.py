@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.tables import Sheet
 from fedwarden_research.papers.divergence import ALPHAS, CLIENTS, CORRUPTIONS
 from fedwarden_research.papers.divergence_figures import (
     MANY,
@@ -29,6 +28,7 @@ from fedwarden_research.papers.divergence_items import (
     weights,
     weights_table,
 )
+from fedwarden_research.studies.tables import Sheet
 
 ROUNDS = 9
 

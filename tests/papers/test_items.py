@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from fedwarden.core.errors import ConfigError
-from fedwarden.studies.tables import Sheet
+from fedwarden_research import reproduce
 from fedwarden_research.papers.item import Item, Paper, wanted
 from fedwarden_research.papers.page import LONG, contents, page, write, write_page
-from fedwarden_research.reproduce import PAPERS
+from fedwarden_research.studies.tables import Sheet
 
+PAPERS = {name: reproduce.paper_of(name) for name in reproduce.PAPERS}
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fedwarden.sim.scenario import load_scenario
-from fedwarden.studies.tables import Sheet
 from fedwarden_research.papers import pid_made_attackers, pid_made_convergence
 from fedwarden_research.papers.pid_made import GUARDS, RULES, SETTINGS, run
 from fedwarden_research.papers.pid_made_attackers import (
@@ -25,6 +24,7 @@ from fedwarden_research.papers.pid_made_attackers import (
 from fedwarden_research.papers.pid_made_clients import FIGURE_10, FIGURE_11, count
 from fedwarden_research.papers.pid_made_convergence import CASES, FIGURE_2, loss_hold, loss_sheets, rounds_table
 from fedwarden_research.papers.pid_made_items import PAPER
+from fedwarden_research.studies.tables import Sheet
 
 RUNS = [item for item in PAPER.items if item.run is run]
 

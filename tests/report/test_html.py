@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Observation, Rejection
-from fedwarden.report.html import figures, page
+from fedwarden.report.html import figures, page, watched
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.ledger import Ledger, Run
 from fedwarden.store.record import RunRecord
@@ -57,10 +57,10 @@ class Reader(HTMLParser):
         (self.scripts if self.inside == "script" else self.words).append(data)
 
 
-def test_the_order_is_words_figures_tables_configuration(played):
+def test_the_order_is_words_clients_figures_tables_configuration(played):
     text = page(record_of(played))
     places = [
-        text.index(x) for x in ('id="summary"', ">Figures<", ">Clients<", ">Rejected replies<", ">To repeat this run<")
+        text.index(x) for x in ('id="summary"', ">Clients<", ">Figures<", ">Rejected replies<", ">To repeat this run<")
     ]
     assert places == sorted(places)
     assert "h since round 2" in text
@@ -75,8 +75,10 @@ def test_contributions_stand_in_a_table_from_the_most_helpful_on(played, weighed
 def test_the_watch_that_decided_comes_first(played):
     still = [replace(r, watches=(replace(r.watches[0], name="still", flagged=r.flagged & False), *r.watches))
              for r in played]  # fmt: skip
-    titles = [figure.layout.title.text for figure in figures(record_of(still))]
-    assert titles.index("far: scores by client and round") < titles.index("still: scores by client and round")
+    shown, folded = page(record_of(still)).split("<details>")
+    assert (shown.count("<figure"), folded.count("<figure")) == (3, 2)
+    titles = [figure.layout.title.text for figure in watched(record_of(still), False)]
+    assert titles == ["still: scores by client and round", "still: scores over rounds"]
 
 
 def test_the_gravest_clients_have_a_figure_of_what_they_told(played):

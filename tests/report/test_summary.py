@@ -27,8 +27,8 @@ def test_what_happened_to_whom_and_why(record):
     assert told[0] == "Run 3 (ward), begun on 1 January 1970, is complete: 6 of 6 rounds with 8 clients."
     assert told[1] == "The model's clean accuracy is 60.0 % after round 6."
     assert told[2] == "1 of 8 clients is excluded: h since round 2."
-    assert told[3].startswith("Reason for h: ")
-    assert "MAD" not in told[3]  # numbers stand in the table
+    assert told[3] == str(record.story.reason("h"))
+    assert told[3].startswith("Client h was excluded in round 2: ")
     assert told[4].startswith("1 reply of 1 client was rejected: ")
     assert not any("simulation" in sentence for sentence in told)
 
@@ -36,10 +36,8 @@ def test_what_happened_to_whom_and_why(record):
 def test_a_client_in_doubt_is_different_and_harm_is_not_shown(played):
     doubt = Note.of("left_out", "g", watches=("far",), words="it lies far out")
     told = tell(RunRecord(RUN, Story.of([replace(record, notes=(doubt,)) for record in played])))
-    said = (
-        "Client g is different, harm not shown: it lies far out. If you know why it differs, set guard.trusted = ['g']"
-    )
-    assert any(sentence.startswith(said) for sentence in told)
+    said = "Client g is different, harm not shown. If you know why it differs, set guard.trusted = ['g']"
+    assert any(said in sentence for sentence in told)
 
 
 def test_the_best_round_is_told_where_it_is_not_the_last(record):
@@ -64,7 +62,7 @@ def with_series(record, series):
     return replace(record, story=replace(record.story, series=series))
 
 
-TRUTH = "This was a simulation, so the truth is known: 0 of 2 attackers and 1 honest client were excluded or suspended."
+TRUTH = "This was a simulation, so the truth is known. 2 attackers: none flagged. 6 honest clients: 1 excluded."
 
 
 def test_a_simulation_knows_the_truth(played):

@@ -270,6 +270,18 @@ def test_without_a_running_ray_none_is_started():
     assert "ConfigError: shards need a running Ray: call ray.init() first" in done.stderr.splitlines()[-1]
 
 
+def test_a_process_without_the_token_is_kept_out_and_a_ray_without_one_is_refused(running, monkeypatch, tmp_path):
+    address = ray.get_runtime_context().gcs_address
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")} | {"HOME": str(tmp_path)}
+    code = f"import ray; ray.init(address={address!r}); print(ray.get(ray.remote(lambda: 'in').remote()))"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ConnectionError: Failed to connect to Ray cluster" in done.stderr
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    with pytest.raises(ValueError, match="shards need a Ray with a secret"):
+        Shards(D, WORKERS)
+
+
 def test_more_workers_than_the_cluster_has_room_for_are_refused_rather_than_waited_for():
     with pytest.raises(ValueError, match=r"5 workers of 3 CPUs need 15; this Ray cluster has 12"):
         Shards(D, 5, cpus=3)

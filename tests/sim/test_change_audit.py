@@ -1,15 +1,16 @@
 """A planned change: who is asked, what it is compared with, and verdicts on planted evidence."""
 
-from dataclasses import replace
+import json
 
 import numpy as np
 import pytest
 
+from fedwarden.audit.answer import CHANGE, FRESH, STILL, answer_of
 from fedwarden.audit.verdict import Sight
 from fedwarden.core.errors import ConfigError
 from fedwarden.core.types import Observation
 from fedwarden.sim.branches import Branch
-from fedwarden.sim.change_audit import CHANGE, FRESH, STILL, answer, exchanged, load_plan, sources_of
+from fedwarden.sim.change_audit import Trace, answer, exchanged, kept, load_plan, sources_of
 
 SHIFT, NEW = Sight("shows", "shows"), Sight("does not show", "shows")
 NOTHING, UNKNOWN = Sight("does not show", "does not show"), Sight("cannot tell", "cannot tell")
@@ -30,6 +31,7 @@ group = 1
 preset = "none"
 [audit]
 client = 1
+change = {name = "label_shift", shares = {8 = 0.5}}
 start = 6
 seeds = 4
 probe = 30
@@ -54,8 +56,7 @@ def test_all_but_the_planned_client_look_on(plan):
 @pytest.mark.parametrize(
     ("change", "share"),
     [
-        ("{name = 'label_shift', even = 0.7, exchange = 0.0}", 0.2),
-        ("{name = 'label_shift', even = 0.7}", 1.0),
+        ("{name = 'label_shift', shares = {1 = 0.0, 3 = 0.0, 5 = 0.0, 7 = 0.0, 9 = 0.0}}", 0.5),
         ("{name = 'fresh_samples', exchange = 0.25}", 0.25),
         ("{name = 'label_flip', fraction = 0.5}", 0.5),
     ],
@@ -67,7 +68,8 @@ def test_how_many_samples_a_change_touches(plan, change, share):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("audit.client=3", "audit.client = 3 needs others to look on; there are 3 clients"),
+        ("audit.client=3", "audit.client: there is no client 3; known: 0, 1, 2"),
+        ("audit.client=one", "audit.client: there is no client 'one'; known: 0, 1, 2"),
         ("audit.start=9", "audit.start = 9 lies after the last round; rounds = 7"),
         ("audit.change=gaussian", "'gaussian' does not change data"),
         ("audit.change=label_shfit", "did you mean 'label_shift'"),
@@ -97,7 +99,7 @@ def test_too_small_a_reserve_is_named(plan):
 
 
 def branch(rng, size, client_sees=True):
-    """Two rounds of two sources: one that moves by ``size`` for client 0 alone, and one that is noise."""
+    """Two rounds of two sources, as kept: one that moves by ``size`` for client 0 alone, and one that is noise."""
 
     def seen(client):
         moved = size if client == "0" else 0.0
@@ -106,7 +108,7 @@ def branch(rng, size, client_sees=True):
             yield Observation(t, "outputs", "mean_logits", "", 1.0, 1.0, moved + rng.normal(0, 0.1), 0.1, False, parts)
             yield Observation(t, "weights", "cosine", "", 1 + rng.normal(0, 0.1), 1.0, 0.0, 0.1, False)
 
-    return Branch({client: list(seen(client)) for client in ("0", "2")}, {6: 0.9, 7: 0.9})
+    return kept(Branch({client: list(seen(client)) for client in ("0", "2")}, {7: 0.9}), 7)
 
 
 def test_verdicts_follow_what_was_planted(plan):
@@ -115,10 +117,10 @@ def test_verdicts_follow_what_was_planted(plan):
     logits, weights = sources_of(runs, plan())
     assert (logits.metric, weights.metric) == ("mean_logits", "cosine")
     assert logits.sees == {"0": SHIFT, "2": NOTHING}
-    assert logits.first == {"0": 6, "2": None}
+    assert logits.from_round == {"0": 6, "2": None}
     assert logits.moved == {"0": 9.0}
     assert set(weights.sees.values()) == {NOTHING}
-    assert logits.verdicts["0"][FRESH].auroc == 1.0
+    assert logits.against["0"][FRESH].auroc == 1.0
 
 
 @pytest.mark.parametrize(("seeds", "told"), [(3, "cannot tell"), (4, "shows")])
@@ -126,7 +128,7 @@ def test_perfect_separation_shows_only_where_so_many_seeds_can(plan, seeds, told
     rng = np.random.default_rng(0)
     runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(seeds)]
     found = sources_of(runs, plan())  # two sources: .05 / 2 lies between 1 / (6 choose 3) and 1 / (8 choose 4)
-    assert found[0].verdicts["0"][FRESH].auroc == 1.0
+    assert found[0].against["0"][FRESH].auroc == 1.0
     assert found[0].sees["0"] == Sight(told, told)
     assert (found[0].sees["2"] == UNKNOWN) is (told == "cannot tell")
 
@@ -136,21 +138,20 @@ def test_new_samples_are_not_taken_for_the_change(plan):
     runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 5.0)} for _ in range(10)]
     logits, _ = sources_of(runs, plan())
     assert logits.sees == {"0": NEW, "2": NOTHING}
-    assert logits.first == {"0": None, "2": None}
+    assert logits.from_round == {"0": None, "2": None}
 
 
 def test_a_source_without_numbers_is_left_out(plan):
     rng = np.random.default_rng(0)
     runs = [{STILL: branch(rng, 0.0), CHANGE: branch(rng, 5.0), FRESH: branch(rng, 0.0)} for _ in range(4)]
-    seen = runs[2][STILL].seen["2"]
-    seen[:] = [replace(o, expected=np.nan) if o.metric == "cosine" else o for o in seen]
+    runs[2][STILL].seen["2"]["weights/cosine"] = Trace((None, None), {})
     assert [s.metric for s in sources_of(runs, plan())] == ["mean_logits"]
 
 
 def test_a_small_federation_is_answered_for(plan):
     rounds = []
-    found = answer(plan("audit.change={name = 'label_shift', even = 1.0, exchange = 0.0}"), lambda *r: rounds.append(r))
-    assert found.exchanged == 0.5
-    assert len(rounds) == 4 * (5 + 4 * 2)  # seeds x (rounds before the change, then four branches of two)
-    assert all(set(s.verdicts) == {"0", "2"} and len(s.verdicts["0"]) == 3 for s in found.sources)
+    found = answer(plan(), lambda *r: rounds.append(r))
+    assert len(rounds) == 4 * (5 + 3 * 2)  # seeds x (rounds before the change, then three branches of two)
+    assert all(set(s.against) == {"0", "2"} and len(s.against["0"]) == 2 for s in found.sources)
+    assert answer_of(json.loads(json.dumps(found.table()))) == found
     assert 0 < found.accuracy[STILL] <= 1

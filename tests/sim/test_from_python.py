@@ -12,7 +12,7 @@ from fedwarden.cli import main
 from fedwarden.core.errors import ConfigError, FedwardenError
 from fedwarden.sim.data.own import check, held_back, of_clients
 from fedwarden.sim.data.sources import DataError
-from fedwarden.sim.result import Fruitless
+from fedwarden.sim.federation import Fruitless
 from fedwarden.store.ledger import Ledger
 from own_hospitals import NAMES, by_name, hospitals
 

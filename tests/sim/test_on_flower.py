@@ -45,11 +45,12 @@ def test_the_same_scenario_on_both_engines(tmp_path):
     """Ray is started and ended in a process of its own."""
     (tmp_path / "both.toml").write_text(SCENARIO)
     told = {}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     for engine in ("in-process", "flower"):
         args = ["run", tmp_path / "both.toml", "--engine", engine, "--home", tmp_path / engine, "--json"]
         done = subprocess.run(
             [sys.executable, "-m", "fedwarden", *map(str, args)],
-            capture_output=True, text=True, timeout=240, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True, text=True, timeout=240, env={**env, "CUDA_VISIBLE_DEVICES": ""},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told[engine] = json.loads(done.stdout)

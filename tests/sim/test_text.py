@@ -12,12 +12,12 @@ from fedwarden.core.errors import ConfigError, MissingExtra
 from fedwarden.core.registry import lookup, make
 from fedwarden.models.layout import Layout
 from fedwarden.sim.data.sources import DataError
-from fedwarden.sim.data.sources.medquad import topics
 from fedwarden.sim.federation import Federation, simulate
 from fedwarden.sim.models import build_model
 from fedwarden.sim.models.masked_lm import Adapted
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tasks import UNASKED, MaskedLM, mask_tokens
+from fedwarden_research.datasets import topics
 from tiny_text import V, bert, data_folder
 
 transformers = pytest.importorskip("transformers")

@@ -1,9 +1,10 @@
-"""Alerts: what is told by hand, and a real server and a real command that receive it."""
+"""Alerts: the texts for given rounds, and a real server and a real command that receive them."""
 
 import json
+import shlex
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedwarden.core.types import Rejection, RoundRecord
 from fedwarden.sinks.alerts import ADDRESS, COMMAND, KEY, KINDS, Alert, Call, Command, Webhook, alerts, for_chat
 from fedwarden.sinks.courier import Live
 from fedwarden.sinks.feed import Feed
+from fedwarden.store import outbox
 from fedwarden.store.ledger import Ledger
 
 from .conftest import verdict_of as record
@@ -24,7 +26,7 @@ NOBODY = RoundRecord(0, (), np.zeros(0), np.zeros(0))
 def test_what_is_told_of_a_round_by_hand():
     first = alerts(record(1, flagged="ab", excluded="ac", suspended="c"), "ward", NOBODY, ("flagged", "excluded"))
     assert [(a.kind, a.client) for a in first] == [("excluded", "a"), ("flagged", "b")]
-    assert str(first[0]).startswith("ward, round 1: client a is excluded: it lies far away")
+    assert str(first[0]).startswith("ward, round 1: Client a was excluded in round 1: it lies far away")
     before = record(1, excluded="ac", suspended="ac")
     then = alerts(record(2, excluded="a"), "ward", before)
     assert [(a.kind, a.client) for a in then] == [("excluded", "a"), ("let in", "c")]
@@ -36,11 +38,17 @@ def test_what_is_told_of_a_round_by_hand():
 
 
 def test_a_name_cannot_steer_a_terminal_or_a_chat():
-    alert = Alert("excluded", "<!here> run", 1, "a", "client \x1b[2J <!channel> [a](http://b.example) is out, @all")
+    alert = Alert(
+        "excluded",
+        "<!here> run",
+        1,
+        "a",
+        "client \x1b[2J <!channel> [a](http://b.example) is out, @all @mallory evil.example *_~x~_*",
+    )
     assert "\x1b" not in str(alert)
     text = for_chat(str(alert))
     assert "<" not in text
-    for lively in ("](", "://", "@all"):
+    for lively in ("](", "://", "@all", "@mallory", "evil.example", "*", "_", "~"):
         assert lively in str(alert)
         assert lively not in text
 
@@ -61,9 +69,9 @@ def test_a_chat_a_pager_and_json_receive_them(target, ledger, monkeypatch):
         played(ledger, Webhook(form=form, every=0), record(1), record(2, flagged="a", excluded="a"))
     chat, pager, whole = target.bodies
     assert chat["text"].startswith("run 1 (ward), round 2: ")
-    assert "client a is excluded" in chat["text"]
+    assert "Client a was excluded in round 2" in chat["text"]
     assert pager["routing_key"] == "secret-key"
-    assert "client a" in pager["payload"]["summary"]
+    assert "Client a" in pager["payload"]["summary"]
     assert whole["alerts"][0]["client"] == "a"
 
 
@@ -78,6 +86,13 @@ def test_a_command_gets_them_on_standard_input(ledger, tmp_path, monkeypatch):
     monkeypatch.setenv(COMMAND, f"{sys.executable} {script} {tmp_path / 'told.json'}")
     played(ledger, Command(every=0), record(1, excluded="b"))
     assert json.loads((tmp_path / "told.json").read_text())["alerts"][0]["client"] == "b"
+
+
+def test_a_command_that_leaves_something_running_has_succeeded(ledger, monkeypatch):
+    """What it left holds its output open."""
+    script = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(20)'])"
+    monkeypatch.setenv(COMMAND, shlex.join([sys.executable, "-c", script]))
+    Command(timeout=15.0).deliver([Alert("excluded", "run 1", 1, "a", "client a is excluded")])
 
 
 def test_where_they_go_is_in_the_environment_alone(monkeypatch):
@@ -102,9 +117,20 @@ def test_a_client_in_doubt_is_told_once(ledger):
     ]
     played(ledger, Call(told.extend), *rounds)
     assert [(a.kind, a.client, a.round) for a in told] == [("in doubt", "a", 1)]
-    assert told[0].words.startswith("client a is in doubt since round 1: it lies far away (far 5, limit 2, ")
-    assert ". Client a is different, harm not shown: it lies far away. If you know why" in told[0].words
-    assert told[0].words.endswith("run `fedwarden trust 1 a`.")
+    assert told[0].words.startswith("Client a was on trial in round 1: it lies far away (far 5, limit 2, ")
+    assert told[0].advice.startswith("Client a is different, harm not shown. If you know why")
+    assert told[0].advice.endswith("run `fedwarden trust 1 a`.")
+
+
+@pytest.mark.parametrize(("state", "advised"), [("done", False), ("interrupted", True)])
+def test_an_alert_that_arrives_late_advises_what_still_helps(ledger, target, state, advised):
+    feed, run = Feed("webhook"), ledger.start("ward", "test", {}, {})
+    alert = Alert("in doubt", "run 1 (ward)", 1, "a", "Client a is in doubt.", "Run `fedwarden trust 1 a`.")
+    outbox.put(ledger, run, feed.name, feed.table, 1, [asdict(alert)])
+    ledger.finish(run, state)
+    feed.deliver(ledger, run, feed.name)
+    (body,) = target.bodies
+    assert body["text"] == "run 1 (ward), round 1: Client a is in doubt." + " Run `fedwarden trust 1 a`." * advised
 
 
 def test_a_client_that_falls_silent_and_a_promise_that_ends():
@@ -142,8 +168,8 @@ def test_a_round_that_does_not_come_is_told_once(tmp_path):
 
 
 def test_an_alert_tells_an_exclusion_by_the_operator_from_one_by_a_watch():
-    note = Note.of("word_excluded", "b", by="alice", reason="maintenance")
+    note = Note.of("word_excluded", "b", by="operator alice", reason="maintenance")
     now = replace(record(2, flagged="a", excluded="ab"), notes=(note,))
     told = {alert.client: alert.words for alert in alerts(now, "ward", record(1)) if alert.kind == "excluded"}
-    assert told["a"].startswith("client a is excluded: it lies far away")
-    assert told["b"] == "client b is excluded: operator alice: maintenance, in round 2"
+    assert told["a"].startswith("Client a was excluded in round 2: it lies far away")
+    assert told["b"] == "Client b was excluded in round 2: operator alice: maintenance."

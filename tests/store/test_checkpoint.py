@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedwarden.core.remembered as remembered
 import fedwarden.store.checkpoint as module
@@ -58,6 +59,20 @@ def test_tensors_come_back_bit_for_bit(dtype, tmp_path):
     tree = {"a": numbers(dtype), "empty": numbers(dtype)[:0], "zero-dimensional": numbers(dtype)[0].clone()}
     save(tmp_path / "x", tree)
     assert_same_bits(load(tmp_path / "x"), tree)
+
+
+def test_tensors_are_written_where_they_lie_but_for_those_that_share_memory(tmp_path):
+    class Called(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    names, x = [], torch.arange(6.0)
+    with Called():
+        save(tmp_path / "file", {"a": x, "b": torch.ones(3), "a again": x, "part": x[2:]})
+    assert names.count("aten.clone.default") == 2
+    found = load(tmp_path / "file")
+    assert [found[key].tolist() for key in ("a", "a again", "part")] == [[0, 1, 2, 3, 4, 5]] * 2 + [[2, 3, 4, 5]]
 
 
 def test_nested_trees_come_back(tmp_path):

@@ -59,26 +59,21 @@ def test_a_rejected_reply_is_not_in_the_model():
 
 
 LEFT_OUT, ON_TRIAL = (Note.of(kind, "b", watches=("far",), words="it is long") for kind in ("left_out", "on_trial"))
-FAR = r"It lies far away \(far 5, limit 2"
+FAR = r"it lies far away \(far 5, limit 2"
 
 
 @pytest.mark.parametrize(
     ("weight", "what", "state", "reason"),
     [
         (0.3, {}, "in the model", "$"),
-        (0.1, {}, "down-weighted", r"Its weight is 0\.33 times that of the median client, in round 3\."),
+        (0.1, {}, "down-weighted", r"its weight is 0\.33 times that of the median client\.$"),
         (0.0, {"flagged": "b"}, "skipped", FAR),
-        (0.0, {}, "skipped", r"The aggregator left its update out, in round 3\."),
-        (0.0, {"notes": [LEFT_OUT]}, "skipped", r"It is long, in round 3\."),
+        (0.0, {}, "skipped", r"the aggregator left its update out\.$"),
+        (0.0, {"notes": [LEFT_OUT]}, "skipped", r"it is long\.$"),
         (0.0, {"flagged": "b", "excluded": "b", "suspended": "b"}, "suspended", FAR),
         (0.0, {"flagged": "b", "excluded": "b"}, "excluded", FAR),
-        (0.0, {"rejected": "b"}, "rejected", r"Its reply was rejected: sent nothing, in round 3\."),
-        (
-            0.3,
-            {"notes": [ON_TRIAL]},
-            "on trial",
-            r"It is long, in round 3\. Client b is different, harm not shown: it is long\. If you",
-        ),
+        (0.0, {"rejected": "b"}, "rejected", r"sent nothing\.$"),
+        (0.3, {"notes": [ON_TRIAL]}, "on trial", r"it is long\.$"),
         (0.3, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),
         (0.0, {"notes": [ON_TRIAL], "flagged": "b"}, "on trial", FAR),  # a copy has no weight of its own
         (0.0, {"notes": [LEFT_OUT], "flagged": "b"}, "skipped", FAR),
@@ -88,7 +83,10 @@ def test_every_state(weight, what, state, reason):
     before = [record(t, dict.fromkeys("abcd", 0.25)) for t in (1, 2)]
     story = Story.of([*before, record(3, {"a": 0.3, "b": weight, "c": 0.3, "d": 0.3}, **what)])
     assert (story.clients["b"].state, story.clients["b"].weight) == (state, weight)
-    assert re.match(reason, story.sentence("b"))
+    told = str(story.reason("b"))
+    assert re.match("" if reason == "$" else f"Client b was {state} in round 3: {reason}", told)
+    assert bool(told) == (reason != "$")
+    assert conclusion(story, ())["clients"]["b"]["reason"] == told
 
 
 def test_a_client_with_little_data_is_not_down_weighted_nor_is_one_with_much_among_equals():
@@ -111,9 +109,10 @@ def test_the_state_is_that_of_the_last_round_that_a_client_took_part_in():
 def test_clients_that_share_a_vote_are_in_the_model():
     story = Story.of([record(1, {"a": 0.5, "b": 0.5, "c": 0.0}, notes=[SAME])])
     assert story.clients["c"].state == "in the model"
-    assert story.sentence("c") == "It shares one vote with b, since their updates are identical, in round 1."
-    assert story.sentence("b") == "It shares one vote with c, since their updates are identical, in round 1."
-    assert story.sentence("a") == ""
+    for one, other in ("bc", "cb"):
+        why = f"it shares one vote with {other}, since their updates are identical"
+        assert str(story.reason(one)) == f"Client {one} was in the model in round 1: {why}."
+    assert str(story.reason("a")) == ""
 
 
 def test_identical_updates_are_listed_once_and_without_parts_of_larger_groups():

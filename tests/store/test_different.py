@@ -1,13 +1,11 @@
 """Clients that are different: which they are, by hand, and the sentence about each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from fedwarden.core.notes import Note
 from fedwarden.core.types import RoundRecord
-from fedwarden.store.round import harm_not_shown
+from fedwarden.store.round import RoundStory, advice
 from fedwarden.store.story import Story
 
 IDS = tuple("abcd")
@@ -38,7 +36,7 @@ def test_who_is_different(doubts, told):
 
 def test_harm_that_was_measured_and_the_word_of_the_operator_end_it():
     assert run((doubt("a"), doubt("b", harmful=True))).different.keys() == {"a"}
-    assert harm_not_shown("b", doubt("b", harmful=True)) == ""
+    assert advice("b", doubt("b", harmful=True)) == ""
     for kind in ("word_trusted", "word_readmitted"):
         assert not run((doubt("a"),), (Note.of(kind, "a", by="me", reason="known"),)).different
     untrusted = Note.of("word_untrusted", "a", by="me", reason="")
@@ -69,17 +67,17 @@ def test_harm_that_was_measured_and_the_word_of_the_operator_end_it():
         ({"layer": None, "share": "x", "teaches": 7}, ""),  # a ledger may come from anywhere
     ],
 )
-def test_the_sentence(values, what):
-    told = harm_not_shown("west wing", doubt("west wing", **values), 7)
-    assert told == (
-        f"Client west wing is different, harm not shown: it lies far out{what}. "
-        "If you know why it differs, run `fedwarden trust 7 'west wing'`."
-    )
+def test_the_sentence_says_what_differs_besides(values, what):
+    record = RoundRecord(3, ("west wing",), np.ones(1), np.ones(1), notes=(doubt("west wing", **values),))
+    told = str(RoundStory(record).reason("west wing"))
+    assert told == f"Client west wing was on trial in round 3: it lies far out{what}."
 
 
-def test_of_a_run_that_is_done_the_next_one_is_named():
-    told = harm_not_shown("west wing", doubt("west wing"))
-    assert told.endswith("If you know why it differs, set guard.trusted = ['west wing'] for the next run.")
+def test_what_to_do_is_about_the_run_or_where_it_is_done_the_next_one():
+    head = "Client west wing is different, harm not shown. If you know why it differs, "
+    note = doubt("west wing")
+    assert advice("west wing", note, 7) == f"{head}run `fedwarden trust 7 'west wing'`."
+    assert advice("west wing", note) == f"{head}set guard.trusted = ['west wing'] for the next run."
 
 
 def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():
@@ -91,6 +89,6 @@ def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():
 def test_clients_that_act_as_one_are_named_though_none_stood_out():
     copies = Note.of("copies_share", "a", "b", leading=0)
     assert run((copies,), (), (copies,)).sentences == [
-        "No watch was set, so no client was judged.",
         "Clients a and b act as one: they sent identical updates in 2 of 3 rounds and share one vote.",
+        "No watch was set, so no client was judged.",
     ]

@@ -3,7 +3,10 @@
 import gzip
 import hashlib
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedwarden.cli import main
+from fedwarden.store import earlier
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.record import RunRecord
 from fedwarden.store.schema import SCHEMA
@@ -103,7 +107,7 @@ def test_only_replay_and_resume_may_refuse_and_name_the_version_to_use(old, caps
         code = main(command)
         err = capsys.readouterr().err
         if "unknown " in known:
-            assert (code, err.count("\n")) == (2, 1)
+            assert (code, err.count("\nerror: ") + err.startswith("error: ")) == (2, 1)
             assert "use fedwarden 0.1.0, which recorded it" in err
             assert digest(old) == before
         else:
@@ -135,6 +139,18 @@ def test_the_doctor_migrates_when_asked(old, capsys):
 
 
 @pytest.mark.parametrize("old", OLD[-1:], indirect=True)
+@pytest.mark.parametrize("share", [0.5, 1.1, 1.3])  # no room for a log, for the copy and its rows, for today's tables
+def test_a_full_disk_loses_nothing(old, share):
+    whole, most = everything(old), int(share * (old / "ledger.sqlite").stat().st_size)
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); " \
+        "from fedwarden.cli import main; raise SystemExit(main(['doctor', '--migrate']))"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert not list(old.glob("ledger.sqlite.schema-*"))
+    np.testing.assert_equal(everything(old), whole)
+
+
+@pytest.mark.parametrize("old", OLD[-1:], indirect=True)
 def test_nothing_is_migrated_while_another_process_has_it_open(old, capsys, monkeypatch):
     monkeypatch.setattr("fedwarden.store.earlier.PATIENCE", 0.1)
     with closing(sqlite3.connect(old / "ledger.sqlite")) as db:  # as a run of the earlier version has it between rounds
@@ -144,8 +160,8 @@ def test_nothing_is_migrated_while_another_process_has_it_open(old, capsys, monk
         assert main(["doctor", "--migrate"]) == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1
-        assert "another process has it open" in err
-        with pytest.raises(LedgerError, match="another process has it open"):
+        assert "another process has the ledger" in err
+        with pytest.raises(LedgerError, match="another process has the ledger"):
             Ledger(old)
         assert main(["show", "1"]) == 0
         db.execute("INSERT INTO metric VALUES (1, 3, 'late', 1.0)")
@@ -171,6 +187,29 @@ def test_a_migration_that_fails_changes_nothing(old, statement):
     with closing(sqlite3.connect(old / "ledger.sqlite")) as db:
         assert db.execute("SELECT COUNT(*) FROM metric").fetchone()[0] > 0
     assert not list(old.glob("ledger.sqlite.schema-*"))
+
+
+@pytest.mark.parametrize("old", OLD[:1], indirect=True)
+def test_a_migration_that_was_killed_leaves_what_was_there(old, tmp_path, monkeypatch):
+    """Half of it is in the file already, and the rest of what was there in SQLite's journal beside it."""
+    whole, left, fill = everything(old), tmp_path / "left", earlier._fill
+
+    def killed(db, version):
+        db.execute("PRAGMA cache_size = 1")
+        fill(db, version)
+        db.execute("CREATE TABLE more AS SELECT randomblob(1000000)")
+        shutil.copytree(old, left)
+
+    monkeypatch.setattr(earlier, "_fill", killed)
+    Ledger(old).close()
+    before = digest(left)
+    assert (left / "ledger.sqlite-journal").stat().st_size > 0
+    np.testing.assert_equal(everything(left), whole)
+    assert main(["doctor", "--home", str(left)]) == 0
+    assert digest(left) == before
+    monkeypatch.undo()
+    Ledger(left).close()
+    np.testing.assert_equal(everything(left), whole)
 
 
 @pytest.mark.parametrize("old", OLD[-1:], indirect=True)

@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import sem
 
 from fedwarden.core.notes import Note
 from fedwarden.core.reported import MOST, told
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
-from fedwarden.store.contribution import agreement
-from fedwarden.store.health import healths
-from fedwarden.store.ledger import Ledger
+from fedwarden.store.health import Contribution, agreement, contribution, contributions, healths
 from fedwarden.store.series import Series
 from fedwarden.store.story import Story
 
@@ -49,23 +48,6 @@ def test_who_answered_and_since_when_not():
     assert math.isnan(a.bytes)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
-def test_what_is_reported_grows_with_a_run(cut):
-    whole, grown = Series.of(RUN), Series.of(RUN[:cut]).then(RUN[cut:])
-    assert set(grown.reported) == set(whole.reported)
-    for name, grid in whole.reported.items():
-        np.testing.assert_array_equal(grown.reported[name], grid, name)
-
-
-def test_the_ledger_keeps_it(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        run = ledger.start("reports", "simulation", {}, {})
-        for one in RUN:
-            ledger.append(run, one)
-        read = ledger.records(run)
-    assert [dict(r.reported) for r in read] == [dict(r.reported) for r in RUN]
-
-
 def test_one_client_cannot_fill_the_ledger_with_names():
     flood = {f"x{i}": float(i) for i in range(10_000)}
     found = told("train/", [("mallory", flood), ("a", {"loss": 1.0}), ("b", {"loss": 2.0})])
@@ -79,7 +61,7 @@ def test_new_names_in_every_round_do_not_fill_the_memory(cut):
         record(t, "ab", {"train/loss": {"a": 1.0, "b": 2.0}} | {f"train/x{t}-{i}": {"b": 1.0} for i in range(31)})
         for t in range(1, 61)
     ]
-    series = Series.of(rounds[:cut]).then(rounds[cut:])
+    series = Series.joined([Series.of(rounds[:cut]), Series.of(rounds[cut:])])
     assert len(series.reported) == 64
     assert np.isfinite(series.reported["train/loss"]).all()
 
@@ -123,3 +105,55 @@ def test_without_samples_the_way_of_its_updates_stands_in():
     assert story.contribution("nobody") is None
     assert Story.of([record(1, "a")]).contribution("a") is None
     assert agreement(np.array([-1.0, -1.0, -1.0])).kind == "no help"
+
+
+TEN = np.full(40, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "kind"), [(-0.02, "helps"), (0.0001, "unclear"), (-0.0001, "unclear"), (0.005, "no help"), (0.05, "harms")]
+)
+def test_the_mean_over_rounds_with_its_error(mean, kind):
+    """Harm of .01 of each of ten clients is where harm begins: a tenth of a loss for all."""
+    noise = np.random.default_rng(0).normal(0.0, 0.005, size=40)
+    harm = mean + noise - noise.mean()
+    found = contribution(harm, TEN)
+    assert found.mean == pytest.approx(-mean)
+    assert found.error == pytest.approx(sem(harm))
+    assert (found.kind, found.rounds) == (kind, 40)
+
+
+def test_harm_is_that_of_a_client_among_so_many():
+    harm = np.tile([0.004, 0.006], 20)
+    assert contribution(harm, TEN).kind == "no help"
+    assert contribution(harm, 10 * TEN).kind == "harms"
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_few_rounds_tell_nothing(rounds):
+    found = contribution(np.array([-1.0] * rounds + [np.nan] * (5 - rounds)), TEN[:5])
+    assert (found.kind, found.rounds) == ("unclear", rounds)
+    assert math.isnan(found.error)
+
+
+def test_of_a_run_every_client_that_was_measured():
+    rounds = [record(t, "abc", harm=[-0.3 - 0.01 * t, 0.3 + 0.01 * t, np.nan]) for t in range(1, 6)]
+    rounds += [record(6, "a", harm=[-0.5])]
+    found = contributions(Series.of(rounds))
+    assert {c: (x.kind, x.rounds) for c, x in found.items()} == {"a": ("helps", 6), "b": ("harms", 5)}
+    assert found["b"].mean == pytest.approx(-0.33)
+
+
+def test_where_harm_is_not_watched_there_is_nothing_to_tell():
+    assert contributions(Series.of([record(1, "a")])) == {}
+
+
+def test_in_words():
+    words = {
+        "helps": "helps the model: its updates lower the loss by 0.012 +- 0.003 per round",
+        "no help": "does not help the model: its updates raise the loss by 0.012 +- 0.003 per round",
+        "harms": "harms the model: its updates raise the loss by 0.012 +- 0.003 per round",
+        "unclear": "no measurable contribution",
+    }
+    for kind, text in words.items():
+        assert str(Contribution(kind, 0.0123 if kind == "helps" else -0.0123, 0.00312, 20)) == text

@@ -100,12 +100,6 @@ def test_the_loudest_watch_flagged_most_clients_and_not_one_most_often(ledger, r
     assert ledger.loudest(run) == "wide"
 
 
-def test_an_empty_round_comes_back(ledger, run):
-    empty = fw.RoundRecord(1, (), np.zeros(0), np.zeros(0), notes=(fw.Note.of("no_usable_reply", rejected=0),))
-    ledger.append(run, empty)
-    same(ledger.record(run, 1), empty)
-
-
 def test_appending_again_replaces_the_round(ledger, run):
     ledger.append(run, record())
     before = count(ledger)
@@ -245,10 +239,21 @@ def test_rounds_of_a_run(ledger, run):
         ledger.record(run, 4)
 
 
-def test_there_is_no_ledger_to_read(tmp_path):
-    with pytest.raises(LedgerError, match=r"no ledger in .*nowhere; run something first, or set FEDWARDEN_HOME"):
-        Ledger(tmp_path / "nowhere", create=False)
+def test_a_ledger_is_read_without_being_written(tmp_path):
+    for how in ({"read_only": True}, {"create": False}):
+        with pytest.raises(LedgerError, match=r"no ledger in .*nowhere; run something first, or set FEDWARDEN_HOME"):
+            Ledger(tmp_path / "nowhere", **how)
     assert not (tmp_path / "nowhere").exists()
+    with Ledger(tmp_path) as ledger:
+        ledger.start("r", "test", {}, {})
+        with Ledger(tmp_path, read_only=True) as reader:
+            assert [r.name for r in reader.runs()] == ["r"]
+            with pytest.raises(LedgerError, match="readonly"):
+                reader.start("s", "test", {}, {})
+        for version, word in ((0, "fedwarden doctor"), (1, "before the first release"), (99, "newer")):
+            ledger.db.execute(f"PRAGMA user_version = {version}")
+            with pytest.raises(LedgerError, match=word):
+                Ledger(tmp_path, read_only=True)
 
 
 def test_the_workspace(tmp_path, monkeypatch):
@@ -291,7 +296,7 @@ def test_observations_come_back_as_they_went_in(tmp_path, ledger):
     with Ledger(tmp_path) as again:
         got = again.observations(run)
     assert [repr(o) for o in got] == [repr(o) for o in first + last]  # NaN is not equal to itself
-    assert got[2].moved() == (7,)
+    assert got[2].moved() == ("7",)
     assert ledger.observations(run, "client 4") == []
 
 

@@ -4,6 +4,8 @@ import numpy as np
 
 import fedwarden as fw
 from fedwarden.core.notes import Note
+from fedwarden.store import record as room
+from fedwarden.store.ledger import Ledger
 from fedwarden.store.story import Story, distinct_notes, rounds_by_note
 
 RULE = {"name": "robust_z", "limit": 3.0}
@@ -35,8 +37,20 @@ def test_each_client_has_its_rounds_and_the_reason_it_was_excluded(cohort_of):
     watch = records[1].watches[0]
     assert out.scores == {"far": watch.scores[5]}
     assert out.thresholds == {"far": watch.threshold}
-    assert f"far {watch.scores[5]:.3g}, limit {watch.threshold:.3g}" in str(story.reason("f"))
+    assert f"far {watch.scores[5]:.4g}, limit {watch.threshold:.4g}" in str(story.reason("f"))
     assert str(story.reason("a")) == str(story.reason("b")) == ""  # a rejected reply is no verdict
+
+
+def test_a_list_of_runs_reads_the_last_rounds_alone(cohort_of, tmp_path, monkeypatch):
+    first, *rest = played(cohort_of, "quarantine")
+    monkeypatch.setattr(room, "LAST", 2)
+    with Ledger(tmp_path) as ledger:
+        run = ledger.start("long", "flower", {}, {})
+        for record in (first, *rest):
+            ledger.append(run, record)
+        ledger.db.execute("UPDATE round SET metrics = 'unreadable' WHERE round < 3")
+        found = room.brief(ledger, ledger.run(run))
+    assert (found["rounds"], found["excluded"], found["verdict"]) == (4, ["f"], "f excluded")
 
 
 def test_observing_excludes_nobody(cohort_of):

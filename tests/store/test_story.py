@@ -9,7 +9,7 @@ import pytest
 from fedwarden.core.notes import Note
 from fedwarden.core.types import Rejection, RoundRecord, WatchRecord
 from fedwarden.store.ledger import Ledger
-from fedwarden.store.overview import brief
+from fedwarden.store.record import brief
 from fedwarden.store.round import RoundStory
 from fedwarden.store.story import Story
 
@@ -39,31 +39,29 @@ TURNS = [
 ]
 
 
-@pytest.fixture
-def both(tmp_path):
-    with Ledger(tmp_path) as ledger:
+def listed(folder, rounds):
+    """What the list of runs says of these rounds."""
+    with Ledger(folder) as ledger:
         run = ledger.start("hand", "test", {}, {})
-        for r in RUN:
+        for r in rounds:
             ledger.append(run, r)
-        return Story.of(RUN), brief(ledger, ledger.run(run))
+        return brief(ledger, ledger.run(run))["verdict"]
 
 
-def test_every_state_by_hand(both):
-    told = {s.client: (s.verdict, s.since, s.flagged) for s in both[0].standings.values()}
+def test_every_state_by_hand(tmp_path):
+    story = Story.of(RUN)
+    told = {s.client: (s.verdict, s.since, s.flagged) for s in story.standings.values()}
     assert told == {
         "a": ("excluded", 2, 4),
         "b": ("flagged", 1, 2),
         "c": ("suspended", 4, 1),
         "d": ("skipped", 3, 1),
     }
-    assert str(both[0]) == (
+    assert listed(tmp_path, RUN) == story.short == "a excluded; c suspended; d skipped; b flagged"
+    assert str(story) == (
         "1 of 4 clients is excluded: a since round 2. 1 more is suspended: c since round 4. 1 more was skipped: "
         "d in 1 of 4 rounds. 1 more was flagged: b in 2 of 4 rounds."
     )
-
-
-def test_the_list_of_runs_says_the_same(both):
-    assert both[1]["verdict"] == both[0].short == "a excluded; c suspended; d skipped; b flagged"
 
 
 def test_clients_in_doubt_are_on_trial_or_skipped_and_each_round_counts_once(tmp_path):
@@ -81,12 +79,7 @@ def test_clients_in_doubt_are_on_trial_or_skipped_and_each_round_counts_once(tmp
         "of 4 rounds."
     )
     assert told.gone == set("abc")
-    with Ledger(tmp_path) as ledger:
-        run = ledger.start("turns", "test", {}, {})
-        for r in TURNS:
-            ledger.append(run, r)
-        listed = brief(ledger, ledger.run(run))["verdict"]
-    assert listed == told.short == "b and c skipped; a on trial; d flagged"
+    assert listed(tmp_path, TURNS) == told.short == "b and c skipped; a on trial; d flagged"
 
 
 def test_weights_that_were_cut_are_told():
@@ -98,16 +91,45 @@ def test_weights_that_were_cut_are_told():
 
 
 def test_a_client_in_doubt_has_the_reason_of_its_last_round_of_doubt():
-    assert re.match(r"it lies far away \(far 5, limit 2, .*, in round 3$", str(Story.of(TURNS).reason("a")))
+    told = str(Story.of(TURNS).reason("a"))
+    assert re.match(r"Client a was on trial in round 3: it lies far away \(far 5, limit 2, [^()]*\)\.$", told)
     states = [RoundStory(r).states["a"] for r in TURNS]
     assert states == ["on trial", "skipped", "on trial", "in the model"]
 
 
-def test_why(both):
-    assert str(both[0].reason("a")).startswith("it lies far away (far 5, limit 2, ")
-    assert str(both[0].reason("b")).endswith(", in round 2")
-    assert str(both[0].reason("c")) == "no watch flagged it, in round 4"
-    assert str(both[0].reason("d")) == "it is long, in round 3"
+def test_why():
+    told = {c: str(Story.of(RUN).reason(c)) for c in IDS}
+    assert told["a"].startswith("Client a was suspended in round 2: it lies far away (far 5, limit 2, ")
+    assert told["b"].startswith("Client b was flagged in round 2: it lies far away")
+    assert told["c"] == "Client c was suspended in round 4: no watch flagged it."
+    assert told["d"] == "Client d was skipped in round 3: it is long."
+
+
+@pytest.mark.parametrize(
+    ("first", "since", "words"),
+    [
+        ("suspended", 3, "Client a was excluded in round 3: operator alice: enough."),
+        ("", 2, "Client a was excluded in round 2: it lies far away (far 5, limit 2, 999 MADs above the median)."),
+    ],
+)
+def test_a_client_that_was_suspended_is_excluded_since_the_operator_said_so(first, since, words):
+    """One that was excluded before stays excluded for the first reason."""
+    notes = (Note.of("suspended", "a"),) if first else ()
+    said = Note.of("word_excluded", "a", by="operator alice", reason="enough")
+    out = record(2, flagged="a", excluded="a", suspended="a" * bool(first), notes=notes)
+    story = Story.of([record(1), out, record(3, excluded="a", notes=(said,))])
+    assert str(story.standings["a"]) == f"excluded since round {since}"
+    assert str(story.reason("a")) == words
+
+
+def test_clients_that_act_as_one_come_first_in_the_list_of_runs_too(tmp_path):
+    same = Note.of("copies_share", *"abc", leading=0)
+    rounds = [record(1, notes=(same,)), record(2, flagged="d", notes=(same,))]
+    story = Story.of(rounds)
+    assert story.sentences[0] == (
+        "Clients a, b and c act as one: they sent identical updates in 2 of 2 rounds and share one vote."
+    )
+    assert listed(tmp_path, rounds) == story.short == "a, b and c act as one; d flagged"
 
 
 def test_a_weight_of_zero_without_a_flag_is_no_exclusion():
@@ -123,9 +145,5 @@ def test_a_client_that_answers_twice_is_skipped_as_any_other():
 
 def test_a_run_without_watches_was_not_judged(tmp_path):
     bare = RoundRecord(1, IDS, np.ones(4), np.ones(4) / 4, flagged=np.zeros(4, bool))
-    with Ledger(tmp_path) as ledger:
-        run = ledger.start("bare", "test", {}, {})
-        assert brief(ledger, ledger.run(run))["verdict"] == "not judged"
-        ledger.append(run, bare)
-        assert brief(ledger, ledger.run(run))["verdict"] == "not judged"
+    assert listed(tmp_path, []) == listed(tmp_path, [bare]) == "not judged"
     assert str(Story.of([bare])) == "No watch was set, so no client was judged."

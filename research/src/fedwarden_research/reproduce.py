@@ -8,21 +8,17 @@ from typing import Annotated
 
 import typer
 
+from fedwarden import studies
 from fedwarden.cli.bench import run_jobs
 from fedwarden.cli.common import AsJson, Home, emit, out, table
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.sim.training import limits
 from fedwarden.store.ledger import home
-from fedwarden.studies.runner import Job, kept, results_file, unique
-from fedwarden.studies.tables import Results
 
-from .papers.divergence_items import PAPER as DIVERGENCE
-from .papers.item import Item, Paper, wanted
-from .papers.page import heading, write, write_page
-from .papers.pid_made_items import PAPER as PID_MADE
-from .papers.shift_items import PAPER as SHIFTS
+from . import papers
+from .studies import tables
 
-PAPERS = {paper.name: paper for paper in (PID_MADE, DIVERGENCE, SHIFTS)}
+PAPERS = {"pid-made": "pid_made_items", "divergence": "divergence_items", "shifts": "shift_items"}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -64,7 +60,7 @@ def command(
     pictures are made of everything kept.
     """
     if listing:
-        return _list([paper_of(paper)] if paper else list(PAPERS.values()), as_json)
+        return _list([paper_of(name) for name in ([paper] if paper else PAPERS)], as_json)
     if paper is None:
         raise ConfigError(f"name a paper, one of {', '.join(PAPERS)}; fedwarden reproduce --list shows their items")
     chosen = paper_of(paper)
@@ -72,45 +68,47 @@ def command(
     place = workspace or home()
     jobs = {i.name: chosen.jobs(i, seeds or i.seeds, device) for i in items}
     chosen_data = {i.name: _of(i, data or (), len(items) == 1) for i in items}
-    asked = unique([job for i in items for job in wanted(i, jobs[i.name], chosen_data[i.name])]) if run else []
-    run_jobs(" ".join([paper, *(names or ())]), asked, place, limits.processes(processes))
-    found = {i.name: kept(place, jobs[i.name]) for i in items}
-    files = [path for i in items if folder and found[i.name] for path in write(chosen, i, found[i.name], folder)]
+    wanted = [job for i in items for job in papers.item.wanted(i, jobs[i.name], chosen_data[i.name])] if run else []
+    run_jobs(" ".join([paper, *(names or ())]), studies.runner.unique(wanted), place, limits.processes(processes))
+    found = {i.name: studies.runner.kept(place, jobs[i.name]) for i in items}
+    files = [
+        path for i in items if folder and found[i.name] for path in papers.page.write(chosen, i, found[i.name], folder)
+    ]
     if folder is not None:
-        files.append(write_page(chosen, folder))
+        files.append(papers.page.write_page(chosen, folder))
     if as_json:
         told = [_as_json(i, found[i.name]) for i in items]
         return emit({"paper": chosen.name, "items": told, "files": [str(f) for f in files]})
     for i in items:
-        _print(i, found[i.name], place, jobs[i.name])
+        _print(i, found[i.name], [studies.runner.results_file(place, job.study) for job in jobs[i.name]])
     if files:
         out.print(f"{len(files)} files below {folder}, the page in {files[-1]}", soft_wrap=True)
     return None
 
 
-def paper_of(name: str) -> Paper:
+def paper_of(name: str) -> papers.item.Paper:
     if name not in PAPERS:
         raise ConfigError(f"there is no paper {name!r} here; {nearest(name, PAPERS)}")
-    return PAPERS[name]
+    found: papers.item.Paper = getattr(papers, PAPERS[name]).PAPER
+    return found
 
 
-def _of(item: Item, data: Sequence[str], alone: bool) -> list[str]:
+def _of(item: papers.item.Item, data: Sequence[str], alone: bool) -> list[str]:
     """The data asked for; of several items, each takes what it has."""
     return list(data) if alone else [d for d in data if d in item.data()]
 
 
-def _print(item: Item, found: Results, place: Path, jobs: Sequence[Job]) -> None:
-    print(f"## {heading(item)}\n")
+def _print(item: papers.item.Item, found: tables.Results, files: Sequence[Path]) -> None:
+    print(f"## {papers.page.heading(item)}\n")
     sheets = item.sheets(found) if found else []
     for sheet in sheets:
         print(f"{sheet}\n")
     if sheets:
         print(item.holds({sheet.name: sheet for sheet in sheets}) + "\n")
-    files = dict.fromkeys(str(results_file(place, job.study)) for job in jobs)
-    out.print(f"{len(found)} runs; every one in {', '.join(files)}\n", soft_wrap=True)
+    out.print(f"{len(found)} runs; every one in {', '.join(dict.fromkeys(map(str, files)))}\n", soft_wrap=True)
 
 
-def _as_json(item: Item, found: Results) -> dict[str, object]:
+def _as_json(item: papers.item.Item, found: tables.Results) -> dict[str, object]:
     sheets = {sheet.name: sheet for sheet in item.sheets(found)} if found else {}
     return {
         "item": item.name,
@@ -122,12 +120,12 @@ def _as_json(item: Item, found: Results) -> dict[str, object]:
     }
 
 
-def _list(papers: Sequence[Paper], as_json: bool) -> None:
+def _list(chosen: Sequence[papers.item.Paper], as_json: bool) -> None:
     if as_json:
         return emit(
-            {p.name: {i.name: {"title": i.title, "data": i.data(), "cost": i.cost} for i in p.items} for p in papers}
+            {p.name: {i.name: {"title": i.title, "data": i.data(), "cost": i.cost} for i in p.items} for p in chosen}
         )
-    for paper in papers:
+    for paper in chosen:
         shown = table("item", "what", "takes", title=f"\n{paper.name}: {paper.title}", left=(0, 1, 2))
         for i in paper.items:
             shown.add_row(i.name, i.title, i.cost)

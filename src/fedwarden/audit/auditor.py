@@ -33,7 +33,6 @@ METRICS: Mapping[str, Callable[[Array, Array], float]] = {
     "procrustes_orthogonal": partial(procrustes, align="orthogonal"),
     "procrustes_literal": frobenius,
     "cmd": cmd,
-    "cmd_tanh": partial(cmd, bounds="tanh"),
 }
 STATIC = {"weights", "gradients"}  # sources that need no forward pass
 COUNTS = ("accuracy", "ks")  # they move in steps of one sample
@@ -68,13 +67,15 @@ class Auditor:
         window: int = 5,
         alpha: float = 0.05,
         record: Callable[[Sequence[Observation]], object] | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         """``model`` gives the architecture only; ``probe`` and ``labels`` are samples of one's own.
 
         ``share`` is one's own part of the average, 1 / n by default, one's share of all examples where the server
         weights by them. ``sources`` are all that the probe allows but "detectors". ``layers`` names the modules whose
         outputs are read, all leaves by default. The trend goes over the last ``window`` values. ``record`` gets the
-        observations of each round, as ``partial(ledger.observe, run)`` keeps them in one's own ledger.
+        observations of each round, as ``partial(ledger.observe, run)`` keeps them in one's own ledger. ``classes`` are
+        the names of the classes, by default their numbers.
         """
         known = SOURCES if labels is not None else SOURCES[:-1]
         self.sources = tuple(known if sources is None else sources)
@@ -100,6 +101,7 @@ class Auditor:
         layers = layers if {"representations", *ASKED} & {*self.sources} else ()
         self.information = Information(model, probe, own, layers, not STATIC.issuperset(self.sources))
         self.per_layer, self.window, self.alpha, self.record = per_layer, window, alpha, record
+        self.classes = classes
         self.view: Sighting | None = None
         self.series: dict[str, list[float]] = {}
         self.tests: dict[str, int] = {}
@@ -256,7 +258,7 @@ class Auditor:
             expected = float(np.median([size(old) for old in past]))
         if len(past) > 1 and math.isfinite(value):
             standardised = outputs.standardised_change(change, past)
-            parts = {str(c): z for c, z in enumerate(standardised.tolist())}
+            parts = dict(zip(self.classes or map(str, range(len(change))), standardised.tolist(), strict=True))
             score, p = size(standardised), outputs.change_p(change, past)
         if math.isfinite(value):
             self.changes[metric] = [*self.changes.get(metric, []), change.tolist()][-PAST:]

@@ -19,7 +19,6 @@ from torch import Tensor
 Array: TypeAlias = Tensor | ArrayLike | Sequence[Tensor]
 """A tensor, an array, nested numbers, or a list of matrices side by side."""
 
-Bounds: TypeAlias = tuple[float, float] | Literal["tanh"] | None
 Align: TypeAlias = Literal["orthogonal"] | None
 
 ORDER = 5  # moments that are compared
@@ -94,51 +93,40 @@ def frobenius(a: Array, b: Array) -> float:
     return math.sqrt(_products(_pairs(a, b, aligned=True), centre=False).squares_gap)
 
 
-def cmd(a: Array, b: Array, k: int = ORDER, bounds: Bounds = None) -> float:
+def cmd(a: Array, b: Array, k: int = ORDER) -> float:
     """Central moment discrepancy: how far the means and the central moments of two samples lie apart.
 
-        CMD_K = ||E a - E b|| / s + sum_{k=2}^K ||C_k(a) - C_k(b)|| / s^k,   C_k(x) = E (x - E x)^k per unit
+        CMD_K = ||E a - E b|| + sum_{k=2}^K ||C_k(a) - C_k(b)||,   C_k(x) = E (x - E x)^k per unit
 
-    Zellinger et al., Central Moment Discrepancy, arXiv 1702.08811, definition 1, with s = high - low. It is defined
-    for values in an interval. ``bounds=(low, high)`` gives it, and a value outside is refused; ``"tanh"`` takes the
-    tanh of every value and s = 2, which bounds any activation. ``None`` uses the values as they are and s = 1: then a
-    term grows with the k-th power of the scale, one large activation can decide the sum, and it is unstable for
-    units without a bound such as ReLU's. The numbers of samples may differ.
+    Zellinger et al., Central Moment Discrepancy, arXiv 1702.08811, definition 1. Differs from the paper, which divides
+    each term by the k-th power of the length of the interval that holds all values: here a term grows with the k-th
+    power of the scale, so that one large activation can decide the sum. The numbers of samples may differ.
 
     >>> x = np.array([[0.0, 1.0], [2.0, 5.0], [4.0, 3.0]])
     >>> round(cmd(x, x + 3.0), 6)  # only the means move, by 3 in each of two units
     4.242641
-    >>> cmd([0.0, 1.0], [0.0, 0.0], k=2, bounds=(0.0, 2.0))  # 0.5 / 2 + 0.25 / 4
-    0.3125
     """
-    gaps = [moments(x, k, bounds) - moments(y, k, bounds) for x, y in _pairs(a, b, aligned=False)]
+    gaps = [moments(x, k) - moments(y, k) for x, y in _pairs(a, b, aligned=False)]
     return float(torch.stack([gap.square().sum(dim=1) for gap in gaps]).sum(dim=0).sqrt().sum())
 
 
-def moments(x: Tensor, k: int, bounds: Bounds = None) -> Tensor:
-    """The mean and the central moments 2 to k of each column of (N, units), over powers of the span: (k, units).
+def moments(x: Tensor, k: int) -> Tensor:
+    """The mean and the central moments 2 to k of each column of (N, units): (k, units).
 
     >>> moments(torch.tensor([[0.0], [2.0], [4.0], [2.0]]), 3).tolist()
     [[2.0], [2.0], [0.0]]
     """
     if k < 1:
         raise ValueError(f"CMD needs at least the first moment; got k={k}")
-    low, high = (-1.0, 1.0) if bounds == "tanh" else bounds or (0.0, 1.0)
-    if not low < high:
-        raise ValueError(f"bounds are (low, high) with low < high; got ({low}, {high})")
-    if bounds not in (None, "tanh") and not (low <= float(x.min()) and float(x.max()) <= high):
-        raise ValueError(
-            f"values lie in [{float(x.min()):.6g}, {float(x.max()):.6g}], outside of the bounds [{low:.6g}, {high:.6g}]"
-        )
     parts = []
     for columns in _blocks(x):
-        values = columns.double().tanh() if bounds == "tanh" else columns.double()
+        values = columns.double()
         found = [_mean(values)]
         power = centred = values - found[0]
         for _ in range(k - 1):
             power = power * centred
             found.append(power.mean(dim=0))
-        parts.append(torch.stack([moment / (high - low) ** order for order, moment in enumerate(found, 1)]))
+        parts.append(torch.stack(found))
     return torch.cat(parts, dim=1)
 
 

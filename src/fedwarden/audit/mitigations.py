@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 from torch import Tensor
@@ -107,34 +106,3 @@ def smooth(memory: Tensor | None, update: Tensor, keep: float) -> tuple[Tensor, 
         raise ValueError(f"the part kept of the past lies in [0, 1); got {keep}")
     sent = update if memory is None else keep * memory + (1 - keep) * update
     return sent, sent
-
-
-def new_share(round: int, start: int, rounds: int) -> float:
-    """The share of new data in a round when the change is spread evenly over some rounds.
-
-        0 before ``start``,   (t - start + 1) / rounds,   1 from start + rounds - 1 on
-
-    >>> [new_share(t, start=11, rounds=4) for t in (10, 11, 12, 14, 20)]
-    [0.0, 0.25, 0.5, 1.0, 1.0]
-    """
-    if rounds < 1:
-        raise ValueError(f"a change takes at least one round; got {rounds}")
-    return min(max((round - start + 1) / rounds, 0.0), 1.0)
-
-
-def blend(old: NDArray[np.int64], new: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The rows to train on when a share of the new data has come in: part of the new, the rest of the old.
-
-        round(share |new|) rows of the new and round((1 - share) |old|) of the old
-
-    With an equally seeded generator each round, rows that have come in stay and rows that have left stay away.
-
-    >>> rows = blend(np.arange(4), np.arange(10, 16), 0.5, np.random.default_rng(0))
-    >>> int((rows < 10).sum()), int((rows >= 10).sum())
-    (2, 3)
-    """
-    if not 0 <= share <= 1:
-        raise ValueError(f"the share of new data lies in [0, 1]; got {share}")
-    leaving, coming = rng.permutation(old), rng.permutation(new)
-    left, come = round(share * len(old)), round(share * len(new))
-    return np.sort(np.concatenate([leaving[left:], coming[:come]]))

@@ -114,8 +114,8 @@ def wins(s: int, m: int, odds: float = 1.0) -> Scores:
     return np.asarray(below[m], dtype=np.float64)
 
 
-def smallest_auroc(s: int, m: int, level: float, power: float = POWER) -> float | None:
-    """The smallest AUROC that the test finds with a given probability; None where no outcome reaches the level.
+def smallest_auroc(s: int, m: int, level: float) -> float | None:
+    """The smallest AUROC that the test finds with probability .8; None where no outcome reaches the level.
 
     Exact for scores without ties under Lehmann's alternative (see ``wins``), an approximation for others.
 
@@ -128,19 +128,19 @@ def smallest_auroc(s: int, m: int, level: float, power: float = POWER) -> float 
     far = int((tail <= level * (1 + 1e-9)).sum())
 
     def lacks(log_odds: float) -> float:
-        return float(wins(s, m, math.exp(log_odds))[-far:].sum()) - power
+        return float(wins(s, m, math.exp(log_odds))[-far:].sum()) - POWER
 
     return 1 / (1 + math.exp(-import_module("scipy.optimize").brentq(lacks, 0.0, 30.0)))
 
 
-def reach(s: int, m: int, tests: int, alpha: float = 0.05, power: float = POWER) -> Reach:
+def reach(s: int, m: int, tests: int, alpha: float = 0.05) -> Reach:
     """What s runs against m can find where the level is divided by a number of tests (Bonferroni).
 
     >>> reach(4, 4, tests=16).needed, round(reach(10, 10, tests=16).auroc, 2)
     (6, 0.91)
     """
     level = alpha / max(tests, 1)
-    return Reach(level, least_p(s, m), runs_needed(level), smallest_auroc(s, m, level, power), power)
+    return Reach(level, least_p(s, m), runs_needed(level), smallest_auroc(s, m, level))
 
 
 def says(p: float, least: float, level: float, low: float = 1.0) -> Says:

@@ -11,16 +11,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .. import sim, studies
 from ..core.config import override, read_toml
 from ..core.errors import ConfigError
-from ..sim.federation import Federation
+from ..core.words import count
 from ..sim.scenario import load_scenario
 from ..sim.training import limits
 from ..store.ledger import home
-from ..studies import attack_cases, attack_suite
-from ..studies.runner import Job, kept, results_file, work
-from ..studies.tables import Results
-from . import RESEARCH
+from . import RESEARCH, Interrupted
 from .common import AsJson, Home, Settings, emit, hint, out, progress, safe, table
 from .demo import SCENARIO
 
@@ -75,51 +73,53 @@ def attacks(
 
     The scenario's attacks are replaced by each case in turn, all else is yours.
     """
-    place = workspace or home()
+    place, suite = workspace or home(), studies.attack_suite
     chosen = [*(settings or ()), *(() if rounds is None else (f"rounds={rounds}",))]
     own = {**override(read_toml(file or SCENARIO), chosen), "attacks": []}
     scenario = load_scenario(own, folder=file.parent if file else None)
     if scenario.data.own:  # its processes know no folder of a file
         own["data"] = {**own["data"], "folder": scenario.data.folder}
-    scenario = Federation(scenario).scenario  # what is wrong with it is said now, before anything is run
-    cases = attack_cases.choose(attack_cases.suite(scenario.data.clients, scenario.rounds), case or ())
-    name, numbers = attack_suite.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
-    cells = attack_suite.cells(cases, own, scenario.rounds, numbers)
-    jobs = [Job(name, cell, run, attack_suite.play) for cell, run in cells]
+    scenario = sim.federation.Federation(scenario).scenario  # what is wrong with it is said now, before anything is run
+    cases = studies.attack_cases.choose(studies.attack_cases.suite(scenario.data.clients, scenario.rounds), case or ())
+    name, numbers = suite.study_name(scenario), range(scenario.seed, scenario.seed + seeds)
+    cells = suite.cells(cases, own, scenario.rounds, numbers)
+    jobs = [studies.runner.Job(name, cell, run, suite.play) for cell, run in cells]
     found = run_jobs(name, jobs, place, limits.processes(processes))
-    told = attack_suite.outcomes(cases, found, numbers)
+    told = suite.outcomes(cases, found, numbers)
     target = folder or place / "bench" / name
     target.mkdir(parents=True, exist_ok=True)
     path = target / "attacks.md"
-    path.write_text(attack_suite.page(told, scenario, seeds) + "\n", encoding="utf-8")
-    broken, held, left = attack_suite.ranked(told)
+    path.write_text(suite.page(told, scenario, seeds) + "\n", encoding="utf-8")
+    broken, held, left = suite.ranked(told)
     if as_json:
         counts = {"held": len(held), "did_not_hold": len(broken), "not_run": len(left)}
-        listed = [attack_suite.as_json(outcome) for outcome in (*broken, *held, *left)]
+        listed = [suite.as_json(outcome) for outcome in (*broken, *held, *left)]
         return emit({**counts, "runs": len(found), "seeds": list(numbers), "page": str(path), "cases": listed})
-    out.print(attack_suite.headline(told, seeds), style="bold", soft_wrap=True)
+    out.print(suite.headline(told, seeds), style="bold", soft_wrap=True)
     for title, group in (("Did not hold", broken), ("Held", held), ("Not run", left)):
         if group:
-            shown = table(*_two_lines(attack_suite.HEADER), title=f"\n{title}", left=(0, len(attack_suite.HEADER) - 1))
+            headings = ["\n".join(h.rsplit(" ", 1)) if " " in h else f"\n{h}" for h in suite.HEADER]
+            shown = table(*headings, title=f"\n{title}", left=(0, len(headings) - 1))
             for outcome in group:
-                shown.add_row(*map(safe, attack_suite.row(outcome)))
+                shown.add_row(*map(safe, suite.row(outcome)))
             out.print(shown)
-    out.print(f"\n{len(found)} runs; page in {path}, runs in {results_file(place, name)}", soft_wrap=True)
+    out.print(
+        f"\n{len(found)} runs; page in {path}, runs in {studies.runner.results_file(place, name)}", soft_wrap=True
+    )
     if worst := next((o.case for o in broken if o.case.attacks), None):
-        words = [w for s in (*chosen, attack_suite.setting(worst.attacks)) for w in ("--set", s)]
+        words = [w for s in (*chosen, suite.setting(worst.attacks)) for w in ("--set", s)]
         hint(f"fedwarden run {shlex.join([str(file or SCENARIO), *words])}  # the worst, round by round", folder=place)
     return None
 
 
-def run_jobs(title: str, jobs: Sequence[Job], place: Path, processes: int) -> Results:
+def run_jobs(title: str, jobs: Sequence[studies.runner.Job], place: Path, processes: int) -> studies.tables.Results:
     """Run what has no result yet, with a progress bar; the results of all."""
-    with progress() as bar:
-        task = bar.add_task(title, total=len(jobs), status="")
-        for done in work(jobs, place, processes):
-            bar.update(task, completed=done, status=f"{done} of {len(jobs)}")
-    return kept(place, jobs)
-
-
-def _two_lines(header: Sequence[str]) -> list[str]:
-    """Headings that leave room: the last word on a line of its own, and all of the same height."""
-    return ["\n".join(h.rsplit(" ", 1)) if " " in h else f"\n{h}" for h in header]
+    try:
+        with progress() as bar:
+            task = bar.add_task(title, total=len(jobs), status="")
+            for done in studies.runner.work(jobs, place, processes):
+                bar.update(task, completed=done)
+    except KeyboardInterrupt:
+        runs = f"{len(studies.runner.kept(place, jobs))} of {count(len(jobs), 'run')}"
+        raise Interrupted(f"interrupted; {runs} are kept, and the same command continues from there") from None
+    return studies.runner.kept(place, jobs)

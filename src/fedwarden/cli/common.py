@@ -7,7 +7,7 @@ import logging
 import math
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from rich.table import Table
 from ..core.errors import ConfigError
 from ..core.log import JsonLines
 from ..core.notes import Note
+from ..core.plugins import load, options
 from ..core.words import printable
 from ..store.ledger import Ledger, home
 
@@ -38,7 +39,7 @@ Imports = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
-        help="Import this module first, for plug-ins that a recorded run names; may be repeated. It runs its code: "
+        help="Import this module or file first, for plug-ins that a run names; may be repeated. It runs its code: "
         "name only what you trust.",
         metavar="MODULE",
     ),
@@ -52,6 +53,8 @@ NEEDS = {"report": "plotly", "dashboard": "dash"}  # commands that a core instal
 
 LOG = logging.getLogger("fedwarden")
 out = Console(highlight=False)
+if not out.is_terminal:  # a file or a pipe: nothing is wrapped
+    out = Console(highlight=False, soft_wrap=True, width=1000)
 err = Console(stderr=True, highlight=False)
 
 
@@ -69,6 +72,11 @@ def lively() -> bool:
     return sys.stdin.isatty() and out.is_terminal
 
 
+def bring(imports: Sequence[str] | None, beside: Path | None = None) -> tuple[str, ...]:
+    """Import what ``--import`` asks for; the names of the modules."""
+    return tuple(load(spec, beside).__name__ for spec in imports or ())
+
+
 def reader(folder: Path | None) -> Ledger:
     """The ledger, for reading alone."""
     return Ledger(folder, read_only=True)
@@ -79,17 +87,20 @@ def emit(value: Mapping[str, object]) -> None:
     print(json.dumps(_plain(value), indent=2, allow_nan=False).replace("\x7f", "\\u007f"))  # json leaves it as it is
 
 
-def hint(*commands: str, folder: Path | None = None) -> None:
-    """What to run next, of what is installed; a workspace given on the command line is passed along."""
-    commands = tuple(c for c in commands if has(c.split()[1]))
-    if not commands:
-        return
+def hint(*commands: str, folder: Path | None = None, imports: Iterable[str] = ()) -> None:
+    """What to run next, of what is installed; a workspace given on the command line, and plug-ins, are passed along."""
     tail = f" --home {shlex.quote(str(folder))}" if folder is not None and folder != home() else ""
-    out.print("\nNext:", style="bold")
-    width = max(len(command.partition("  #")[0]) for command in commands) + len(tail)
+    lines = {}
     for command in commands:
         line, _, comment = command.partition("  # ")
-        out.print(f"  {(line + tail).ljust(width)}", markup=False, soft_wrap=True, end="")
+        if has(verb := line.split()[1]):
+            lines[line + (options(imports) if verb in ("run", "replay") else "") + tail] = comment
+    if not lines:
+        return
+    out.print("\nNext:", style="bold")
+    width = max(map(len, lines))
+    for line, comment in lines.items():
+        out.print(f"  {line.ljust(width)}", markup=False, soft_wrap=True, end="")
         out.print(f"  # {comment}" if comment else "", markup=False, soft_wrap=True, style="dim")
 
 
@@ -102,6 +113,8 @@ def vacant(path: Path, force: bool = False) -> Path:
     """The path, unless a file is there that may not be replaced."""
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; give a file")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent}; make it, or give a file in another one")
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already; give another file, or --force to replace it")
     return path
@@ -121,7 +134,7 @@ def progress(quiet: bool = False) -> Progress:
     return Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
         TextColumn("{task.fields[status]}"), TimeRemainingColumn(),
-        console=err, transient=True, disable=quiet or not err.is_terminal,
+        console=err, transient=True, disable=quiet or not err.is_terminal, speed_estimate_period=3600,
     )  # fmt: skip
 
 

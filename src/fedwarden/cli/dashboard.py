@@ -9,12 +9,9 @@ from typing import Annotated
 
 import typer
 
-from ..dashboard.screenshot import screenshot
-from ..dashboard.security import Access
-from ..dashboard.server import serve
-from ..sim.scenario import ASKED, load_modules
+from .. import dashboard as room
 from ..store.ledger import home as default_home
-from .common import LOG, Home, Imports
+from .common import LOG, Home, Imports, bring
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -45,7 +42,7 @@ def dashboard(
             "--screenshot", help="Write one page as PNG with this machine's Chromium, and stop.", metavar="FILE"
         ),
     ] = None,
-    page: Annotated[str, typer.Option(help="The page to open or to picture, as in /run/2?client=0.")] = "/",
+    page: Annotated[str, typer.Option(help="The page to open or to picture, as in /run/2.")] = "/",
     dark: Annotated[bool, typer.Option("--dark", help="A dark screenshot.")] = False,
     imports: Imports = None,
 ) -> None:
@@ -55,7 +52,7 @@ def dashboard(
     token, which is FEDWARDEN_TOKEN or made at random, and printed once as part of the address. The connection is not
     encrypted: across an untrusted network use `ssh -L 8050:127.0.0.1:8050 HOST` or a proxy with TLS.
     """
-    access = Access(tuple(hosts or ()), prefix, proxied, os.environ.get("FEDWARDEN_TOKEN"))
+    access = room.security.Access(tuple(hosts or ()), prefix, proxied, os.environ.get("FEDWARDEN_TOKEN"))
 
     def ready(address: str) -> None:
         print(f"fedwarden dashboard: {address}", flush=True)
@@ -64,9 +61,9 @@ def dashboard(
             base, _, query = address.partition("?")
             webbrowser.open(f"{base}{page.lstrip('/')}" + (f"{'&' if '?' in page else '?'}{query}" if query else ""))
 
-    load_modules(imports or (), ASKED)
+    bring(imports)
     folder = home or default_home()
     if picture is not None:
-        screenshot(folder, picture, page, dark)
+        room.screenshot.screenshot(folder, picture, page, dark)
     else:
-        serve(folder, host, port, access, ready)
+        room.server.serve(folder, host, port, access, ready)

@@ -106,7 +106,7 @@ def _show(act: Act, played: Mapping[str, Mapping[str, Any]], home: Path | None) 
         drawn = f"[{colour}]{sparkline(values)}  {end:>7}[/]"
         out.print(f"  {GUARDS[preset]:<18}{drawn}{besides}   [dim]run {report['run']}[/]")
     guarded = played["auto"]
-    out.print("\n  The guard was not told how many attack.", *map(safe, guarded["verdict"]), soft_wrap=True)
+    out.print("\n  The guard was not told how many attack.", *map(safe, guarded["verdict"]))
     out.print(f"  Honest clients among them: {len(guarded['honest_in_doubt']) or 'none'}.\n")
 
 

@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 
+from .. import store
 from ..core.words import count
 from ..sim.recorded import SIMULATORS, as_known, by_version
-from ..store.connection import LedgerError
-from ..store.earlier import migrate
 from ..store.export import draft, write_json
+from ..store.ledger import Ledger, LedgerError
 from ..store.ledger import home as default_home
-from ..store.repair import Finding, Saved, examine, repair
 from .common import LOG, AsJson, Home, emit, out, safe, vacant
 
 BEYOND = ("checkpoint",)  # what a repair of the ledger cannot mend
@@ -54,7 +53,7 @@ def doctor(
     """
     folder = home or default_home()
     if migrate_:
-        migrate(folder / "ledger.sqlite")
+        Ledger(folder, create=False).close()
     findings, saved = _examine(folder)
     lost = [f for f in findings if f.fault and f.kind not in BEYOND]
     kept = None
@@ -66,7 +65,7 @@ def doctor(
                 write_json(found.record, file)
             file.write("]}")
     if repair_ and lost:
-        kept = repair(folder, saved)
+        kept = store.repair.repair(folder, saved)
         left, saved = _examine(folder)
         findings = [*lost, *(f for f in left if f not in lost)]
         faults = [f for f in left if f.fault]
@@ -92,26 +91,26 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
+def _examine(folder: Path) -> tuple[list[store.repair.Finding], list[store.repair.Saved]]:
     try:
-        findings, saved = examine(folder)
+        findings, saved = store.repair.examine(folder)
         return findings + [found for s in saved for found in _config(s)], saved
     except LedgerError as error:
         raise LedgerError(f"{error.words}; nothing can be read of it" if error.doctor else error.words) from error
 
 
-def _config(saved: Saved) -> Iterator[Finding]:
+def _config(saved: store.repair.Saved) -> Iterator[store.repair.Finding]:
     """A configuration may be well-formed and yet not all known to this version, which is no fault of the ledger."""
     run = saved.head
     if run is not None and run.engine in SIMULATORS:
         scenario, unknown = as_known(run)
         if scenario is None or unknown:
             what = f"has keys that this version does not know ({', '.join(unknown)})" if scenario else "is no scenario"
-            words = f"its configuration {what}{by_version(run)}"
-            yield Finding("config", words, run.id, fault=False)
+            words = f"{by_version(run)}its configuration {what}"
+            yield store.repair.Finding("config", words, run.id, fault=False)
 
 
-def _show(findings: Sequence[Finding], told: str) -> None:
+def _show(findings: Sequence[store.repair.Finding], told: str) -> None:
     for found in findings:
         style, word = ("red", "damaged") if found.fault else ("yellow", "note")
         where = f"run {found.run}: " if found.run is not None and not found.words.startswith("run ") else ""
@@ -119,7 +118,7 @@ def _show(findings: Sequence[Finding], told: str) -> None:
     out.print(told, markup=False, soft_wrap=True)
 
 
-def _told(faults: Sequence[Finding], saved: Sequence[Saved], kept: Path | None) -> str:
+def _told(faults: Sequence[store.repair.Finding], saved: Sequence[store.repair.Saved], kept: Path | None) -> str:
     """The conclusion in one line."""
     read = f"{count(len(saved), 'run')} and {count(sum(len(s.records) for s in saved), 'round')}"
     if kept is not None:

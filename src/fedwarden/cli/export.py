@@ -56,7 +56,7 @@ def export(
         raise ConfigError("Parquet is not text; give a file with -o, or --to csv")
     write = write_csv if to is Format.CSV else write_json
     with reader(home) as ledger, ledger.snapshot():
-        record = RunRecord.read(ledger, run, whole=False)
+        record = RunRecord.read(ledger, run, (), ())
         if str(output) == "-":
             return write(record, cast(IO[str], Terminal()))
         path = vacant(output or Path(f"run-{record.run.id}.{to}"), force)

@@ -6,15 +6,27 @@ from typing import Annotated
 
 import typer
 
+from .. import sim
 from ..core.notes import Note
 from ..core.registry import describe
 from ..guard.config import guard_table
 from ..sim.recorded import truth_of
-from ..sim.scenario import ASKED, load_modules
-from ..sim.whatif import Change, compare, decide_again
 from ..store.story import TOLD, distinct_notes, rounds_by_note
 from ..store.word import said_in
-from .common import AsJson, Home, Imports, RunNumber, Settings, emit, notes_as_tables, out, reader, safe, table
+from .common import (
+    AsJson,
+    Home,
+    Imports,
+    RunNumber,
+    Settings,
+    bring,
+    emit,
+    notes_as_tables,
+    out,
+    reader,
+    safe,
+    table,
+)
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -37,14 +49,14 @@ def command(
     `--set rule.alpha=0.01`. This is a what-if on recorded signals: the model, and what the clients sent, stay those
     of the recorded run, and a client that was excluded in it has no signals afterwards.
     """
-    load_modules(imports or (), ASKED)
+    bring(imports)
     with reader(home) as ledger:
         found = ledger.run(run)
         records, said = ledger.records(found.id), said_in(ledger, found.id)
     parts = [f"{kind}={name}" for kind, name in (("history", history), ("rule", rule), ("policy", policy)) if name]
     changed = [*parts, *(settings or ())]
-    warden, rounds = decide_again(found, records, changed, preset, said)
-    changes, truth = compare(records, rounds), truth_of(found)
+    warden, rounds = sim.whatif.decide_again(found, records, changed, preset, said)
+    changes, truth = sim.whatif.compare(records, rounds), truth_of(found)
     notes = [(r.round, note) for r in rounds for note in r.notes]
     if as_json:
         return emit(
@@ -71,7 +83,7 @@ def command(
     return None
 
 
-def _table(changes: list[Change], truth: set[str] | None) -> None:
+def _table(changes: list[sim.whatif.Change], truth: set[str] | None) -> None:
     """Every client, before and after."""
     shown = table(
         "\nclient",
@@ -91,7 +103,7 @@ def _table(changes: list[Change], truth: set[str] | None) -> None:
     out.print(f"\n{differ} of {len(changes)} clients are treated differently." if differ else "\nThe same decisions.")
 
 
-def _limits(changes: list[Change], notes: dict[Note, list[int]]) -> None:
+def _limits(changes: list[sim.whatif.Change], notes: dict[Note, list[int]]) -> None:
     """What the replayed guard warns of, and what a replay cannot know."""
     for note, rounds in ((note, rounds) for note, rounds in notes.items() if note.kind not in TOLD):
         out.print(f"[yellow]warning[/] from round {rounds[0]}: {safe(str(note))}")

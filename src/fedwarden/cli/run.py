@@ -10,6 +10,7 @@ from contextlib import nullcontext, suppress
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -17,17 +18,18 @@ import typer
 from rich.progress import Progress
 from typer.core import TyperCommand
 
+from .. import sim
 from ..core.config import override, read_toml
 from ..core.errors import ConfigError, FedwardenError
-from ..core.notes import Note
+from ..core.notes import DOUBTS, Note
+from ..core.plugins import options
 from ..core.types import RoundRecord
-from ..core.words import listed, number, percent
-from ..sim.federation import Federation, simulate
-from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, recorded_scenario, truth_of
-from ..sim.result import Fruitless, Result
-from ..sim.scenario import ASKED, Scenario, load_modules, load_scenario
-from ..store.conclusion import conclusion
+from ..core.words import count, listed, number, percent
+from ..sim.recorded import ON_FLOWER, SIMULATORS, naming_plugins, plugins_of, recorded_scenario, truth_of
+from ..sim.scenario import Scenario, load_scenario
+from ..store.conclusion import conclusion, fates
 from ..store.ledger import Run
+from ..store.record import RunRecord
 from ..store.round import STATES, RoundStory
 from ..store.story import Story, rounds_by_note
 from . import Interrupted, told
@@ -38,6 +40,7 @@ from .common import (
     Imports,
     Quiet,
     Settings,
+    bring,
     emit,
     hint,
     notes_as_tables,
@@ -57,10 +60,6 @@ class EngineName(StrEnum):
 
     IN_PROCESS = "in-process"
     FLOWER = "flower"
-
-
-class Stopped(FedwardenError):
-    """An error in the middle of a run; the message says how to continue it."""
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -109,20 +108,19 @@ def run(
     The modules that a file names in `imports` are imported, since it is one's own. A ledger may be somebody else's:
     `--resume` without a file imports nothing that it names, only what `--import` asks for.
     """
-    load_modules(imports or (), ASKED)
-    scenario = None if file is None else _own(_read(file, settings or (), quiet), imports or ())
+    modules = bring(imports, file and file.parent)
+    scenario = None if file is None else _own(_read(file, settings or (), quiet), modules)
     chosen = None if resume is None else _find(home, scenario, resume)
     if scenario is None:
         if chosen is None:
             raise ConfigError("give a scenario file, as in fedwarden run examples/digits.toml, or --resume a run")
-        scenario = recorded_scenario(chosen, settings or (), imports or ())
+        scenario = recorded_scenario(chosen, settings or (), modules)
     if chosen and chosen.state == "done" and chosen.rounds >= scenario.rounds:
         return _already(chosen, home, as_json)
     on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
     with naming_plugins(chosen) if chosen else nullcontext():
-        again = [str(file), *(part for s in settings or () for part in ("--set", s))] if file else []
-        report = follow(scenario, home, chosen.id if chosen else None, quiet, simulator(on_flower), again=again)
-    return emit(report) if as_json else _report(report, home, all_known=not scenario.data.own)
+        report = follow(scenario, home, chosen.id if chosen else None, quiet, on_flower=on_flower)
+    return emit(report) if as_json else _report(report, home, scenario)
 
 
 def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
@@ -138,14 +136,15 @@ def _own(scenario: Scenario, imports: Sequence[str]) -> Scenario:
     return scenario.model_copy(update={"imports": tuple(dict.fromkeys([*scenario.imports, *imports]))})
 
 
-def simulator(on_flower: bool) -> Callable[..., Result]:
+def simulator(on_flower: bool) -> Callable[..., sim.federation.Result]:
     """What runs a scenario; Flower is imported only where it is asked for, and told not to call home."""
     if not on_flower:
-        return simulate
-    for name, value in {**OFFLINE, **CALM}.items():
+        return sim.federation.simulate
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}  # Ray's ports are open to the whole network
+    for name, value in {**OFFLINE, **CALM, **secret}.items():
         os.environ.setdefault(name, value)
     import_module("fedwarden.flower")  # says what to install where Flower is missing
-    found: Callable[..., Result] = import_module("fedwarden.sim.on_flower").simulate_on_flower
+    found: Callable[..., sim.federation.Result] = import_module("fedwarden.sim.on_flower").simulate_on_flower
     return found
 
 
@@ -154,19 +153,15 @@ def follow(
     home: Path | None,
     resume: int | None = None,
     quiet: bool = False,
-    simulate: Callable[..., Result] = simulate,
     warn: bool = True,
-    again: Sequence[str] = (),
+    on_flower: bool = False,
 ) -> dict[str, Any]:
-    """Simulate with a progress bar and, where asked to ``warn``, warnings; what is to be told of the run afterwards.
-
-    ``again`` are the arguments that it came from: what the scenario imports is imported only if its file is named.
-    """
+    """Simulate with a progress bar and, where asked to ``warn``, warnings; what is to be told of the run afterwards."""
     began = perf_counter()
     with progress(quiet) as bar:
-        monitor = Monitor(bar, scenario, quiet or not warn, again if scenario.imports else ())
+        monitor = Monitor(bar, scenario, quiet or not warn)
         try:
-            result = simulate(scenario, home, resume, monitor.on_round, monitor.on_start)
+            result = simulator(on_flower)(scenario, home, resume, monitor.on_round, monitor.on_start)
         except KeyboardInterrupt:
             raise Interrupted(monitor.farewell(home)) from None
         except SystemExit as error:  # Ray, under Flower, puts this in the place of our handler of SIGTERM
@@ -174,24 +169,25 @@ def follow(
         except Exception as error:
             if monitor.run is None or (reason := told(error)) is None:
                 raise
-            raise Stopped(f"{reason}; {monitor.continued(home)}") from error
+            raise FedwardenError(f"{reason}; {monitor.continued(home)}") from error
     if result.unchanged is not None:
-        raise Fruitless.of(result)
-    return {**summary_of(result, perf_counter() - began), "target": scenario.target}
+        raise sim.federation.Fruitless.of(result)
+    # of data of one's own not all attackers are known, so that no client is said to be honest
+    return {**summary_of(result, perf_counter() - began, not scenario.data.own), "target": scenario.target}
 
 
 class Monitor:
     """Follows a run on standard error: one progress bar, and every distinct warning once."""
 
-    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool, again: Sequence[str] = ()) -> None:
-        self.bar, self.quiet, self.again = bar, quiet, again
+    def __init__(self, bar: Progress, scenario: Scenario, quiet: bool) -> None:
+        self.bar, self.quiet, self.imports = bar, quiet, scenario.imports
         self.name, self.rounds = scenario.name, scenario.rounds
         self.task = bar.add_task(safe(scenario.name), total=scenario.rounds, status="loading")
         self.run: int | None = None
         self.done = 0
         self.noted: set[Note] = set()
 
-    def on_start(self, run: int, federation: Federation) -> None:
+    def on_start(self, run: int, federation: sim.federation.Federation) -> None:
         self.run, self.done = run, federation.round
         self.bar.update(self.task, description=f"run {run} {safe(self.name)}", completed=self.done, status="training")
         asked = federation.scenario.train.workers
@@ -206,13 +202,13 @@ class Monitor:
             LOG.info("run %d continues after round %d of %d", run, self.done, self.rounds)
 
     def on_round(self, record: RoundRecord) -> None:
-        self.done = record.round
+        self.done, here = record.round, RoundStory(record)
         for note in [*record.notes, *(Note.of("rejected", r.client_id, cause=r.reason) for r in record.rejected)]:
             if note.topic not in self.noted and not self.quiet:
-                LOG.warning("round %d: %s", record.round, note)
+                told = here.reason(note.clients[0]) if note.kind in DOUBTS else note
+                LOG.warning("round %d: %s", record.round, told)
             self.noted.add(note.topic)
-        states = RoundStory(record).states
-        of = {state: [c for c, found in states.items() if found == state] for state in STATES[:-1]}
+        of = {state: [c for c, found in here.states.items() if found == state] for state in STATES[:-1]}
         gone = [f"{state}: {listed(who)}" for state, who in of.items() if who]
         status = ", ".join([_quality(record.metrics), *(gone or ["all in the model"])])
         self.bar.update(self.task, completed=record.round, status=safe(status))
@@ -230,11 +226,10 @@ class Monitor:
     def continued(self, home: Path | None) -> str:
         """The command that continues the run."""
         where = "" if home is None else f" --home {shlex.quote(str(home))}"
-        named = "".join(f"{shlex.quote(part)} " for part in self.again)
-        return f"continue with: fedwarden run {named}--resume {self.run}{where}"
+        return f"continue with: fedwarden run --resume {self.run}{options(self.imports)}{where}"
 
 
-def summary_of(result: Result, seconds: float) -> dict[str, Any]:
+def summary_of(result: sim.federation.Result, seconds: float, all_known: bool) -> dict[str, Any]:
     """What is told of a finished run."""
     found, story = result.detection, Story.of(result.records)
     doubted = story.gone
@@ -244,9 +239,10 @@ def summary_of(result: Result, seconds: float) -> dict[str, Any]:
         "state": "done",
         "verdict": story.sentences,
         "different": story.closing(result.run),
+        "fates": fates(story, found.attackers, all_known) if story.judged else [],
         **result.summary,
         "wronged": list(found.wronged),
-        "found": [client for client in found.attackers if client in doubted],
+        "found": [client for client in found.attackers if client in story.standings],
         "honest_in_doubt": sorted(doubted.difference(found.attackers)),
         **conclusion(story, found.attackers),
         "watched": list(story.series.watches),
@@ -274,14 +270,15 @@ def _find(home: Path | None, scenario: Scenario | None, which: str) -> Run:
 def _already(run: Run, home: Path | None, as_json: bool) -> None:
     if as_json:
         with reader(home) as ledger:
-            ended = conclusion(Story.of(ledger.records(run.id)), truth_of(run) or ())
+            ended = conclusion(RunRecord.read(ledger, run.id).story, truth_of(run) or ())
         told = {"run": run.id, "name": run.name, "state": run.state, **run.summary, **ended}
         return emit({**told, "already_done": True})
-    out.print(f"run {run.id} ({safe(run.name)}) is already done: {run.rounds} rounds; nothing to resume")
+    out.print(f"run {run.id} ({safe(run.name)}) is already done: {count(run.rounds, 'round')}; nothing to resume")
     hint(
         f"fedwarden show {run.id}  # its clients, their states and why",
         f"fedwarden run --resume {run.id} --set rounds={2 * run.rounds}  # continue for more rounds",
         folder=home,
+        imports=plugins_of(run),
     )
     return None
 
@@ -293,30 +290,27 @@ def _quality(metrics: Mapping[str, float]) -> str:
     return f"accuracy {percent(metrics.get('accuracy'))}"
 
 
-def _report(report: dict[str, Any], home: Path | None, all_known: bool) -> None:
-    """Print a finished run; of data of one's own not all attackers are known, so that nobody is said to be honest."""
+def _report(report: dict[str, Any], home: Path | None, scenario: Scenario) -> None:
+    """Print a finished run."""
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
     for sentence in report["verdict"]:
         out.print(safe(sentence))
     if report["accuracy"] is None and report["loss"] is not None:  # a task without an accuracy
-        out.print(f"  test loss          {number(report['loss'])} after {report['rounds']} rounds")
+        out.print(f"  test loss          {number(report['loss'])} after {count(report['rounds'], 'round')}")
     else:
-        out.print(f"  clean accuracy     {percent(report['accuracy'])} after {report['rounds']} rounds")
+        out.print(f"  clean accuracy     {percent(report['accuracy'])} after {count(report['rounds'], 'round')}")
     if report["target"] is not None:
         reached = report["rounds_to_target"]
         when = "not reached" if reached is None else f"reached in round {reached}"
         out.print(f"  target {percent(report['target']):<12}{when}")
-    if report["attackers"]:
-        out.print(f"  attackers found    {len(report['found'])} of {len(report['attackers'])}")
-    if all_known:
-        out.print(f"  honest in doubt    {len(report['honest_in_doubt'])}")
-        out.print(f"  honest excluded    {len(report['wronged'])}")
+    for sentence in report["fates"]:
+        out.print(f"  {sentence}")
     for sentence in report["different"]:
-        out.print(safe(sentence), soft_wrap=True)
+        out.print(safe(sentence))
     commands = [
         f"fedwarden show {report['run']}  # its clients, their states and why",
         f"fedwarden report {report['run']}  # the same with figures, as one file to pass on",
     ]
     if report["watched"]:
         commands.append(f"fedwarden replay {report['run']} --rule gesd  # what another rule would have decided")
-    hint(*commands, folder=home)
+    hint(*commands, folder=home, imports=scenario.imports)

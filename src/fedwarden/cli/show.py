@@ -9,23 +9,27 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.table import Table
 
+from ..audit.answer import FRESH, STILL, Answer, words
 from ..core.notes import DOUBTS
 from ..core.types import RoundRecord
 from ..core.words import abbreviated, count, number, rounds_of
-from ..sim.recorded import SIMULATORS, as_known, truth_of
-from ..sim.scenario import ASKED, AttackConfig, load_modules
+from ..sim.recorded import SIMULATORS, answered, as_known, plugins_of, truth_of, unanswered
+from ..sim.scenario import AttackConfig
 from ..store import outbox
+from ..store.conclusion import observed
+from ..store.health import WATCH as HARM
 from ..store.ledger import Run
-from ..store.observed import observed
 from ..store.record import RunRecord
 from ..store.round import RoundStory
-from ..store.series import client_order
+from ..store.series import accuracy_words, client_order
 from ..store.story import Client, Standing, Story, rounds_by_note
 from ..store.word import NOTES, UNSAID, Said, latest
-from .common import LOG, AsJson, Home, Imports, RunNumber, emit, hint, notes_as_tables, out, reader, safe, table
+from .common import LOG, AsJson, Home, Imports, RunNumber, bring, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMN = 7  # characters that an accuracy takes in its row
+WIDEST = 120  # characters that such a row takes at most
 SCORE = 22  # characters that a score and its limit take at most
 NEAR = 0.5  # of a limit: a client above it is shown
 MOST = 10  # clients that are told of one by one
@@ -49,13 +53,13 @@ def show(
     Rejected replies and the guard's warnings follow, each with its rounds. `--round` shows every client's signal,
     score and weight in that round.
     """
-    load_modules(imports or (), ASKED)
+    bring(imports)
     with reader(home) as ledger:
         if round is not None:
             found = ledger.run(run)
             return _one_round(found, ledger.record(found.id, round), as_json)
-        told = RunRecord.read(ledger, run, whole=every or as_json)
-        pending = outbox.told(outbox.messages(ledger, told.run.id))
+        told = RunRecord.read(ledger, run, *(() if every or as_json else ((HARM,), ())))
+        pending = outbox.told(ledger, told.run.id)
         if as_json:
             emit(_as_json(told))
         else:
@@ -65,13 +69,37 @@ def show(
     return None
 
 
+def tell(found: Answer) -> None:
+    """Print an answer."""
+    for sentence in words(found):
+        out.print(safe(sentence))
+    out.print()
+    out.print(table_of(found))
+
+
+def table_of(found: Answer) -> Table:
+    """One row per source, those that tell the change best first."""
+    nulls = [f"\nAUROC against\n{null}" for null in (STILL, FRESH)]
+    shown = table("\n\nsource", *nulls, "clients\nthat see\nthe change", "\nfrom\nround")
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    for name, *rest in found.rows():
+        brief = (cell.replace(" to ", "-").replace("1.00", "1.0") for cell in rest)  # fits 80 columns
+        shown.add_row(safe(name.replace(",", "")), *brief)
+    return shown
+
+
 def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     run, story, series = told.run, told.story, told.series
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
     out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]{run.state_in_words}[/]")
     if run.error:
         out.print(f"[red]failed[/]: {safe(run.error)}")
-    for sentence in [*(story.sentences if len(series) else ()), *observed(told.observations)]:
+    if found := answered(run):
+        tell(found)
+        hint(f"fedwarden report {run.id}  # the same with a figure, as one file to pass on", folder=home)
+        return
+    for sentence in [*(story.sentences if len(series) else ()), *(unanswered(run) or observed(told.observations))]:
         out.print(safe(sentence))
     for key, value in _config(run, truth).items():
         out.print(f"  [dim]{key:<9}[/]{safe(value)}")
@@ -94,7 +122,7 @@ def _show(told: RunRecord, home: Path | None, every: bool) -> None:
     if story.watches:
         commands.append(f"fedwarden replay {run.id} --rule gesd  # what another rule would have decided")
         commands.append(f"fedwarden show {run.id} --round {series.rounds[-1]}  # every client in one round")
-    hint(*commands, folder=home)
+    hint(*commands, folder=home, imports=plugins_of(run))
 
 
 def _word(said: Sequence[Said]) -> None:
@@ -123,9 +151,10 @@ def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
         for which in ("attacks", "differences")
     )
     shown = {
-        "data": f"{_part(data['dataset'])}, {data['clients']} clients, {_part(data['partition'])}",
+        "data": f"{_part(data['dataset'])}, {count(data['clients'], 'client')}, {_part(data['partition'])}",
         "model": _part(config["model"]),
-        "training": f"{train['optimizer']} {train['lr']:g}, {train['epochs']} epochs, batches of {train['batch_size']}",
+        "training": f"{train['optimizer']} {train['lr']:g}, {count(train['epochs'], 'epoch')}, "
+        f"batches of {train['batch_size']}",
         **({"differ": "; ".join(differences)} if differences else {}),
         "attacks": "; ".join(attacks) or "none",
         "guard": guard["preset"] + "".join(f", {k} {_part(v)}" for k, v in guard.items() if _given(k, v)),
@@ -154,11 +183,12 @@ def _part(value: Any) -> str:
 
 def _accuracies(story: Story) -> None:
     series = story.series
-    titles = {"accuracy": "clean accuracy", "clients_accuracy": "clients' own", "loss": "test loss"}
+    titles = {"accuracy": "", "clients_accuracy": "clients' own", "loss": "test loss"}
     rows = [name for name in titles if name in series.metrics and (name != "loss" or "accuracy" not in series.metrics)]
     if not rows:
         return
-    room = max(2, (out.width - max(len(titles[name]) for name in rows)) // COLUMN)
+    titles["accuracy"] = accuracy_words(series.metrics) if "accuracy" in rows else ""
+    room = max(2, (min(out.width, WIDEST) - max(len(titles[name]) for name in rows)) // COLUMN)
     picked = np.unique(np.linspace(0, len(series) - 1, min(room, len(series))).round().astype(int)).tolist()
     shown = table("\nround", *(f"\n{series.rounds[i]}" for i in picked))
     for name in rows:
@@ -174,6 +204,7 @@ def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None)
     heads = ["\nclient", "\nrounds", *(["nearest\nlimit", "last score\n/ limit"] if watches else [])]
     heads += ["last\nweight", "\nstate"]
     shown = table(*heads, *(["\nattacker"] if truth is not None else []), left=(0, len(heads) - 1, len(heads)))
+    shown.columns[2].no_wrap = bool(watches)  # the name of a watch stays whole
     for c in picked:
         worst = next(iter([*c.near, *watches]), "")
         row = [names[c.client], str(c.rounds), *([worst, _score(c, worst)] if watches else []), f"{c.weight:.3f}"]
@@ -190,10 +221,7 @@ def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None)
         others = count(len(clients) - len(picked), "other client")
         out.print(f"[dim]{others if picked else count(len(clients), 'client')} below half of every limit: --all[/]\n")
     for client, standing in list(story.standings.items())[: None if every else MOST]:
-        words = f"[{_colour(standing)}]{standing}[/]: {safe(story.reason(client))}"
-        out.print(f"client {safe(names[client])} {words}")
-        if unlike := story.harm_not_shown(client, run):
-            out.print(safe(unlike), soft_wrap=True)
+        out.print(f"[{_colour(standing)}]{safe(story.told(client, run))}[/]", soft_wrap=True)
     if len(story.standings) > MOST and not every:
         out.print(f"{len(story.standings) - MOST} more with --all")
     for c in clients:
@@ -229,8 +257,8 @@ def _contributions(story: Story, every: bool) -> None:
         found = {c: x for c in story.clients if (x := story.contribution(c)) is not None}
     if found:
         shown = table("client", "rounds", title, left=(0, 2))
-        for client, contribution in sorted(found.items(), key=lambda pair: -pair[1].mean):
-            shown.add_row(safe(client), str(contribution.rounds), str(contribution))
+        for client in (c for c in story.clients if c in found):
+            shown.add_row(safe(client), str(found[client].rounds), str(found[client]))
         out.print(shown)
 
 
@@ -272,8 +300,8 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
         }
         return emit({"run": run.id, "name": run.name, **asdict(record), **told})
     truth = truth_of(run) or None  # data of one's own may hold attackers that no scenario names
-    metrics = "  ".join(f"{safe(name)} {number(value)}" for name, value in record.metrics.items())
-    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics}")
+    metrics = ", ".join(f"{safe(name.replace('_', ' '))} {number(value)}" for name, value in record.metrics.items())
+    out.print(f"[bold]run {run.id}[/]  {safe(run.name)}  [bold]round {record.round}[/]  {metrics or 'no metrics'}")
     styles = ["red" if weight == 0 else None for weight in record.weights]
     shown = table("client", "examples", "weight", "state", *(["attacker"] if truth is not None else []), left=(0, 3))
     for i, client in enumerate(record.client_ids):
@@ -290,8 +318,8 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
             cells = (f"{number(signal)} {number(score):>9}" for signal, score in pairs)
             shown.add_row(safe(client), *cells, style=styles[i])
         out.print(shown)
-    for client, reason in reasons.items():
-        out.print(f"[red]{here.states[client]}[/] client {safe(client)}: {safe(reason)}")
+    for reason in reasons.values():
+        out.print(f"[red]{safe(reason)}[/]", soft_wrap=True)
     for rejection in record.rejected:
         out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
     for note in (note for note in record.notes if note.kind not in DOUBTS):
@@ -315,6 +343,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
         "verdict": [*story.sentences, *story.closing(run.id, run.state == "done")],
         "word": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in asdict(latest(told.said)).items()},
         "said": [asdict(said) for said in told.said],
+        "answer": run.summary.get("answer"),
         "auditors": observed(told.observations),
         "attackers": None if truth is None else client_order(list(truth)),
         "metrics": {int(t): {k: v[i] for k, v in series.metrics.items()} for i, t in enumerate(series.rounds)},

@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
+import fedwarden as fw
+
+from .. import sim
 from ..core.config import to_toml
-from ..core.words import percent
+from ..core.words import count, percent
 from ..guard.config import AdmissionConfig, guard_table, spell_guard
-from ..guard.warden import Warden
 from ..sim.scenario import load_scenario
-from ..sim.tune import Grade, Tuned, observe, to_tune, tune
 from .common import AsJson, Settings, emit, out, progress, safe, table
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -35,7 +36,7 @@ def command(
     other coefficients: Optuna's TPE, as in the PID-MADE paper. The aim is the F1 of the excluded clients; ties go to
     fewer client-rounds of attackers in the model. Prints the best as a TOML table to paste. Needs the extra `tune`.
     """
-    scenario = to_tune(load_scenario(file, settings or ()))
+    scenario = sim.tune.to_tune(load_scenario(file, settings or ()))
     warden = scenario.guard.build()
     began = perf_counter()
     with progress() as bar:
@@ -43,10 +44,10 @@ def command(
         runs = []
         for seed in range(scenario.seed, scenario.seed + seeds):
             bar.update(task, status=f"seed {seed}")
-            runs.append(observe(scenario, seed, lambda record: bar.advance(task)))
+            runs.append(sim.tune.observe(scenario, seed, lambda record: bar.advance(task)))
         trained = perf_counter() - began
         task = bar.add_task("replaying", total=trials, status="")
-        tuned = tune(runs, warden, trials, scenario.seed, lambda: bar.advance(task))
+        tuned = sim.tune.tune(runs, warden, trials, scenario.seed, lambda: bar.advance(task))
     seconds = {"training": round(trained, 2), "replaying": round(perf_counter() - began - trained, 2)}
     if as_json:
         return emit(_as_json(tuned, seconds))
@@ -57,8 +58,8 @@ def command(
     shown.add_row("best", *(f"{v:.3g}" for v in tuned.best.values()), *_grade(tuned.after), style="bold")
     out.print(shown)
     out.print(
-        f"\n{seeds} seeds trained in {seconds['training']:.1f} s, "
-        f"{trials} settings replayed in {seconds['replaying']:.1f} s."
+        f"\n{count(seeds, 'seed')} trained in {seconds['training']:.1f} s, "
+        f"{count(trials, 'setting')} replayed in {seconds['replaying']:.1f} s."
     )
     if tuned.best == tuned.defaults:
         out.print("Nothing better than the given setting was found.")
@@ -67,7 +68,7 @@ def command(
     return None
 
 
-def as_toml(warden: Warden) -> str:
+def as_toml(warden: fw.Warden) -> str:
     """A warden's ``[guard]`` table as TOML."""
     made = guard_table(warden)
     del made["secret"]  # a scenario draws from its seed
@@ -76,7 +77,7 @@ def as_toml(warden: Warden) -> str:
     return to_toml({"guard": made})
 
 
-def _grade(grade: Grade) -> list[str]:
+def _grade(grade: sim.tune.Grade) -> list[str]:
     return [
         f"{grade.f1:.3f}",
         f"{grade.caught}/{grade.attackers}",
@@ -85,7 +86,7 @@ def _grade(grade: Grade) -> list[str]:
     ]
 
 
-def _as_json(tuned: Tuned, seconds: dict[str, float]) -> dict[str, object]:
+def _as_json(tuned: sim.tune.Tuned, seconds: dict[str, float]) -> dict[str, object]:
     return {
         "given": {"values": tuned.defaults, **asdict(tuned.before)},
         "best": {"values": tuned.best, **asdict(tuned.after)},

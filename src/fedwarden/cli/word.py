@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
-from getpass import getuser
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +13,8 @@ from ..core.errors import FedwardenError, nearest
 from ..core.types import Word
 from ..core.words import listed, short, spelt
 from ..sim.recorded import SIMULATORS, as_known
-from ..store.ledger import Ledger, LedgerError, Run, home
+from ..store.connection import user
+from ..store.ledger import Ledger, Run
 from ..store.series import client_order
 from ..store.word import Kind, Said, clients_seen, latest, said_in, say
 from .common import AsJson, Home, RunNumber, emit, hint, out, safe
@@ -43,7 +42,6 @@ UNDO: dict[Kind, str] = {
     "enforce": "observe {run}",
 }
 
-
 HELP: dict[Kind, str] = {
     "exclude": """
     Exclude a client until it is readmitted: it is not asked and has weight 0, from the next round on.
@@ -66,10 +64,6 @@ HELP: dict[Kind, str] = {
 }
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-
-
-class Refused(FedwardenError):
-    """A word that would change nothing, or that no round could obey."""
 
 
 @app.command()
@@ -117,11 +111,11 @@ for _kind, _help in HELP.items():
 
 def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Path | None, as_json: bool) -> None:
     """Check what the operator says, record it, and print what it changes."""
-    with writer(folder) as ledger:
+    with Ledger(folder, create=False) as ledger:
         run = ledger.run(which)
         if run.state == "done":
             instead = f"; for the next run set guard.trusted = [{client!r}]" if kind == "trust" else ""
-            raise Refused(f"run {run.id} is done and has no next round; expected an unfinished run{instead}")
+            raise FedwardenError(f"run {run.id} is done and has no next round; expected an unfinished run{instead}")
         if client:
             check_client(client, run, known_clients(ledger, run))
         entries = said_in(ledger, run.id)
@@ -137,7 +131,8 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
             f"run {run.id}: {effect} already (operator {safe(known.by)}); nothing new is recorded", soft_wrap=True
         )
         return None
-    out.print(f"run {run.id}: {effect} from the next round on; {done(last)}", soft_wrap=True)
+    done = f"round {last} is the last one recorded" if last else "no round is recorded yet"
+    out.print(f"run {run.id}: {effect} from the next round on; {done}", soft_wrap=True)
     if kind == "trust" and client in word.excluded:
         out.print(f"It stays excluded until: fedwarden readmit {run.id} {safe(spelt(client))}", soft_wrap=True)
     resume = f"fedwarden run --resume {run.id}  # the next round is played when the run goes on"
@@ -148,15 +143,6 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
         folder=folder,
     )
     return None
-
-
-def done(last: int) -> str:
-    """How far a run has come.
-
-    >>> done(0), done(5)
-    ('no round is recorded yet', 'round 5 is the last one recorded')
-    """
-    return f"round {last} is the last one recorded" if last else "no round is recorded yet"
 
 
 def already(run: Run, said: Sequence[Said], word: Word, kind: Kind, client: str) -> Said | None:
@@ -171,12 +157,12 @@ def already(run: Run, said: Sequence[Said], word: Word, kind: Kind, client: str)
     if not holds.get(kind, False):
         return None
     if kind == "untrust":
-        raise Refused(
+        raise FedwardenError(
             f"client {client!r} is not trusted by command; clients that are: "
             f"{listed(client_order(word.trusted), FEW) or 'none'} (guard.trusted is changed in the configuration)"
         )
     if kind == "enforce":
-        raise Refused(f"run {run.id} is not observing by command, so there is nothing to end")
+        raise FedwardenError(f"run {run.id} is not observing by command, so there is nothing to end")
     return next(s for s in reversed(said) if s.kind == kind and s.client == client)
 
 
@@ -185,34 +171,16 @@ def check_client(client: str, run: Run, known: Collection[str]) -> None:
     if client in known:
         return
     if not known:
-        raise Refused(f"run {run.id} has no client {client!r}: none has answered yet; expected after its first round")
+        raise FedwardenError(
+            f"run {run.id} has no client {client!r}: none has answered yet; expected after its first round"
+        )
     hint = nearest(client, known)
     if not hint.startswith("did you mean"):
         hint = f"expected one of: {listed(client_order(known), FEW)}"
-    raise Refused(f"run {run.id} has no client {client!r}; {hint}")
+    raise FedwardenError(f"run {run.id} has no client {client!r}; {hint}")
 
 
 def known_clients(ledger: Ledger, run: Run) -> frozenset[str]:
     """The clients of a run: those of its scenario, or those that its rounds name."""
     scenario, _ = as_known(run)
     return frozenset(scenario.client_ids if scenario else ()) | clients_seen(ledger, run.id)
-
-
-def writer(folder: Path | None) -> Ledger:
-    """The ledger, to write to; one that cannot be written is refused in one line."""
-    path = (folder or home()) / "ledger.sqlite"
-    for part in (path, path.parent):
-        if path.is_file() and not os.access(part, os.W_OK):
-            raise LedgerError(
-                f"{part} is read-only for {user()}; expected write access, since the command is recorded "
-                "in the ledger: run it as the user who owns the workspace"
-            )
-    return Ledger(folder, create=False)
-
-
-def user() -> str:
-    """The user of this system; its number where it has no name."""
-    try:
-        return getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -16,7 +16,7 @@ from ..store.keep import remove, shrink, sizes, superfluous
 from ..store.keep import restore as put_back
 from ..store.ledger import Ledger
 from ..store.ledger import home as default_home
-from ..store.overview import brief
+from ..store.record import brief
 from .common import LOG, AsJson, Force, Home, emit, hint, out, reader, safe, table, vacant
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -28,7 +28,8 @@ def runs(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and what became of clients.
+    """The runs of the workspace, newest first: state, rounds done, preset, accuracy, and what became of clients in
+    its last 200 rounds.
 
     A run whose process is gone is interrupted since its last round, and `fedwarden run --resume` continues it.
     """
@@ -49,9 +50,9 @@ def runs(
             told += [size(row["checkpoint_bytes"]), str(row["pending"])]
         else:
             told = [safe(row["preset"] or "-"), percent(row["accuracy"]), safe(row["verdict"])]
-        shown.add_row(
-            str(row["run"]), safe(row["name"]), row["state_in_words"], f"{row['rounds']}/{row['of'] or '?'}", *told
-        )
+        state = row["state_in_words" if long else "state"]
+        done = f"{row['rounds']}/{row['of']}" if row["of"] else str(row["rounds"] or "-")
+        shown.add_row(str(row["run"]), safe(row["name"]), state, done, *told)
     out.print(shown)
     if rows:
         hint(

@@ -20,6 +20,7 @@ __all__ = ["Finding", "Law", "Report", "check", "laws_of"]
 HOMES = {  # kind: the module of its laws, imported when it is asked for: some need more than torch and NumPy
     "aggregator": "aggregators",
     "attack": "attacks",
+    "change": "changes",
     "dataset": "datasets",
     "history": "histories",
     "model": "models",

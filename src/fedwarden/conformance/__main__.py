@@ -6,14 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from types import ModuleType
+from dataclasses import asdict
 from typing import NoReturn
 
-from ..core.errors import ConfigError, nearest
+from ..core.errors import ConfigError, UnknownName, nearest
+from ..core.plugins import load
 from ..core.registry import FOLDERS, names
 from . import check, laws_of
-from .law import Finding
 
 EPILOG = f"KIND is one of {', '.join(FOLDERS)}. Exit code 1: a law is broken; 2: the call was wrong."
 
@@ -38,14 +37,6 @@ def parser() -> Parser:
     return made
 
 
-def bring(module: str) -> ModuleType:
-    """Import a module of somebody else, which may fail in any way."""
-    try:
-        return import_module(module)
-    except Exception as error:
-        raise ConfigError(f"cannot import {module!r}: {error}; run in its environment and its folder") from error
-
-
 def settings(pairs: Sequence[str]) -> dict[str, object]:
     """Options written ``f=2``; a value is a number where it reads as one.
 
@@ -61,11 +52,6 @@ def settings(pairs: Sequence[str]) -> dict[str, object]:
     return out
 
 
-def plain(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """The findings for JSON."""
-    return [{"law": f.law, "status": f.status, "note": f.note} for f in findings]
-
-
 def on_components(kind: str | None, name: str | None, options: dict[str, object], as_json: bool) -> int:
     """Point the laws of each kind at one of its components, at all of them, or at those of every kind."""
     if kind is not None and kind not in FOLDERS:
@@ -79,7 +65,7 @@ def on_components(kind: str | None, name: str | None, options: dict[str, object]
         if not as_json:
             print(reports[-1], flush=True)
     if as_json:
-        found = [{"kind": r.kind, "name": r.name, "laws": plain(r.findings)} for r in reports]
+        found = [{"kind": r.kind, "name": r.name, "laws": [asdict(f) for f in r.findings]} for r in reports]
         print(json.dumps({"components": found}, indent=2))
     elif len(reports) > 1:
         broken = [f"{r.kind} {r.name} ({', '.join(r.broken)})" for r in reports if r.broken]
@@ -90,8 +76,8 @@ def on_components(kind: str | None, name: str | None, options: dict[str, object]
 def run(args: Sequence[str] | None = None) -> int:
     """Parse, examine, print."""
     given = parser().parse_args(args)
-    for module in getattr(given, "import"):
-        bring(module)
+    for module in (*getattr(given, "import"), *([given.name] if ":" in (given.name or "") else [])):
+        load(module)
     if given.list:
         laws = {
             kind: {law.name: law.says for law in laws_of(kind)} for kind in ([given.kind] if given.kind else FOLDERS)
@@ -116,7 +102,8 @@ def main(args: Sequence[str] | None = None, run: Callable[[Sequence[str] | None]
     try:
         return run(args)
     except ConfigError as error:
-        print("error: " + " ".join(str(error).split()), file=sys.stderr)
+        own = "; name the module of one of your own by --import" if isinstance(error, UnknownName) else ""
+        print("error: " + " ".join(str(error).split()) + own, file=sys.stderr)
         return 2
 
 

@@ -35,18 +35,13 @@ def _clients(subject: Subject, extra: int = 3, parity: int | None = None) -> int
 
 def _known(subject: Subject) -> None:
     """Some laws have exceptions; a function that nobody knows has not declared any."""
-    if subject.rule.golden is None and not subject.registered:
-        raise CannotTell("only for rules that the suite knows, or that are registered")
+    if not subject.registered:
+        _paper_of(subject, "only for rules that the suite knows, or that are registered")
 
 
-def _has_paper(subject: Subject) -> None:
+def _paper_of(subject: Subject, reason: str = "the suite does not know how many clients it needs") -> None:
     if subject.rule.golden is None:
-        raise CannotTell("the suite has no loop from its paper")
-
-
-def _has_precondition(subject: Subject) -> None:
-    if subject.rule.golden is None:
-        raise CannotTell("the suite does not know how many clients it needs")
+        raise CannotTell(reason)
 
 
 def permutation(subject: Subject) -> None:
@@ -103,6 +98,7 @@ def inf_client(subject: Subject) -> None:
 
 
 def _paper(subject: Subject, parity: int) -> None:
+    _paper_of(subject, "the suite has no loop from its paper")
     wrong, worst = 0, ""
     for case in range(CASES):
         rng = np.random.default_rng(case)
@@ -118,19 +114,17 @@ def _paper(subject: Subject, parity: int) -> None:
 
 def odd_n(subject: Subject) -> None:
     """For odd n the answer is that of a loop written from the paper."""
-    _has_paper(subject)
     _paper(subject, 1)
 
 
 def even_n(subject: Subject) -> None:
     """For even n the answer is that of a loop written from the paper."""
-    _has_paper(subject)
     _paper(subject, 0)
 
 
 def at_precondition(subject: Subject) -> None:
     """With the fewest clients the rule is defined for, it answers."""
-    _has_precondition(subject)
+    _paper_of(subject)
     n = subject.least
     got = subject(draw(np.random.default_rng(1), n))
     if got.shape != (D,) or not np.isfinite(got).all():
@@ -139,7 +133,7 @@ def at_precondition(subject: Subject) -> None:
 
 def below_precondition(subject: Subject) -> None:
     """With one client fewer it raises an error that gives the numbers."""
-    _has_precondition(subject)
+    _paper_of(subject)
     n = subject.least - 1
     if n < 1:
         raise CannotTell("defined from one client on")

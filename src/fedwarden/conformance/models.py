@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +22,13 @@ def _floats(shape: tuple[int, ...]) -> Tensor:
     return torch.rand((N, *shape), generator=torch.Generator().manual_seed(0))
 
 
-def _tokens(shape: tuple[int, ...]) -> Tensor:
-    return torch.randint(50, (N, *shape), generator=torch.Generator().manual_seed(0))
-
-
-def _few_tokens(shape: tuple[int, ...]) -> Tensor:
-    return torch.randint(CLASSES, (N, *shape), generator=torch.Generator().manual_seed(0))
+def _tokens(shape: tuple[int, ...], many: int = 50) -> Tensor:
+    return torch.randint(many, (N, *shape), generator=torch.Generator().manual_seed(0))
 
 
 INPUTS: tuple[tuple[tuple[int, ...], Callable[[tuple[int, ...]], Tensor]], ...] = (
-    ((1, 28, 28), _floats), ((3, 32, 32), _floats), ((20,), _floats), ((12,), _tokens), ((12,), _few_tokens),
+    ((1, 28, 28), _floats), ((3, 32, 32), _floats), ((20,), _floats), ((12,), _tokens),
+    ((12,), partial(_tokens, many=CLASSES)),
 )  # fmt: skip
 
 

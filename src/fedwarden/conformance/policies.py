@@ -52,16 +52,8 @@ def weights_in_range(policy: CompletePolicy) -> None:
 def permutation(policy: CompletePolicy) -> None:
     """Clients are known by id, and their order does not matter."""
     for run in runs():
-        turned = [
-            replace(
-                d,
-                client_ids=d.client_ids[::-1],
-                flagged=d.flagged[::-1],
-                severity=d.severity[::-1],
-                doubted=d.doubted[::-1],
-            )
-            for d in run
-        ]
+        by_client = ("client_ids", "flagged", "severity", "doubted")
+        turned = [replace(d, **{name: getattr(d, name)[::-1] for name in by_client}) for d in run]
         (state_a, a), (state_b, b) = play(policy, run), play(policy, turned)
         for x, y in zip(a, b, strict=True):
             got, want = y[::-1].tolist(), x.tolist()

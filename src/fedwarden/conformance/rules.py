@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..core.errors import returned
 from ..core.protocols import Rule
 from ..core.stats import Scores
 from ..core.types import Verdict
@@ -32,7 +33,7 @@ def cases(whole: bool = False) -> Iterator[tuple[Scores, int]]:
 def threshold_decides(rule: Rule) -> None:
     """Flagged is who scores above the threshold, which is a number."""
     for scores, test in cases():
-        Verdict.expect(verdict := rule(scores, test))
+        returned(isinstance(verdict := rule(scores, test), Verdict), "a rule returns a fedwarden.Verdict", verdict)
         require(not math.isnan(verdict.threshold), f"n={len(scores)}: expected a threshold; got NaN")
         got, want = np.asarray(verdict.flagged).tolist(), (scores > verdict.threshold).tolist()
         where = f"n={len(scores)}, threshold {verdict.threshold:.6g}"

@@ -58,34 +58,26 @@ def higher_is_suspicious(signal: Measure) -> None:
 
     One of the three is enough, in every draw: a signal looks for one thing.
     """
-    ranks = {text: max(_rank(signal, spoil, seed) for seed in range(6)) for text, spoil in SPOILED.items()}
+    ranks = {text: max(_rank(signal, *spoil, seed) for seed in range(6)) for text, spoil in SPOILED.items()}
     if min(ranks.values()) > 1:
         got = ", ".join(f"{text}: place {rank} of {N}" for text, rank in ranks.items())
         raise Broken(f"expected the highest score for one of these in each of 6 draws; got, at worst, {got}")
 
 
-def _rank(signal: Measure, spoil: Callable[[Array], None], seed: int) -> int:
+SPOILED: dict[str, tuple[float, Callable[[Array], Array]]] = {
+    "far out": (0.0, lambda rows: rows[7] + 100.0),
+    "against the rest": (1.0, lambda rows: -rows.mean(axis=0)),
+    "a copy": (0.0, lambda rows: rows[8]),
+}
+"""What is added to all updates, and what client 7 sends."""
+
+
+def _rank(signal: Measure, pull: float, spoil: Callable[[Array], Array], seed: int) -> int:
     """The place of client 7 among all, from the highest score down, once it is spoilt."""
-    rows = draw(seed)
-    spoil(rows)
+    rows = draw(seed) + pull
+    rows[7] = spoil(rows)
     scores = signal(rows)
     return 1 + int((scores > scores[7]).sum())
-
-
-def _far(rows: Array) -> None:
-    rows[7] += 100.0
-
-
-def _against(rows: Array) -> None:
-    rows += 1.0
-    rows[7] = -rows.mean(axis=0)
-
-
-def _copy(rows: Array) -> None:
-    rows[7] = rows[8]
-
-
-SPOILED: dict[str, Callable[[Array], None]] = {"far out": _far, "against the rest": _against, "a copy": _copy}
 
 
 def untrusted_do_not_count(signal: Measure) -> None:

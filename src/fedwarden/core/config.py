@@ -49,7 +49,8 @@ Part = Annotated[Component, BeforeValidator(as_table)]
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     if not path.is_file():
-        raise ConfigError(f"no file at {path}; expected a TOML file that describes a run")
+        what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"
+        raise ConfigError(f"{what}; expected a TOML file that describes a run")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -102,9 +103,21 @@ def parse(model: type[T], table: Mapping[str, object], place: Sequence[str] = ()
         raise ConfigError(_explain(model, error, place)) from error
 
 
-SHAPES = dict.fromkeys(("model_type", "dict_type"), "expected a table, as {key = value}") | dict.fromkeys(
-    ("tuple_type", "list_type"), "expected a list: [[...]] in a TOML file, [] for none"
-)
+WORDS = {  # of pydantic's faults, by its names for them
+    **dict.fromkeys(("model_type", "dict_type", "mapping_type"), "a table, as {{key = value}}"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list: [...], of tables [[...]], or [] for none"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": 'a text, as "..."',
+    "string_too_short": "a text of {min_length} or more characters",
+    "string_too_long": "a text of {max_length} or fewer characters",
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
 
 
 def _explain(model: type[BaseModel], error: ValidationError, place: Sequence[str]) -> str:
@@ -117,8 +130,9 @@ def _explain(model: type[BaseModel], error: ValidationError, place: Sequence[str
         return f"unknown key {path[-1]!r} in {parent}; {nearest(path[-1], _keys(model, path[:-1]))}"
     if fault["type"] == "missing":
         return f"key {where!r} is missing"
-    message = SHAPES.get(fault["type"], str(fault["msg"]).removeprefix("Value error, "))
-    return f"{where or 'the file'}: {message}; got {fault['input']!r}"
+    words = WORDS.get(fault["type"])
+    told = f"expected {words.format(**fault.get('ctx', {}))}" if words else fault["msg"].removeprefix("Value error, ")
+    return f"{where or 'the file'}: {told}; got {fault['input']!r}"
 
 
 def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:

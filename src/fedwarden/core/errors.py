@@ -41,6 +41,18 @@ def one_of(name: str, value: object, kind: Any) -> None:
         raise ValueError(f"{name} is {', '.join(first)} or {last}; got {value!r}")
 
 
+def returned(fits: bool, expected: str, found: object) -> None:
+    """Refuse what a component of a user's own may return.
+
+    >>> returned(False, "a rule returns a fedwarden.Verdict", True)
+    Traceback (most recent call last):
+        ...
+    fedwarden.core.errors.ConfigError: a rule returns a fedwarden.Verdict; got True
+    """
+    if not fits:
+        raise ConfigError(f"{expected}; got {found!r:.60}")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint that names the closest known name, or lists what there is.
 

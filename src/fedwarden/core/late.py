@@ -28,6 +28,25 @@ def late(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], An
     return find
 
 
+def modules(package: str) -> Callable[[str], Any]:
+    """A package's ``__getattr__``: its modules, so that a command that shows its help, or refuses a file, needs none.
+
+    >>> modules("fedwarden.core")("errors").__name__
+    'fedwarden.core.errors'
+    """
+
+    def find(name: str) -> Any:
+        home = f"{package}.{name}"
+        try:
+            return import_module(home)
+        except ModuleNotFoundError as error:
+            if error.name != home:
+                raise
+            raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
+
+    return find
+
+
 def defined(package: str) -> Callable[[str], Any]:
     """A package's ``__getattr__`` for what one of its modules defines: all of them are imported to find it.
 

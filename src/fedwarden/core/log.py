@@ -31,5 +31,7 @@ class JsonLines(logging.Formatter):
 
 def json_lines(name: str) -> None:
     """Give another package's logger JSON lines too, where they are wanted."""
-    for handler in logging.getLogger(name).handlers if os.environ.get(FORM) == "json" else ():
-        handler.format = JsonLines().format  # type: ignore[method-assign]  # Flower's has a format of its own
+    if os.environ.get(FORM) == "json":
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonLines())
+        logging.getLogger(name).handlers = [handler]

@@ -116,6 +116,7 @@ DOUBTS: Mapping[str, Literal["skipped", "on trial"]] = {"left_out": "skipped", "
 DETAILS = ("layer", "teaches", "unlearns")  # of a doubt: what differs in one round
 CARRIED = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 KEPT = "the model is kept"
+GROUPS_PROVE = "no likely coalition of others explains how often its groups were left out"
 
 SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "text": "{text}",
@@ -195,7 +196,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
         f"the labelled samples have none of the classes {listed(names)}: harm to these classes is not measured; "
         "reserve samples of all classes to see it"
     ),
-    "groups_prove": "{clients} is excluded: no likely coalition of others explains how often its groups were left out",
+    "groups_prove": f"{{clients}} is excluded: {GROUPS_PROVE}",
     "jurors_silent": (
         "{clients} reported no number '{metric}' from 0 to 1, which a juror sends with its update: "
         "see docs/how-to/jurors.md"
@@ -222,13 +223,13 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "variance_floored": "a variance of the new model was below 0; it is set to 0",
     "watch": "{watch}: {cause}",
     # what the operator said, in the round in which it takes effect
-    "word_trusted": "{clients} is trusted (operator {by}: {reason})",
-    "word_untrusted": "{clients} is no longer trusted by command (operator {by}: {reason})",
-    "word_excluded": "{clients} is excluded until it is readmitted (operator {by}: {reason})",
-    "word_readmitted": "{clients} is readmitted, and the evidence against it is cleared (operator {by}: {reason})",
-    "word_suspended": "{clients} begins suspended (operator {by}: {reason})",
-    "word_observing": "watches flag clients and leave none out (operator {by}: {reason})",
-    "word_enforcing": "watches act again (operator {by}: {reason})",
+    "word_trusted": "{clients} is trusted ({by}: {reason})",
+    "word_untrusted": "{clients} is no longer trusted by command ({by}: {reason})",
+    "word_excluded": "{clients} is excluded until it is readmitted ({by}: {reason})",
+    "word_readmitted": "{clients} is readmitted, and the evidence against it is cleared ({by}: {reason})",
+    "word_suspended": "{clients} begins suspended ({by}: {reason})",
+    "word_observing": "watches flag clients and leave none out ({by}: {reason})",
+    "word_enforcing": "watches act again ({by}: {reason})",
     # what an engine notices
     "attack_failed": "attack {attack!r} was not carried out: {error}",
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
@@ -245,6 +246,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     ),
     "metrics_failed": "the metrics could not be combined: {error}",
     "model_not_finite": f"the strategy's model was not finite; {KEPT}",
+    "name_missing": "{clients} sent no {key!r} in a metric or config record, the client_name: listed by node id",
     "name_taken": "{clients} calls itself {name!r}, which is another node's name or number: it is listed by its number",
     "new_not_finite": f"the new model was not finite; {KEPT}",
     "no_sum": "{clients}: the sum of their group failed and is lost for this round: {error}",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from keyword import iskeyword
 from multiprocessing import parent_process
 from numbers import Integral, Real
 from types import MappingProxyType, ModuleType, NoneType, UnionType
@@ -35,6 +36,7 @@ ASK = "a scenario file that names it imports it, and so does --import"
 FOLDERS = {
     "aggregator": "fedwarden.aggregators",
     "attack": "fedwarden.attacks",
+    "change": "fedwarden.sim.changes",
     "dataset": "fedwarden.sim.data.sources",
     "history": "fedwarden.history",
     "model": "fedwarden.sim.models",
@@ -102,12 +104,13 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(table))
 
 
-def adopt(module: str) -> None:
+def adopt(module: str) -> ModuleType:
     """Import a module that the user has asked for; from now on ``module:thing`` names what it has.
 
     Others' words, such as a ledger's, may name such a thing as well, but never import or use any other module.
     """
     _adopted[module] = import_module(module)
+    return _adopted[module]
 
 
 def lookup(kind: str, name: str) -> Factory:
@@ -135,7 +138,7 @@ def make(kind: str, name: str, /, **options: object) -> Any:
         raise ConfigError(f"{kind} {name!r} needs {listed(missing)}: give a default there, or a value in the scenario")
     check_options(kind, name, factory, options, known)
     try:
-        return complete(kind, factory(**options))
+        return complete(kind, factory(**{f"{k}_" if iskeyword(k) else k: v for k, v in options.items()}))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -151,7 +154,7 @@ def check_options(
             raise ConfigError(f"{kind} {name!r} has no option {option!r}; {nearest(option, known)}")
         if not _fits(value, hint := _hints(factory).get(option)):
             wanted = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-            wanted = wanted.replace("collections.abc.Sequence", "list")
+            wanted = wanted.replace("collections.abc.Sequence", "list").replace("collections.abc.Mapping", "table")
             raise ConfigError(f"{kind} {name!r}: option {option!r} is of type {wanted}; got {value!r:.60}")
 
 
@@ -187,10 +190,12 @@ def summary(kind: str, name: str) -> str:
 
 @cache
 def parameters(factory: Factory) -> Mapping[str, object]:
-    """The options of a factory and their defaults."""
+    """The options of a factory and their defaults; an argument ``class_`` is the option ``class``."""
     found = inspect.signature(factory).parameters.values()
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return MappingProxyType({p.name: p.default for p in found if p.kind in plain})
+    fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
+    made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    return MappingProxyType({p.name.rstrip("_"): made.get(p.name, p.default) for p in found if p.kind in plain})
 
 
 def required(factory: Factory) -> tuple[str, ...]:
@@ -206,7 +211,7 @@ def required(factory: Factory) -> tuple[str, ...]:
 def _hints(factory: Factory) -> Mapping[str, object]:
     """The types of a factory's options, as far as they can be told."""
     try:
-        return get_type_hints(factory)
+        return {name.rstrip("_"): hint for name, hint in get_type_hints(factory).items()}
     except (NameError, TypeError):
         return {}
 
@@ -223,6 +228,8 @@ def _fits(value: object, hint: object) -> bool:
         return any(_fits(value, part) for part in get_args(hint))
     if get_origin(hint) is Sequence:
         return isinstance(value, Sequence) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if get_origin(hint) is Mapping:
+        return isinstance(value, Mapping) and all(_fits(item, get_args(hint)[1]) for item in value.values())
     if hint in (float, int):
         return isinstance(value, Real if hint is float else Integral) and not isinstance(value, bool)
     return isinstance(value, hint) if hint in (bool, str, NoneType) else True

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .errors import ConfigError
 from .notes import Note
 from .stats import Counts, Mask, Scores, Weights
 
@@ -231,20 +230,6 @@ class Verdict:
     threshold: float
     warning: Note | str | None = None
 
-    @classmethod
-    def expect(cls, found: object) -> None:
-        """Refuse what a rule of one's own may return instead.
-
-        >>> Verdict.expect(True)
-        Traceback (most recent call last):
-            ...
-        fedwarden.core.errors.ConfigError: a rule returns a fedwarden.Verdict; got True
-        """
-        if not isinstance(found, cls):
-            raise ConfigError(f"a rule returns a fedwarden.Verdict; got {found!r:.60}")
-        if not isinstance(found.warning, Note | str | None):
-            raise ConfigError(f"the warning of a Verdict is a sentence, a Note or None; got {found.warning!r:.60}")
-
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
@@ -374,7 +359,7 @@ class Observation:
         """The divergence as a part of what was expected."""
         return self.divergence / abs(self.expected) if self.expected else math.nan
 
-    def moved(self, limit: float = 3.0) -> tuple[int, ...]:
+    def moved(self, limit: float = 3.0) -> tuple[str, ...]:
         """The classes that moved by more than some deviations, farthest first."""
         far = sorted(self.parts, key=lambda c: -abs(self.parts[c]))
-        return tuple(int(c) for c in far if abs(self.parts[c]) > limit)
+        return tuple(c for c in far if abs(self.parts[c]) > limit)

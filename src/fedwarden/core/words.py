@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from shlex import quote
 from unicodedata import category
+from unicodedata import name as called
 
 UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})  # what moves a cursor, turns text round, or has no form
+ALIKE = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")  # alphabets with letters that look like Latin ones
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -43,14 +46,24 @@ def rounds_of(rounds: Sequence[int]) -> str:
 def printable(text: str) -> str:
     """A text that says no more than it shows: every character that steers a terminal or a page is written out.
 
-    Clients choose some of what is printed, and an escape sequence can clear a screen or forge a line.
+    Clients choose some of what is printed, and an escape sequence can clear a screen or forge a line. So is a letter of
+    another alphabet within a word of Latin ones, since it can make one name look like another.
 
     >>> print(printable("a\\x1b[2Jb\\r\\u202ec"), printable("two words, 20 \u00b0C"))
     a\\x1b[2Jb\\r\\u202ec two words, 20 \u00b0C
+    >>> print(printable("B\u0430sel"), printable("\u041c\u043e\u0441\u043a\u0432\u0430-2"))
+    B\\u0430sel \u041c\u043e\u0441\u043a\u0432\u0430-2
     """
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(c.encode("unicode_escape").decode("ascii") if category(c) in UNSEEN else c for c in text)
+    return re.sub(r"[^\W\d_]+|.", _shown, text, flags=re.DOTALL)
+
+
+def _shown(part: re.Match[str]) -> str:
+    of = [called(c, "").partition(" ")[0] for c in part[0]]
+    alike = ALIKE if "LATIN" in of else ()
+    written = (category(c) in UNSEEN or alphabet in alike for c, alphabet in zip(part[0], of, strict=True))
+    return "".join(c.encode("unicode_escape").decode() if w else c for c, w in zip(part[0], written, strict=True))
 
 
 def spelt(client: str) -> str:

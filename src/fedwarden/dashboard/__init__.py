@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from ..core.errors import require
+from typing import Any
 
-require("dash", "dashboard", "the dashboard")
-require("waitress", "dashboard", "the dashboard")
+from ..core.errors import require
+from ..core.late import modules
+
+
+def __getattr__(name: str) -> Any:
+    for module in ("dash", "waitress"):
+        require(module, "dashboard", "the dashboard")
+    return modules(__name__)(name)

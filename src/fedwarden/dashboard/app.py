@@ -73,6 +73,7 @@ def _route(app: Dash, workspace: Workspace) -> None:
         State("url", "pathname"),
         State("version", "data"),
         State("problem", "children"),
+        running=[(Output("tick", "interval"), layout.LOST, layout.TICK)],  # a second look would discard the first
     )
     def look(_: object, search: object, path: object, known: object, told: object) -> object:
         """Whether there is something new; a page that cannot be read keeps what it shows and says so."""
@@ -82,12 +83,18 @@ def _route(app: Dash, workspace: Workspace) -> None:
         except FedwardenError as error:
             return (
                 no_update,
-                layout.problem(str(error), layout.STALE),
+                layout.problem(str(error), layout.STALE if known else layout.FAILED),
                 no_update,
                 "unread" if known is None else no_update,
             )
         new = version != known
         return version if new else no_update, [] if told else no_update, *(([], "") if new else (no_update, no_update))
+
+    @app.callback(Output("heading", "children"), Output("title", "data"), layout.VERSION, layout.PATH)
+    def name_run(version: object, path: object) -> object:
+        run = workspace.run(layout.run_of(path, version))
+        words = f"Run {run.id}  {run.name}"
+        return [f"{words} ", layout.state(run.state_in_words)], f"{words}, {layout.TABS.get(read(path).kind, 'client')}"
 
     for name, inputs in (("theme", ("theme", "value")), ("title", ("title", "data"))):
         extra = [Input("scheme", "data"), State("url", "search")] if name == "theme" else []

@@ -20,7 +20,7 @@ NUMBERS: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
     "running": ("Whether a process writes the run", lambda row: int(row["state"] == "running")),
     "failed": ("Whether the run failed or was interrupted", lambda row: int(row["state"] in ("failed", "interrupted"))),
     "rounds": ("Committed rounds", lambda row: row["rounds"]),
-    "accuracy": ("Clean accuracy after the last round", lambda row: row["accuracy"]),
+    "accuracy": ("Accuracy after the last round", lambda row: row["accuracy"]),
     "excluded_clients": ("Clients that are excluded or suspended", lambda row: len(row["excluded"])),
     "last_commit_timestamp_seconds": ("When the last round was committed", lambda row: row["committed"]),
 }

@@ -18,7 +18,8 @@ Child = str | int | float | Component | None
 
 FAILED = "This could not be shown. "
 STALE = "This page could not be updated, and tries again. "
-TICK = 1000  # milliseconds between two looks for new rounds
+TICK = 1000  # milliseconds from an answer to the next look for new rounds
+LOST = 20_000  # milliseconds after which a look that has no answer is tried again
 GRAPH: Any = CONFIG
 CLEAR = "rgba(0, 0, 0, 0)"
 BLANK = {
@@ -61,7 +62,7 @@ def page(title: str, *children: Component) -> list[Component]:
         html.Span(id="titled", hidden=True),
         html.Div(id="problem", role="alert"),
         html.Div(id="failure", role="alert"),
-        html.Div(children, id="body"),
+        html.Div(children, id="body", className="unread"),
     ]
 
 
@@ -88,13 +89,13 @@ def move(asked: object, found: str) -> object:
 
 
 def heading(title: str, run: int = 0, kind: str = "") -> html.Div:
-    """A page's title; of a run, with the pages of that run."""
+    """A page's title; of a run, with the pages of that run. The run's name and state follow."""
     tabs = [
         dcc.Link(text, href=link(tab, run), className="subpage here" if tab == kind else "subpage")
         for tab, text in (TABS.items() if run else ())
     ]
     ways = [html.Nav(tabs, className="subpages", **aria(label="This run"))] if run else []
-    return html.Div([html.H1(title, id=f"{kind}-heading"), *ways], className="heading")
+    return html.Div([html.H1(title, id="heading"), *ways], className="heading")
 
 
 def card(title: str, *children: Child, note: str = "", **attributes: Any) -> html.Section:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from flask import has_request_context, request
 
 LARGEST = 2**63 - 1  # of SQLite
-RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit))?", re.ASCII)
+RUN = re.compile(r"/run/([0-9]{1,19})(?:/(what-if|audit|client))?", re.ASCII)
 FIXED = {"/": "runs", "/compare": "compare"}
 
 
@@ -65,8 +65,8 @@ def number(text: object) -> int | None:
 def link(kind: str, run: int | None = None, **values: object) -> str:
     """The address of a page; values that are None are left out.
 
-    >>> link("what-if", 3, rule="gesd"), link("runs"), link("run", 3, client="a b", watch=None)
-    ('/run/3/what-if?rule=gesd', '/', '/run/3?client=a+b')
+    >>> link("what-if", 3, rule="gesd"), link("runs"), link("client", 3, name="a b", watch=None)
+    ('/run/3/what-if?rule=gesd', '/', '/run/3/client?name=a+b')
     """
     fixed = next((p for p, k in FIXED.items() if k == kind), None)
     path = fixed or f"/run/{run}" + (f"/{kind}" if kind != "run" else "")

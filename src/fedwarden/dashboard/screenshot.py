@@ -18,17 +18,13 @@ SETTLED = 8000  # milliseconds of the page's own time, in which it loads and dra
 PATIENCE, TRIES = 60, 3  # seconds for one picture; a browser whose own time stands still is started again
 
 
-class PictureError(FedwardenError):
-    """A picture that cannot be taken."""
-
-
 def screenshot(
     folder: Path, file: Path, page: str = "/", dark: bool = False, size: tuple[int, int] = (1280, 900)
 ) -> None:
     """Write a page of a workspace's dashboard as PNG."""
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
-        raise PictureError(f"a picture needs one of {', '.join(BROWSERS)}; install one, as by apt install chromium")
+        raise FedwardenError(f"a picture needs one of {', '.join(BROWSERS)}; install one, as by apt install chromium")
     server, address = prepare(folder, "127.0.0.1", 0)
     Thread(target=server.run, daemon=True).start()
     theme = f"{'&' if '?' in page else '?'}theme={'dark' if dark else 'light'}"
@@ -39,7 +35,7 @@ def screenshot(
         server.close()
     if not file.is_file():
         last = (said.strip().splitlines() or ["it gave no reason"])[-1]
-        raise PictureError(f"{browser} wrote no picture to {file}: {last}")
+        raise FedwardenError(f"{browser} wrote no picture to {file}: {last}")
 
 
 def _photograph(browser: str, url: str, file: Path, size: tuple[int, int]) -> str:
@@ -55,4 +51,4 @@ def _photograph(browser: str, url: str, file: Path, size: tuple[int, int]) -> st
                 command.insert(1, "--no-sandbox")
             with suppress(subprocess.TimeoutExpired):
                 return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
-    raise PictureError(f"{browser} drew nothing within {PATIENCE} s, {TRIES} times; try again on a less busy machine")
+    raise FedwardenError(f"{browser} drew nothing within {PATIENCE} s, {TRIES} times; try again on a less busy machine")

@@ -52,10 +52,6 @@ MISSING = "There is no such file.\n"
 BROKEN = "This request could not be answered; the terminal of the dashboard says why.\n"
 
 
-class AccessError(FedwardenError):
-    """A name or a path that no address can have."""
-
-
 @dataclass(frozen=True)
 class Access:
     """Where a dashboard answers, and to whom: names beside those of this machine, a token, a path before all pages.
@@ -71,9 +67,11 @@ class Access:
     def __post_init__(self) -> None:
         for host in self.hosts:
             if (found := HOST.fullmatch(host)) is None or found[1] != host:
-                raise AccessError(f"--allow-host takes a name without port or path, as in fl.example.org; got {host!r}")
+                raise FedwardenError(
+                    f"--allow-host takes a name without port or path, as in fl.example.org; got {host!r}"
+                )
         if self.prefix and not PREFIX.fullmatch(self.prefix):
-            raise AccessError(
+            raise FedwardenError(
                 f"--prefix takes a path without a slash at its end, as in /fedwarden; got {self.prefix!r}"
             )
 
@@ -114,8 +112,9 @@ def protect(server: Flask, access: Access, script_hashes: Sequence[str], assets:
     @server.after_request
     def harden(response: Response) -> Response:
         response.headers.update({**HEADERS, "Content-Security-Policy": policy})
-        fixed = request.path.startswith("/_dash-component-suites/") and response.cache_control.max_age == FOREVER
-        response.headers["Cache-Control"] = f"private, max-age={FOREVER}, immutable" if fixed else "no-store"
+        kept = f"private, max-age={FOREVER}, immutable" if response.cache_control.max_age == FOREVER else "no-cache"
+        script = request.path.startswith("/_dash-component-suites/") and response.status_code < 400
+        response.headers["Cache-Control"] = kept if script else "no-store"
         if response.status_code == 200 and response.mimetype == "text/html" and read(request.path).kind == "nowhere":
             response.status_code = 404
         elif response.status_code >= 400 and response.mimetype == "text/html":

@@ -26,10 +26,6 @@ IDLE = 30  # seconds that a connection may be silent
 SLOW = 20.0  # seconds that a request may take to arrive
 
 
-class ServerError(FedwardenError):
-    """An address that cannot be served from."""
-
-
 class Channel(HTTPChannel):  # type: ignore[misc]
     """A connection that knows since when it waits for the end of a request."""
 
@@ -95,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise ServerError(f"there is no address {host!r} to serve from; try --host 127.0.0.1") from error
+        raise FedwardenError(f"there is no address {host!r} to serve from; try --host 127.0.0.1") from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
@@ -103,8 +99,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
-            raise ServerError(f"port {port} of {host} is in use; choose another with --port, or 0 for any") from error
-        raise ServerError(f"cannot serve from {host} port {port}: {error.strerror}; try --port 0") from error
+            raise FedwardenError(f"port {port} of {host} is in use; choose another, or any with --port 0") from error
+        raise FedwardenError(f"cannot serve from {host} port {port}: {error.strerror}; try --port 0") from error
     return made
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from ..core.types import Observation, RoundRecord
 from ..store.claim import is_abandoned
 from ..store.ledger import Ledger, LedgerError, Run
-from ..store.overview import brief
+from ..store.record import RunRecord, brief, read_series
 from ..store.series import Series
-from ..store.story import Story
 from ..store.word import Said, said_in
 
 T = TypeVar("T")
@@ -27,26 +26,8 @@ T = TypeVar("T")
 PATIENCE = 1.0  # seconds to wait for a locked ledger; the page asks again by itself
 SETTLED = 0.2  # seconds after which a file's time tells that it has not changed since it was read
 RECENT = 30  # rounds that the overview of all watches shows
+ROUNDS = 128  # rounds in full that are kept
 KEPT = 24  # values, of which a run of 1,000 clients and 500 rounds takes some 100 MB
-
-
-@dataclass(frozen=True, eq=False)
-class RunView:
-    """A run as far as it was read, with the names of all its watches and what the operator said."""
-
-    run: Run
-    watches: tuple[str, ...]
-    records: tuple[RoundRecord, ...]
-    series: Series
-    said: tuple[Said, ...] = ()
-    full: Callable[[int], RoundRecord] | None = None
-    """Reads one round with all its watches, where ``records`` have one alone."""
-
-    @cached_property
-    def story(self) -> Story:
-        """The run told client by client."""
-        rounds = {record.round: record for record in self.records}.__getitem__
-        return Story(self.series, rounds, self.full or rounds, self.watches)
 
 
 class Stamp(NamedTuple):
@@ -73,10 +54,17 @@ class Workspace:
         self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
         self._running: list[Run] = []
         self._lock = RLock()
+        self.round = lru_cache(ROUNDS)(self._round)
 
     def briefs(self) -> list[dict[str, Any]]:
         """All runs in short, newest first."""
-        return self._read("briefs", lambda ledger, _: [brief(ledger, run) for run in ledger.runs()])
+
+        def read(ledger: Ledger, old: list[tuple[Run, dict[str, Any]]] | None) -> list[tuple[Run, dict[str, Any]]]:
+            known = {run.id: (run, row) for run, row in old or ()}
+            runs = ((run, known.get(run.id)) for run in ledger.runs())
+            return [kept if kept and kept[0] == run else (run, brief(ledger, run)) for run, kept in runs]
+
+        return [row for _, row in self._read("briefs", read)]
 
     def run(self, number: int) -> Run:
         """The head of a run."""
@@ -86,7 +74,7 @@ class Workspace:
         """The watch that flagged most clients of a run so far."""
         return self._read(("loudest", number), lambda ledger, _: ledger.loudest(number))
 
-    def view(self, number: int, watch: str | None = None) -> RunView:
+    def view(self, number: int, watch: str | None = None) -> RunRecord:
         """A run with one of its watches, the loudest where it has none of that name; with all where none is given."""
         with self._lock:
             if watch is not None and ("view", number, None) not in self._kept:
@@ -96,13 +84,21 @@ class Workspace:
                 only = None
             return self._read(("view", number, only), lambda ledger, old: self._grow(ledger, number, only, old))
 
-    def recent(self, number: int) -> RunView:
+    def recent(self, number: int) -> Series:
         """The last rounds of a run with all its watches."""
-        return self._read(("recent", number), lambda ledger, old: _tail(ledger, number, old))
+        return self._read(
+            ("recent", number),
+            lambda ledger, _: read_series(ledger, number, max(ledger.last_round(number) - RECENT, 0), reported=()),
+        )
 
-    def record(self, number: int, round: int) -> RoundRecord:
-        """One round in full; it never changes."""
-        return self._read(("record", number, round), lambda ledger, old: old or ledger.record(number, round))
+    def records(self, number: int) -> list[RoundRecord]:
+        """All rounds of a run in full."""
+        return self._read(("records", number), lambda ledger, _: ledger.records(number))
+
+    def _round(self, created: float, number: int, round: int) -> RoundRecord:
+        """One round of a run in full; it never changes."""
+        with Ledger(self.folder, read_only=True, patience=PATIENCE) as ledger:
+            return ledger.record(number, round)
 
     def observers(self, number: int) -> tuple[str, ...]:
         """The participants whose audits a run has recorded."""
@@ -127,20 +123,12 @@ class Workspace:
         except OSError:
             return Stamp(0, ())
 
-    def _grow(self, ledger: Ledger, number: int, watch: str | None, old: RunView | None) -> RunView:
+    def _grow(self, ledger: Ledger, number: int, watch: str | None, old: RunRecord | None) -> RunRecord:
         """The view with the rounds that were committed since."""
         run = _find(ledger, number)
-        if old is None or old.run.created != run.created:
-            full = None if watch is None else partial(self.record, number)
-            old = RunView(run, (), (), Series.of(()), full=full)
-        last = old.records[-1].round if old.records else 0
-        new = ledger.records(number, last, None if watch is None else [watch])
-        watches, said = old.watches or ledger.watches(number), tuple(said_in(ledger, number))
-        if not new:  # the same object where nothing changed, as what is made of it is kept by it
-            same = (run, watches, said) == (old.run, old.watches, old.said)
-            return old if same else replace(old, run=run, watches=watches, said=said)
-        series = old.series.then(new) if old.records else Series.of(new)
-        return replace(old, run=run, watches=watches, records=(*old.records, *new), series=series, said=said)
+        found = RunRecord.read(ledger, number, None if watch is None else [watch], old=old)
+        full = partial(self.round, run.created, number)  # of this run, and no other one that takes its number
+        return found if found is old else replace(found, story=replace(found.story, full=full))
 
     def _read(self, key: Hashable, read: Callable[[Ledger, Any], T]) -> T:
         """A value as it was read last, read again if the ledger has changed since; ``read`` gets the former value."""
@@ -165,14 +153,6 @@ def _find(ledger: Ledger, number: int) -> Run:
     if found is None:
         raise LedgerError(f"Run {number} does not exist.")
     return found
-
-
-def _tail(ledger: Ledger, number: int, old: RunView | None) -> RunView:
-    """The last rounds; those of them that were read before are kept."""
-    run, first = _find(ledger, number), ledger.last_round(number) - RECENT
-    known = [r for r in old.records if r.round > first] if old is not None and old.run.created == run.created else []
-    records = (*known, *ledger.records(number, known[-1].round if known else max(first, 0)))
-    return RunView(run, ledger.watches(number), records, Series.of(records))
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:

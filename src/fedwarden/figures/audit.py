@@ -102,5 +102,5 @@ def _words(o: Observation) -> str:
     if math.isfinite(o.p):
         lines.append(f"chance alone goes this far with probability {o.p:.2g}")
     if o.alarm:
-        lines.append("alarm" + (f": classes {', '.join(map(str, o.moved()))} moved" if o.moved() else ""))
+        lines.append("alarm" + (f": classes {plain(', '.join(o.moved()))} moved" if o.moved() else ""))
     return "<br>".join(lines)

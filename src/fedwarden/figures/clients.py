@@ -7,19 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from ..core.reported import ACROSS, MEASURED, UP
 from ..core.words import listed
 from ..store.round import OUT
 from ..store.series import Series
 from ..store.story import IN, VERDICTS, Story
-from .grids import steady
+from .grids import line, steady
 from .theme import CYCLE, ORANGE, SKY, VERMILION, empty, figure, labels, panels, plain
 
 NAMED = (
     30  # clients up to which every point has a name; of more, those excluded, those sending copies and the chosen one
 )
 PANELS = 6  # numbers of one client that are drawn
+MAPS = 128  # rounds that turn a map to lie on the one before, besides those in which clients were seen last
 SAME = 3  # digits in which places are the same
 ORDER = (*VERDICTS, IN)
 COLOURS: dict[str, str] = {verdict: VERMILION if verdict in OUT else ORANGE for verdict in VERDICTS}
@@ -38,14 +40,16 @@ class Spot(NamedTuple):
 def spots(story: Story) -> list[Spot]:
     """Where each client's update last lay; copies share a place."""
     series = story.series
-    x, y = steady(series.reported[ACROSS], series.reported[UP])
-    there = np.isfinite(x) & np.isfinite(y)
+    there = np.isfinite(series.reported[ACROSS]) & np.isfinite(series.reported[UP])
     last = len(series) - 1 - there[::-1].argmax(axis=0)
+    step = 1 << (len(series) // MAPS).bit_length()  # so that a new round turns no earlier map
+    some = np.union1d(np.arange(0, len(series), step), last)
+    x, y = steady(series.reported[ACROSS][some], series.reported[UP][some])
     states = {client: standing.verdict for client, standing in story.standings.items()}
     found: dict[tuple[float, float, int], list[str]] = {}
     for j in np.flatnonzero(there.any(axis=0)).tolist():
-        i = last[j]
-        place = float(x[i, j].round(SAME)), float(y[i, j].round(SAME)), int(series.rounds[i])
+        i = np.searchsorted(some, last[j])
+        place = float(x[i, j].round(SAME)), float(y[i, j].round(SAME)), int(series.rounds[last[j]])
         found.setdefault(place, []).append(series.clients[j])
     return [Spot(*at, tuple(who), min((states.get(c, IN) for c in who), key=ORDER.index)) for at, who in found.items()]
 
@@ -96,10 +100,8 @@ def _hover(spot: Spot) -> str:
 
 
 def told(series: Series, client: str, dark: bool = False) -> go.Figure | None:
-    """What a client told of itself and how long its replies took, a panel each; None where nothing is known."""
-    j = series.clients.index(client)
-    known = {k: v[:, j] for k, v in sorted(series.reported.items(), key=_own_first) if shown(k)}
-    known = {k: v for k, v in known.items() if np.isfinite(v).any()}
+    """What a client told of itself and how long its replies took, a panel each; None where nothing changed."""
+    known = {k: v for k, v in _numbers(series, client).items() if np.ptp(v[np.isfinite(v)]) > 0}
     if not known:
         return None
     some = dict(list(known.items())[:PANELS])
@@ -107,12 +109,24 @@ def told(series: Series, client: str, dark: bool = False) -> go.Figure | None:
     for row, (name, values) in enumerate(some.items(), 1):
         words = plain(name.replace("_", " "))
         fig.add_scatter(
-            x=series.rounds, y=values, mode="lines+markers", name=words, row=row, col=1, showlegend=False,
+            **line(series.rounds, values), mode="lines+markers", name=words, row=row, col=1, showlegend=False,
             marker={"size": 4}, line={"color": CYCLE[(row - 1) % len(CYCLE)], "width": 2},
             hovertemplate=f"round %{{x}}<br>{words} %{{y:.4g}}<extra></extra>",
         )  # fmt: skip
         fig.update_yaxes(title_text=words.replace("/", "<br>", 1), title_font_size=11, nticks=4, row=row, col=1)
     return fig.update_layout(margin={"t": 16})
+
+
+def unchanged(series: Series, client: str) -> dict[str, float]:
+    """What it told of itself that was the same in every round: a figure would show nothing."""
+    known = {k: v[np.isfinite(v)] for k, v in _numbers(series, client).items()}
+    return {k: float(v[0]) for k, v in known.items() if np.ptp(v) == 0}
+
+
+def _numbers(series: Series, client: str) -> dict[str, NDArray[np.float64]]:
+    j = series.clients.index(client)
+    known = {k: v[:, j] for k, v in sorted(series.reported.items(), key=_own_first) if shown(k)}
+    return {k: v for k, v in known.items() if np.isfinite(v).any()}
 
 
 def shown(name: str) -> bool:

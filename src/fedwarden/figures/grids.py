@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from ..core.stats import robust_z
 from ..store.series import Grid, WatchSeries
 
+POINTS = 400  # of a line that a screen shows
 ABOVE = 2.0  # times as far from the median client as the limit: where a scale of both ends
 
 
@@ -57,6 +59,23 @@ def steady(x: Grid, y: Grid) -> tuple[Grid, Grid]:
             row[there] = (here[there] - about) @ (left @ right) + known
         last[there] = row[there]
     return out[..., 0], out[..., 1]
+
+
+def line(rounds: NDArray[np.int64], values: NDArray[Any], **by_round: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """A line over rounds with what else is known by round; of many, the lowest and highest value of neighbours.
+
+    >>> found = line(np.arange(1, 2001), np.where(np.arange(2000) == 777, 5.0, 1.0))
+    >>> len(found["x"]) <= POINTS, float(found["y"].max()), int(found["x"][-1])
+    (True, 5.0, 2000)
+    """
+    keep, n = np.arange(len(rounds)), len(rounds)
+    if n > POINTS:
+        step = -(-2 * n // (POINTS - 2))
+        blocks = np.append(values.astype(np.float64), np.full(-n % step, np.nan)).reshape(-1, step)
+        low, high = (np.where(np.isnan(blocks), empty, blocks) for empty in (np.inf, -np.inf))
+        at = np.stack([low.argmin(axis=1), high.argmax(axis=1)]) + step * np.arange(len(blocks))
+        keep = np.unique([0, *at.clip(max=n - 1).ravel(), n - 1])
+    return {name: column[keep] for name, column in {"x": rounds, "y": values, **by_round}.items()}
 
 
 def robust_rows(grid: Grid) -> Grid:

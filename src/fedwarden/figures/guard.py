@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 
 from ..core.errors import ConfigError, nearest
 from ..core.words import listed
-from ..store.series import Grid, Series
+from ..store.series import Grid, Series, accuracy_words
 from ..store.story import Story
-from .grids import finite, quantiles, top
+from .grids import POINTS, finite, line, quantiles, top
 from .grids import to_limit as to_limit
-from .heatmap import Scale, exclusions, loudest, watch_of
+from .heatmap import Scale, exclusions, loudest, untold, watch_of
 from .heatmap import heatmap as heatmap
 from .theme import ALARM_BAND, BAND, CYCLE, FAINT, GREY, VERMILION, empty, figure, labels, panels, plain, whole_rounds
 
 LINES = 60  # clients drawn as lines of their own; of more, a band of quantiles
-DASHES = ("solid", "dot", "dash")  # where there are more lines than colours
 FIRST = 4  # of the gravest clients that are drawn in colour
 DOTS = 60  # rounds up to which every value has a dot
 MOMENTS = 40  # rounds of exclusion up to which each has a line through the panels
@@ -56,10 +55,10 @@ def learning(series: Series, dark: bool = False) -> go.Figure:
     fig = panels(title, dark, 240 + 170 * len(shown), series.rounds, *(1.0 for _ in shown))
     for row, (lines, name, form) in enumerate(shown, 1):
         for metric, values in lines.items():
-            words = "clean accuracy" if metric == "accuracy" else plain(metric.replace("_", " "))
+            words = accuracy_words(series.metrics) if metric == "accuracy" else plain(metric.replace("_", " "))
             hover = f"round %{{x}}<br>{words} %{{y:{form}}}<extra></extra>"
             colour = CYCLE[len(fig.data) % len(CYCLE)]
-            fig.add_scatter(x=series.rounds, y=values, name=words, mode="lines", line={"color": colour, "width": 2},
+            fig.add_scatter(**line(series.rounds, values), name=words, mode="lines", line={"color": colour, "width": 2},
                             hovertemplate=hover, row=row, col=1)  # fmt: skip
         fig.update_yaxes(title_text=name, tickformat=".0%" if form == ".1%" else None, row=row, col=1)
     _mark_moments(fig, series)
@@ -73,8 +72,8 @@ def scores(story: Story, watch: str, clients: Sequence[str] = (), dark: bool = F
     """
     series = story.series
     seen, title = watch_of(series, watch), f"{plain(watch)}: scores over rounds"
-    if not series.clients or not len(series):
-        return empty(title, "no round has been recorded yet", dark)
+    if why := untold(series, seen):
+        return empty(title, why, dark)
     chosen = [c for c in clients if c in series.clients][: len(CYCLE)] or list(story.standings)[:FIRST]
     names, place = labels(series.clients), {c: j for j, c in enumerate(series.clients)}
     rest = [j for c, j in place.items() if c not in chosen]
@@ -83,15 +82,14 @@ def scores(story: Story, watch: str, clients: Sequence[str] = (), dark: bool = F
     if len(rest) > LINES:
         _quantiles(fig, series.rounds, seen.scores[:, rest])
     elif rest:
-        gap = np.full((1, len(rest)), np.nan)
-        x = np.tile(np.append(series.rounds, np.nan), len(rest))
-        y = np.concatenate([seen.scores[:, rest], gap]).T.ravel()
-        text = np.repeat([names[j] for j in rest], len(series) + 1)
+        lines = {names[j]: line(series.rounds, seen.scores[:, j]) for j in rest}
+        x, y = (np.concatenate([np.append(of[axis], np.nan) for of in lines.values()]) for axis in "xy")
+        text = np.repeat([*lines], [len(of["x"]) + 1 for of in lines.values()])
         fig.add_scatter(x=x, y=y, text=text, mode="lines", name="other clients", line={"color": FAINT, "width": 1},
                         hovertemplate="client %{text}, round %{x}<br>score %{y:.4g}<extra></extra>")  # fmt: skip
     for k, client in enumerate(chosen):
         hover = f"client {names[place[client]]}, round %{{x}}<br>score %{{y:.4g}}<extra></extra>"
-        fig.add_scatter(x=series.rounds, y=seen.scores[:, place[client]], mode=_dots(series), hovertemplate=hover,
+        fig.add_scatter(**line(series.rounds, seen.scores[:, place[client]]), mode=_dots(series), hovertemplate=hover,
                         name=f"client {names[place[client]]}", line={"color": CYCLE[k], "width": 2.5},
                         marker={"size": 5})  # fmt: skip
     return fig.update_xaxes(whole_rounds(series.rounds), title_text="round").update_yaxes(title_text="score")
@@ -103,26 +101,29 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
         raise ConfigError(f"no client {client!r} in this run; {nearest(client, series.clients)}")
     j = series.clients.index(client)
     fig = panels(f"Client {labels(series.clients)[j]}", dark, 520, series.rounds, 0.65, 0.35)
-    for k, (name, seen) in enumerate(series.watches.items()):
+    near = {name: to_limit(seen)[:, j] for name, seen in series.watches.items()}
+    gravest = sorted(near, key=lambda name: -top(near[name]))[: len(CYCLE)]
+    for name, seen in series.watches.items():
+        known = np.stack([seen.scores[:, j], finite(seen.threshold)], axis=-1)
+        colour = CYCLE[gravest.index(name)] if name in gravest else FAINT
         fig.add_scatter(
-            x=series.rounds, y=to_limit(seen)[:, j], name=plain(name), mode=_dots(series), marker={"size": 5},
-            line={"color": CYCLE[k % len(CYCLE)], "width": 2, "dash": DASHES[k // len(CYCLE) % len(DASHES)]},
+            **line(series.rounds, near[name], customdata=known),
+            name=plain(name), mode=_dots(series), marker={"size": 5}, line={"color": colour, "width": 2},
             row=1, col=1,
-            customdata=np.stack([seen.scores[:, j], finite(seen.threshold)], axis=-1),
             hovertemplate=f"round %{{x}}<br>{plain(name)}: score %{{customdata[0]:.4g}}, "
             "limit %{customdata[1]:.4g}<extra></extra>",
         )  # fmt: skip
     if series.watches:
         fig.add_hline(y=1, line={"color": VERMILION, "dash": "dash", "width": 1.5}, row=1, col=1)
         fig.add_hrect(y0=1, y1=1e6, fillcolor=ALARM_BAND, line_width=0, layer="below", row=1, col=1)
-        highest = np.nanmax([top(to_limit(seen)[:, j]) for seen in series.watches.values()])
-        fig.update_yaxes(range=[-0.5, max(1.5, 1.1 * float(highest))], row=1, col=1)
+        highest = max(map(top, near.values()))
+        fig.update_yaxes(range=[-0.5, max(1.5, 1.1 * highest)], row=1, col=1)
     fig.add_scatter(
-        x=series.rounds, y=series.weights[:, j], name="weight", mode="lines", row=2, col=1,
+        **line(series.rounds, series.weights[:, j]), name="weight", mode="lines", row=2, col=1,
         line={"color": GREY, "width": 2, "shape": "hv"},
         hovertemplate="round %{x}<br>weight in the model %{y:.3g}<extra></extra>",
     )  # fmt: skip
-    if refused := [(t, reason) for t, c, reason in series.rejected if c == client]:
+    if refused := [(t, reason) for t, c, reason in series.rejected if c == client][-POINTS:]:
         fig.add_scatter(
             x=[t for t, _ in refused], y=[0] * len(refused), mode="markers", name="rejected reply", row=2, col=1,
             marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
@@ -133,20 +134,20 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
 
 
 def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> go.Figure:
-    """Two runs: the accuracy of both, and how many clients each had excluded by every round."""
+    """Two runs: the accuracy of both, and how many clients were left out of each round."""
     fig = panels("Two runs", dark, 520, np.union1d(first.rounds, second.rounds), 0.6, 0.4)
     for series, name, colour in zip((first, second), names, CYCLE, strict=False):
-        line = {"color": colour, "width": 2}
+        look = {"color": colour, "width": 2}
         shown = next((v for k, v in series.metrics.items() if "acc" in k.lower()), None)
         if shown is not None:
-            fig.add_scatter(x=series.rounds, y=shown, name=plain(name), legendgroup=name, line=line, mode="lines",
+            fig.add_scatter(**line(series.rounds, shown), name=plain(name), legendgroup=name, line=look, mode="lines",
                             row=1, col=1, hovertemplate="round %{x}<br>accuracy %{y:.1%}")  # fmt: skip
-        out = np.searchsorted(sorted(series.excluded_in.values()), series.rounds, side="right")
-        fig.add_scatter(x=series.rounds, y=out, name=plain(name), legendgroup=name, showlegend=shown is None, row=2,
-                        col=1, line={**line, "shape": "hv"}, mode="lines",
-                        hovertemplate="round %{x}<br>%{y} excluded so far")  # fmt: skip
+        out = ((series.weights == 0) | series.excluded).sum(axis=1)
+        fig.add_scatter(**line(series.rounds, out), name=plain(name), legendgroup=name, showlegend=shown is None, row=2,
+                        col=1, line={**look, "shape": "hv"}, mode="lines",
+                        hovertemplate="round %{x}<br>%{y} left out")  # fmt: skip
     fig.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
-    return fig.update_yaxes(title_text="clients excluded", rangemode="tozero", tickformat="d", row=2, col=1)
+    return fig.update_yaxes(title_text="clients left out", rangemode="tozero", tickformat="d", row=2, col=1)
 
 
 def _dots(series: Series) -> str:
@@ -161,12 +162,13 @@ def _mark_moments(fig: go.Figure, series: Series) -> None:
     if not moments:
         return
     if len(moments) <= MOMENTS:
-        line = {"color": VERMILION, "dash": "dot", "width": 1.5}
-        look = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": line}
+        stroke = {"color": VERMILION, "dash": "dot", "width": 1.5}
+        look = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": stroke}
         fig.update_layout(shapes=[{**look, "x0": t, "x1": t} for t in moments])  # add_vline is slow for many
-    at = np.searchsorted(series.rounds, list(moments))
+    first = fig.data[0]
+    at = np.searchsorted(first.x, list(moments))
     fig.add_scatter(
-        x=list(moments), y=np.asarray(fig.data[0].y)[at], mode="markers", name="exclusion", row=1, col=1,
+        x=list(moments), y=first.y[at], mode="markers", name="exclusion", row=1, col=1,
         marker={"symbol": "x", "size": 10, "color": VERMILION}, hoverinfo="text",
         text=[f"round {t}: excluded {listed(who)}" for t, who in moments.items()],
     )  # fmt: skip
@@ -177,9 +179,9 @@ def _limit_band(fig: go.Figure, rounds: NDArray[np.int64], limit: NDArray[np.flo
     if not np.isfinite(limit).any():
         return
     highest = 1.05 * max(top(limit), top(values))
-    fig.add_scatter(x=rounds, y=np.where(np.isnan(limit), np.nan, highest), mode="lines", line={"width": 0},
+    fig.add_scatter(**line(rounds, np.where(np.isnan(limit), np.nan, highest)), mode="lines", line={"width": 0},
                     hoverinfo="skip", showlegend=False)  # fmt: skip
-    fig.add_scatter(x=rounds, y=limit, mode="lines", name="limit", fill="tonexty", fillcolor=ALARM_BAND,
+    fig.add_scatter(**line(rounds, limit), mode="lines", name="limit", fill="tonexty", fillcolor=ALARM_BAND,
                     line={"color": VERMILION, "dash": "dash", "width": 1.5},
                     hovertemplate="round %{x}<br>limit %{y:.4g}<extra></extra>")  # fmt: skip
 
@@ -188,8 +190,8 @@ def _quantiles(fig: go.Figure, rounds: NDArray[np.int64], values: Grid) -> None:
     """Many clients as the band of their 5 % and 95 % quantiles, with their median and their highest."""
     low, middle, high, highest = quantiles(values, 0.05, 0.5, 0.95, 1.0)
     for y, style in ((low, {}), (high, {"fill": "tonexty", "fillcolor": BAND, "name": "90 % of the other clients"})):
-        fig.add_scatter(x=rounds, y=y, mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
+        fig.add_scatter(**line(rounds, y), mode="lines", line={"width": 0}, hoverinfo="skip", showlegend=bool(style),
                         **style)  # fmt: skip
     for y, name, dash in ((middle, "their median", "solid"), (highest, "their highest", "dot")):
-        fig.add_scatter(x=rounds, y=y, mode="lines", name=name, line={"color": GREY, "width": 1.5, "dash": dash},
+        fig.add_scatter(**line(rounds, y), mode="lines", name=name, line={"color": GREY, "width": 1.5, "dash": dash},
                         hovertemplate=f"round %{{x}}<br>{name} %{{y:.4g}}<extra></extra>")  # fmt: skip

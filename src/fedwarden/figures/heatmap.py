@@ -10,14 +10,14 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from ..core.errors import ConfigError, nearest
-from ..core.words import count
+from ..core.words import count, number
 from ..store.series import Grid, Series, WatchSeries
 from .grids import ABOVE, finite, nearness, pool_all, pool_highest, ranges, robust_rows, top
 from .theme import BAND, FAINT, HEAT, HEAT_DARK, VERMILION, empty, figure, labels, plain
 
 Scale = Literal["limit", "linear", "log", "robust z"]
 
-ROWS, COLUMNS = 300, 400  # cells that a screen shows; of more, the highest of neighbours is drawn
+ROWS, COLUMNS = 200, 200  # cells that a screen shows; of more, the highest of neighbours is drawn
 FAR = 10.0  # robust deviations at which the colour scale ends
 BELOW = -1.0  # where the scale of median (0) and limit (1) begins
 DECADES = 4.0  # powers of ten that the log scale shows below the highest score
@@ -30,8 +30,8 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
     ``customdata`` is (score, limit, position of the client in ``series.clients``).
     """
     seen, title = watch_of(series, watch), f"{plain(watch)}: scores by client and round"
-    if not series.clients or not len(series):
-        return empty(title, "no round has been recorded yet", dark)
+    if why := untold(series, seen):
+        return empty(title, why, dark)
     step = -(-len(series.clients) // ROWS), -(-len(series) // COLUMNS)
     scores, who = pool_highest(seen.scores.T, step)
     colours, bar = _colours(seen, scale, dark)
@@ -68,6 +68,15 @@ def watch_of(series: Series, watch: str) -> WatchSeries:
     if watch not in series.watches:
         raise ConfigError(f"this run has no watch {watch!r}; {nearest(watch, series.watches)}")
     return series.watches[watch]
+
+
+def untold(series: Series, seen: WatchSeries) -> str:
+    """Why a figure of a watch would show nothing; empty where it shows something."""
+    if not series.clients or not len(series):
+        return "no round has been recorded yet"
+    known = seen.scores[np.isfinite(seen.scores)]
+    same = known.size and np.ptp(known) == 0 and not seen.flagged.any()
+    return f"every client scored {number(float(known[0]))} in every round" if same else ""
 
 
 def exclusions(series: Series) -> list[tuple[str, int]]:

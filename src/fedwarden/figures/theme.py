@@ -24,7 +24,7 @@ GREY = "#8A8F98"  # legible on white and on black
 FAINT = "rgba(138, 143, 152, 0.35)"
 BAND = "rgba(138, 143, 152, 0.18)"
 ALARM_BAND = "rgba(213, 94, 0, 0.12)"
-CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW)
+CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 CONFIG = {  # of Plotly: nothing leaves the page
     "displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": "",
     "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
@@ -34,8 +34,8 @@ LONGEST = 28  # characters of a client's name
 HEAT = ((0.0, "#F3F0E6"), (0.5, SKY), (1.0, "#00304D"))
 HEAT_DARK = ((0.0, "#1B222C"), (0.5, BLUE), (1.0, "#FFE9A8"))
 MEDIAN, LIMIT = 1 / 3, 2 / 3  # where they lie on a scale from -1 to 2, of which they are 0 and 1
-SIDES = ((0.0, "#7FB8DA"), (MEDIAN, "#F7F5EE"), (LIMIT, "#F2C496"), (LIMIT, VERMILION), (1.0, "#4D1A00"))
-SIDES_DARK = ((0.0, "#1F5C85"), (MEDIAN, "#1B222C"), (LIMIT, "#6B4626"), (LIMIT, "#F07A2B"), (1.0, "#FFE9A8"))
+SIDES = ((0.0, "#7FB8DA"), (MEDIAN, "#ECE7DA"), (LIMIT, "#F2C496"), (LIMIT, VERMILION), (1.0, "#4D1A00"))
+SIDES_DARK = ((0.0, "#2E79AC"), (MEDIAN, "#3A434F"), (LIMIT, "#6B4626"), (LIMIT, "#F07A2B"), (1.0, "#FFE9A8"))
 
 
 @cache

@@ -11,8 +11,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
-from flwr.superlink.grid import HttpGrid
+from flwr.serverapp.strategy import Strategy
 
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
@@ -21,10 +20,10 @@ from ..guard.grouped import by_member, check_no_jurors, flags_of, forget, of_gro
 from ..guard.groups import Evidence, Group, Groups, group_name
 from ..guard.warden import Warden
 from ..guard.word import heard
-from .grid import OneByOne, Seen
+from .grid import Seen
 from .journal import warn
 from .secure import COUNT, SumFailed, arrays_of_content, secure_sum
-from .strategy import EvaluateFn, Guarded
+from .strategy import Guarded
 from .wrapped import Declared
 
 WAIT = 1.0  # seconds between two looks for nodes
@@ -59,27 +58,18 @@ class GuardedGroups(Guarded):
         super().__init__(strategy, warden, client_name=self._name, **options)
         check_no_jurors(self.warden.guard)
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: EvaluateFn | None = None,
-    ) -> Result:
-        """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
-        safe = cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
+    def _careful(self, grid: Grid, timeout: float) -> Grid:
+        """The same with groups in place of nodes while a round trains."""
         self.workflow.timeout = self.workflow.timeout or timeout
-        seen = cast(Grid, GroupGrid(safe, self.workflow))
-        return super().start(seen, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        self.hidden = GroupGrid(super()._careful(grid, timeout), self.workflow)
+        return cast(Grid, self.hidden)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, one to each group of the round."""
-        self.hidden = hidden = cast(GroupGrid, grid)
+        hidden = self.hidden
+        assert hidden is not None
         self._hear(server_round + self.done)
         self.evidence = self.evidence.obeying(self._clients)
         out = {*self.evidence.excluded, *self.word.excluded}
@@ -101,7 +91,8 @@ class GuardedGroups(Guarded):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to single nodes that are not excluded."""
-        cast(GroupGrid, grid).form((), server_round + self.done)
+        assert self.hidden is not None
+        self.hidden.form((), server_round + self.done)
         return super().configure_evaluate(server_round, arrays, config, grid)
 
     def _name(self, node: int) -> str:

@@ -24,9 +24,8 @@ from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import bounded
 from ..models.trial import below_zero
-from .arrays import view
 from .names import Names
-from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones
+from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones, view
 
 LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
 
@@ -70,6 +69,11 @@ def match(
             if settle and (note := name.learn(node, reply, asked)):
                 notes.append(note)
             found.append((name(node), reply))
+    if unnamed := [client for note in notes if note.kind == "name_missing" for client in note.clients]:
+        notes = [
+            *(n for n in notes if n.kind != "name_missing"),
+            Note.of("name_missing", *sorted(unnamed), key=name.key),
+        ]
     why = {nodes[message]: reason for message, reason in unreadable.items() if message in nodes}
     refused += [Rejection(name(node), why.get(node) or Note.of("no_answer")) for node in sorted(asked - heard)]
     return found, refused, notes
@@ -176,28 +180,25 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
 
     They get the buffers that most agree on, and the rows of the decision where these are not as they came.
     """
-    updates, buffers = decision.cohort.updates, decision.cohort.updates.buffers
+    updates, rows = decision.cohort.updates, decision.rows
     base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
-    agreed = decision.buffers.split([b - a for a, b in buffers]) if len(decision.buffers) else ()
-    loose = dict(zip(buffers, agreed, strict=False))
-    changed = decision.kept & decision.changed
-    for letter, i in zip(letters, np.flatnonzero(decision.kept).tolist(), strict=True):
-        start, row = 0, None
-        if changed[i]:  # one at a time: a copy of each would take as much memory as the replies
-            made = decision.rows.select([i])
-            row = base.to(torch.promote_types(base.dtype, made.dtype), copy=True)
-            for s in made.segments:
-                row[s.start : s.stop] += made.block(s, s.start, s.stop)[0]
-        for slot, sent in zip(template.slots, letter.layers, strict=True):
-            stop = start + sent.size
-            new = None
-            if (start, stop) in loose:
-                new = (base[start:stop] + loose[start, stop]).numpy()
-            elif row is not None and not slot.name.endswith(template.buffers) and slot.dtype.kind == "f":
-                new = row[start:stop].numpy()
-            if new is not None and sent.size:
-                letter.arrays[slot.name] = Array(np.asarray(cast(new, slot.dtype)).reshape(slot.shape))
-            start = stop
+    agreed = decision.buffers.split([b - a for a, b in updates.buffers]) if len(decision.buffers) else ()
+    loose = dict(zip([start for start, _ in updates.buffers], agreed, strict=False))
+    kept = decision.kept
+    changed = kept & decision.changed
+    slots = [slot for slot, size in zip(template.slots, template.sizes, strict=True) if size]
+    for letter, i in zip(letters, np.flatnonzero(kept).tolist(), strict=True):
+        made = rows.select([i]) if changed[i] else rows
+        for slot, segment in zip(slots, made.segments, strict=True):  # one array at a time, so that few are held twice
+            span = slice(segment.start, segment.stop)
+            if segment.start in loose:
+                new = base[span] + loose[segment.start]
+            elif changed[i] and segment.measured:
+                new = base[span].to(torch.promote_types(base.dtype, made.dtype))
+                new = new + made.block(segment, span.start, span.stop)[0]
+            else:
+                continue
+            letter.arrays[slot.name] = Array(np.asarray(cast(new.numpy(), slot.dtype)).reshape(slot.shape))
 
 
 def weigh(letters: Sequence[Letter], counts: Counts, key: str, loss_key: str | None = None) -> None:

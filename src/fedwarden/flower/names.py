@@ -45,7 +45,7 @@ class Names:
         return str(node) if name_fault(name) else name
 
     def learn(self, node: int, reply: Message, asked: Collection[int] = ()) -> Note | None:
-        """Settle the name of a node at its first reply with content; a note where it may not have what it sends.
+        """Settle the name of a node at its first reply with content; a note where it sends none or may not have it.
 
         Nobody is called by the number of another node that was ``asked``, nor by what looks like another's name.
         """
@@ -59,6 +59,8 @@ class Names:
         while looks(own) in used:
             own = f"node {own}"
         self.known[node] = own if taken or not name else name
+        if not name:
+            return Note.of("name_missing", self.known[node], key=self.key)
         return Note.of("name_taken", self.known[node], name=name) if taken else None
 
     def check(self, named: Collection[str]) -> None:

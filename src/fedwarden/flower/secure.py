@@ -36,9 +36,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from ..core.stats import number
-from .arrays import view
 from .grid import Seen
-from .records import arrays_of, metrics_of
+from .records import arrays_of, metrics_of, view
 
 COUNT, COLLECT = "num-examples", Stage.COLLECT_MASKED_VECTORS
 Flat = NDArray[np.float64]

@@ -28,23 +28,11 @@ from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from ..models.trial import examine
-from .arrays import view
-from .carried import pack_arrays, restore_server_state, unpack_arrays
-from .grid import OneByOne, Visible
-from .inbox import (
-    bound_metrics,
-    evaluations,
-    hand_over,
-    match,
-    open_letters,
-    rebased,
-    seen_of,
-    told_in,
-    weigh,
-)
-from .journal import Journal, warn
+from .grid import HandedOver, OneByOne, Visible
+from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
+from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
-from .records import Template, arrays_of, scalars
+from .records import Template, arrays_of, scalars, view
 from .wrapped import NOISY, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
@@ -70,8 +58,9 @@ class Guarded(Strategy):
         client_name: Name | str = str,
         sinks: Sequence[Any] = (),
         accuracy: str = "",
+        preset: str = "",
     ) -> None:
-        """``warden`` is a preset's name or a warden; its aggregator is not used unless one is given here.
+        """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
         ``aggregator`` combines in place of the wrapped strategy. ``name`` and ``home`` say where the run is recorded;
         ``resume`` continues the latest unfinished run of that name and experiment, if there is one. Arrays whose names
@@ -84,6 +73,7 @@ class Guarded(Strategy):
             kind = strategy if isinstance(strategy, type) else type(strategy)
             got = f"{'the class' if kind is strategy else 'a'} {kind.__module__}.{kind.__name__}"
             raise TypeError(f"Guarded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); got {got}")
+        warden = preset or warden
         if not isinstance(warden, str | Warden):
             raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")
         self.strategy = strategy
@@ -134,6 +124,7 @@ class Guarded(Strategy):
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
         """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
+        grid = self._careful(grid, timeout)
         self._meet(initial_arrays)
         if self.template is None:
             warn("the model has no floating-point arrays; its rounds are not guarded")
@@ -143,7 +134,7 @@ class Guarded(Strategy):
             arrays = self._continue(initial_arrays)
             rest = max(0, num_rounds - self.done)
             follow = None if evaluate_fn is None else self._following(evaluate_fn)
-            self.grid = grid = cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
+            self.grid = grid = cast(Grid, HandedOver(grid))
             result = super().start(grid, arrays, rest, timeout, train_config, evaluate_config, follow)
             self._send()
         except BaseException as error:
@@ -153,6 +144,10 @@ class Guarded(Strategy):
         for line in self.journal.close("done", self._told()):
             LOG.info("fedwarden: %s", line)
         return self._shifted(result, arrays)
+
+    def _careful(self, grid: Grid, timeout: float) -> Grid:
+        """The grid as a run uses it: that of a deployment pulls each reply by itself."""
+        return cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -258,10 +253,10 @@ class Guarded(Strategy):
     def _hear(self, t: int) -> None:
         """Read the operator's word for a round that begins."""
         if self.journal is not None and self.heard != t:
-            self.word, self.heard = self.journal.word(t), t
+            self.word, self.heard = self.journal.recorder.word(t), t
 
     def _said(self, t: int) -> Sequence[Note]:
-        return () if self.journal is None else self.journal.notes(t)
+        return () if self.journal is None else self.journal.recorder.notes(t)
 
     @property
     def _judging(self) -> Word:
@@ -371,7 +366,7 @@ class Guarded(Strategy):
         self.done = int(state["round"])
         self._recall(state)
         restore_server_state(self.strategy, state["server"])
-        LOG.info("fedwarden: run %d continues after round %d", self.journal.run, self.done)
+        LOG.info("fedwarden: run %d continues after round %d", self.journal.recorder.run, self.done)
         return unpack_arrays(state["model"])
 
     def _commit(self, record: RoundRecord, arrays: ArrayRecord) -> None:
@@ -402,12 +397,12 @@ class Guarded(Strategy):
             known = joined(self.record.reported, reported or {})
             self.record = replace(self.record, metrics=new, notes=(*self.record.notes, *notes), reported=known)
             if self.journal is not None:
-                self.journal.amend(self.record)
+                self.journal.recorder.amend(self.record)
 
     def _send(self) -> None:
         """Send the last round to the sinks, when all that is known of it is in the ledger."""
         if self.journal is not None:
-            self.journal.send()
+            self.journal.recorder.send()
 
     def _following(self, evaluate: EvaluateFn) -> EvaluateFn:
         """The central evaluation, with the run's own count of rounds; its metrics go to the ledger too."""

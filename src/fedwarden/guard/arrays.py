@@ -131,7 +131,7 @@ def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Values of another dtype, rounded where it is an integer one."""
-    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype, copy=False)
 
 
 def spelt(dtype: np.dtype[Any]) -> str:

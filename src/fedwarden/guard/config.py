@@ -18,17 +18,7 @@ if TYPE_CHECKING:  # whoever shows a run reads its guard and builds none; a ward
     from .warden import Warden
 
 PER_WATCH = ("history", "rule", "start_round")
-HOW = (
-    "combine",
-    "share_copies",
-    "quorum",
-    "shorten",
-    "joint",
-    "newcomers",
-    "paired",
-    "secret",
-    "standing",
-)  # a guard judges
+HOW = ("combine", "share_copies", "quorum", "shorten", "joint", "newcomers", "paired", "secret", "standing")
 
 
 class WatchConfig(Strict):

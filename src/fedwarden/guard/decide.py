@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.errors import returned
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, WORSE, joined
 from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
@@ -238,10 +239,12 @@ def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort,
 def measure(guard: Guard, cohort: Cohort, pairs: bool) -> Measured:
     """Every watch's signal, one that several share measured once; with ``pairs``, the inner products of all updates."""
     found: dict[int, Scores | Reading] = {i: guard.watches[i].signal(cohort) for i in sorted(set(guard.firsts))}
-    readings = (found[first] for first in guard.firsts)
     updates = cohort.updates
+    readings = [r if isinstance(r := found[first], Reading) else Reading(r) for first in guard.firsts]
+    for values in (r.values for r in readings):
+        returned(np.shape(values) == (updates.n,), f"a signal returns a score for each of {updates.n} clients", values)
     return Measured(
-        tuple(r if isinstance(r, Reading) else Reading(r) for r in readings),
+        tuple(readings),
         updates.lengths(),
         updates.compared().inner_products() if pairs else None,
     )

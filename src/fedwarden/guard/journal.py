@@ -14,14 +14,13 @@ from typing import Any
 
 from ..core.notes import Note
 from ..core.registry import describe
-from ..core.types import RoundRecord, Word
 from ..core.words import listed, printable
 from ..sinks.courier import Live
 from ..sinks.feed import Feed
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import LedgerError
+from ..store.record import RunRecord
 from ..store.recorder import Recorder
-from ..store.story import Story
 from .arrays import Place
 from .judge import NAMED
 from .warden import Warden
@@ -64,30 +63,6 @@ class Journal:
             self.recorder.close()
             raise
 
-    @property
-    def run(self) -> int:
-        return self.recorder.run
-
-    def word(self, round: int) -> Word:
-        """The operator's word in a round that begins."""
-        return self.recorder.word(round)
-
-    def notes(self, round: int) -> tuple[Note, ...]:
-        """What the operator said that takes effect in a round."""
-        return self.recorder.notes(round)
-
-    def commit(self, record: RoundRecord, state: State) -> None:
-        """Write a round with all that continues it."""
-        self.recorder.commit(record, lambda: state)
-
-    def amend(self, record: RoundRecord) -> None:
-        """Write the record of a committed round again, with what was learned of it since."""
-        self.recorder.amend(record)
-
-    def send(self) -> None:
-        """Send committed rounds, which will not be amended any more, to the sinks."""
-        self.recorder.send()
-
     def close(self, state: str, summary: Mapping[str, Any] | None = None, error: str = "") -> list[str]:
         """The run is done, failed for an ``error``, or interrupted.
 
@@ -105,12 +80,12 @@ class Journal:
             self.recorder.close()
 
     def _look(self) -> list[str]:
-        ledger = self.recorder.ledger
-        where, story = shlex.quote(str(ledger.folder)), Story.of(ledger.records(self.run))
+        ledger, folder = self.recorder.ledger, self.recorder.ledger.folder.resolve()
+        where, story = shlex.quote(str(folder)), RunRecord.read(ledger, self.recorder.run, (), ()).story
         return [
-            *map(printable, [str(story), *story.closing(self.run)]),
-            f"run {self.run} is recorded in {ledger.folder}; look at it with:",
-            f"    fedwarden show {self.run} --home {where}",
+            *map(printable, [str(story), *story.closing(self.recorder.run)]),
+            f"run {self.recorder.run} is recorded in {folder}; look at it with:",
+            f"    fedwarden show {self.recorder.run} --home {where}",
             *([f"    fedwarden dashboard --home {where}"] if find_spec("dash") else []),
         ]
 
@@ -118,7 +93,7 @@ class Journal:
         """Note in the round that a run goes on from what is to be said of it."""
         if self.state is None or not notes:
             return
-        self.recorder.amend(self.recorder.ledger.record(self.run, self.state["round"]), notes)
+        self.recorder.amend(self.recorder.ledger.record(self.recorder.run, self.state["round"]), notes)
         for note in notes:
             self.say(printable(str(note)))
 
@@ -145,7 +120,7 @@ class Journal:
             what = listed(differences(unfinished[0].config, config))
             self.passed_over = (
                 f"run {unfinished[0].id} ({name}) is not continued, since it differs in {what}; "
-                f"run {self.run} starts at round 1: give another experiment another name"
+                f"run {self.recorder.run} starts at round 1: give another experiment another name"
             )
 
     def _checked(self, state: Any, round: int) -> dict[str, Any]:

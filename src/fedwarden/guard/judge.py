@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, returned
 from ..core.notes import Note
 from ..core.protocols import CompleteHistory, CompletePolicy, CompleteSignal, Findings, History, Rule, Signal
 from ..core.registry import Spec, component, describe
@@ -222,7 +222,10 @@ def flags_of(rule: Rule, scores: Scores, trusted: Mask, test: int) -> tuple[Mask
     """
     finite = np.isfinite(scores)
     judged = trusted & finite
-    Verdict.expect(verdict := rule(scores[judged], test))
+    verdict = rule(scores[judged], test)
+    returned(isinstance(verdict, Verdict), "a rule returns a fedwarden.Verdict", verdict)
+    fits = isinstance(verdict.warning, Note | str | None)
+    returned(fits, "the warning of a Verdict is a sentence, a Note or None", verdict.warning)
     warning = Note.text(verdict.warning) if isinstance(verdict.warning, str) else verdict.warning
     flagged = (scores > verdict.threshold) | ~finite
     flagged[judged] = verdict.flagged

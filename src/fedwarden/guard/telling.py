@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..core.notes import Note, Value
+from ..core.notes import DOUBTS, Note, Value
 from ..core.remembered import Remembered
 from ..core.stats import Mask, among
 from ..core.types import RoundRecord
@@ -21,15 +21,16 @@ from .judge import Guard, Judgement, Memory
 
 
 def lines(record: RoundRecord, known: Collection[str]) -> Iterator[str]:
-    """The clients that are left out, and why; ``known`` were out before this round."""
+    """The clients that are left out or in doubt, and why; ``known`` were out before this round."""
     for rejection in record.rejected:
         yield f"reply of client {rejection.client_id} rejected: {rejection.reason}"
     by_word = {client for note in record.notes if note.kind == "word_excluded" for client in note.clients}
     story = RoundStory(record)
-    for client in sorted(set(record.excluded) - set(known) - by_word):
-        yield f"client {client} is {story.states[client]}: {story.reason(client)}"
+    for client in [*sorted(set(record.excluded) - set(known) - by_word), *story.doubts]:
+        yield str(story.reason(client))
     for note in record.notes:
-        yield str(note)
+        if note.kind not in DOUBTS:
+            yield str(note)
 
 
 def tally(record: RoundRecord) -> dict[str, float]:

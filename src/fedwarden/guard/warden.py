@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, returned
 from ..core.html import facts
 from ..core.notes import Note
 from ..core.protocols import Aggregator, CompleteAggregator, CompletePolicy, Policy
@@ -345,10 +345,13 @@ class Warden:
             return self.carried, _nothing(decision)
         cohort = replace(cohort, updates=decision.rows)
         try:
-            carried, made = self.aggregator.step(self.carried, cohort, decision.weights)
+            stepped = self.aggregator.step(self.carried, cohort, decision.weights)
         except ValueError as error:
             notes.append(Note.of("aggregator_failed", updates=int(kept.sum()), error=str(error)))
             return self.carried, _nothing(decision)
+        fits = isinstance(stepped, tuple) and len(stepped) == 2 and isinstance(stepped[1], Aggregate)
+        returned(fits, "the step of an aggregator returns (state, fedwarden.Aggregate)", stepped)
+        carried, made = stepped
         agreed = decision.buffers
         made = replace(made, update=made.update.clone()) if len(agreed) else made  # others may hold it too
         for a, b in cohort.updates.buffers if len(agreed) else ():

@@ -35,9 +35,8 @@ from ..guard.arrays import BUFFERS, Unfit, attempt
 from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
-from .inbox import UNKNOWN, Contribution, contribution, form_of, site_of, usual_kind
+from .inbox import UNKNOWN, Contribution, Made, contribution, form_of, idle_round, play, site_of, usual_kind
 from .params import Form, Params, read_all
-from .rounds import Made, idle_round, play
 
 LOG = logging.getLogger("fedwarden.nvflare")  # NVIDIA FLARE shows it beside its own lines
 ENGINE = "nvflare"
@@ -261,7 +260,7 @@ class GuardedAggregator(ModelAggregator):
         """
         if self.word is None and self.journal is not None:
             try:
-                self.word = self.journal.word(self.done + 1)
+                self.word = self.journal.recorder.word(self.done + 1)
             except Exception as error:
                 self.word = self.heard
                 self._warn(f"the operator's word cannot be read for round {self.done + 1}: {reason(error)}")
@@ -288,7 +287,7 @@ class GuardedAggregator(ModelAggregator):
                 if journal.state is not None:
                     self.guard.load_state_dict(journal.state["warden"])
                     self.done = int(journal.state["round"])
-                    LOG.info("fedwarden: run %d continues after round %d", journal.run, self.done)
+                    LOG.info("fedwarden: run %d continues after round %d", journal.recorder.run, self.done)
                 return
             except Exception as error:
                 self.close("failed")
@@ -326,15 +325,15 @@ class GuardedAggregator(ModelAggregator):
         self.record = record = replace(record, metrics={**record.metrics, **tally(record)})
         if self.journal is not None:
             try:
-                self.journal.commit(record, {"round": record.round, "warden": self.guard.remembered()})
-                self.journal.send()
+                self.journal.recorder.commit(record, lambda: {"round": record.round, "warden": self.guard.remembered()})
+                self.journal.recorder.send()
             except Exception as error:
                 self._warn(f"round {record.round} is not recorded: {reason(error)}")
         return self.record
 
     def _said(self, round: int) -> Sequence[Note]:
         with suppress(Exception):
-            return () if self.journal is None else self.journal.notes(round)
+            return () if self.journal is None else self.journal.recorder.notes(round)
         return ()
 
     def _warn(self, text: str) -> None:

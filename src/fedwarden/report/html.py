@@ -18,18 +18,21 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
+from ..audit.answer import HEAD, interval
 from ..core.config import to_toml
 from ..core.notes import Note
 from ..core.words import printable, rounds_of
 from ..figures import audit, clients, guard
 from ..figures.heatmap import loudest
 from ..figures.theme import CONFIG, get_plotlyjs, plain, template
-from ..sim.recorded import ON_FLOWER, SIMULATORS, truth_of
+from ..sim.recorded import AUDIT, ON_FLOWER, SIMULATORS, answered, truth_of
 from ..store.record import RunRecord
 from ..store.story import Story
 from .summary import day, tell
 
+LINE = 20  # pixels of an entry of a legend
 WATCHES, AUDITORS, SOURCES, SHEETS = 6, 3, 8, 4  # drawn at most; sources of each auditor
+ROWS = 300  # of a table, the gravest first; the command line lists the others
 HERE = Path(__file__).parent
 
 
@@ -42,9 +45,9 @@ def shown(value: object) -> object:
     return value if isinstance(value, Markup) else printable(str(value))
 
 
-LAYOUT = Environment(
+TEMPLATES = Environment(
     loader=FileSystemLoader(HERE), autoescape=True, finalize=shown, trim_blocks=True, lstrip_blocks=True
-).get_template("page.html.jinja")
+)
 
 
 class Table(NamedTuple):
@@ -57,21 +60,26 @@ class Table(NamedTuple):
 
 def page(record: RunRecord) -> str:
     """The whole file."""
-    drawn = [json.loads(figure.to_json()) for figure in figures(record)]
+    telling, quiet = [*figures(record)], [*watched(record, False)]
+    drawn = [json.loads(figure.to_json()) for figure in (*telling, *quiet)]
     for figure in drawn:
         del figure["layout"]["template"]
+        figure["layout"]["legend"] = {"orientation": "v"}
+        figure["layout"]["height"] += LINE * sum(trace.get("showlegend", True) for trace in figure["data"])
     looks = {"light": template(False).to_plotly_json(), "dark": template(True).to_plotly_json()}
     data = json.dumps({"figures": drawn, **looks, "config": CONFIG}).replace("<", "\\u003c")
     scripts = [get_plotlyjs(), (HERE / "page.js").read_text(encoding="utf-8")] if drawn else []
     run = record.run
-    return LAYOUT.render(
+    return TEMPLATES.get_template("page.html.jinja").render(
         run=run,
         policy=policy(scripts),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         state=f"{run.state_in_words}, begun on {day(run.created)}, engine {run.engine}",
         summary=tell(record),
         drawn=len(drawn),
-        tables=tables(record),
+        telling=len(telling),
+        tables=[*tables(record)],
+        most=ROWS,
         figures=Markup(data),
         scripts=map(Markup, scripts),
         **repeat(record),
@@ -96,12 +104,13 @@ def figures(record: RunRecord) -> Iterator[Any]:
         yield guard.learning(series)
     if clients.has_map(series):
         yield clients.similarity(story)
-    for watch in loudest(series)[:WATCHES]:
-        yield guard.heatmap(series, watch)
-        yield guard.scores(story, watch)
+    yield from watched(record, True)
     for client in list(story.standings)[:SHEETS]:
         if (drawn := clients.told(series, client)) is not None:
             yield drawn.update_layout(title_text=f"Client {plain(client)}: what it reported", margin_t=64)
+    if found := answered(record.run):
+        yield audit.aurocs(found.verdicts())
+        return
     alarmed_most = sorted(record.observations.items(), key=lambda found: -sum(o.alarm for o in found[1]))
     for who, seen in alarmed_most[:AUDITORS]:
         named = dict.fromkeys((o.source, o.metric, o.layer) for o in seen)
@@ -110,15 +119,30 @@ def figures(record: RunRecord) -> Iterator[Any]:
             yield audit.leakage(seen, *source).update_layout(title_subtitle_text=plain(f"seen by {who}") if who else "")
 
 
+def watched(record: RunRecord, flagging: bool) -> Iterator[Any]:
+    """The watches that flagged somebody, or the others."""
+    for watch in loudest(record.series)[:WATCHES]:
+        if record.series.watches[watch].flagged.any() == flagging:
+            yield guard.heatmap(record.series, watch)
+            yield guard.scores(record.story, watch)
+
+
 def tables(record: RunRecord) -> Iterator[Table]:
     """The clients, rejected replies, warnings, and alarms, where there are any."""
     story, series, truth = record.story, record.series, truth_of(record.run)
+    if found := answered(record.run):
+        rows = [[m, f"the change {m.left}", interval(m.strongest), m.price] for m in found.measures]
+        again = [["not rehearsed: fedwarden audit FILE -o audit.html does", "", "", ""]]
+        yield Table("What helps", ("if you", "then", "highest AUROC", "price"), rows or again)
+        yield Table("What the others would see", HEAD, found.rows())
+        return
     if story.clients:
         head = ["client", "rounds taken part", "last weight", "state", "over the run", "why"]
         rows = [
             [name, c.rounds, f"{c.weight:.3g}", c.state, str(c.standing or ""), story.reason(name)]
             + ([] if truth is None else ["yes" if name in truth else ""])
-            for name, c in story.clients.items()
+            for name in dict.fromkeys([*story.standings, *story.clients])
+            for c in [story.clients[name]]
         ]
         yield Table("Clients", head if truth is None else [*head, "attacker"], rows)
     if parts := takes_part(story):
@@ -156,8 +180,9 @@ def takes_part(story: Story) -> dict[str, list[str]]:
 def repeat(record: RunRecord) -> dict[str, str]:
     """The exact configuration, and for a simulation the command and the name of the file that it reads."""
     run = record.run
-    if run.engine not in SIMULATORS:
+    if run.engine not in (*SIMULATORS, AUDIT):
         return {"config": escape(json.dumps(run.config, indent=2, ensure_ascii=False))}
     file = re.sub(r"[^A-Za-z0-9_-]+", "-", run.name).strip("-") or "run"
-    command = f"fedwarden run {file}.toml" + (" --engine flower" if run.engine == ON_FLOWER else "")
+    command = f"fedwarden {'audit' if run.engine == AUDIT else 'run'} {file}.toml"
+    command += " --engine flower" if run.engine == ON_FLOWER else ""
     return {"config": escape(to_toml(run.config)), "file": file, "command": command}

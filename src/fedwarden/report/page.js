@@ -14,5 +14,6 @@ function draw(template, width) {
 const onScreen = () => draw(scheme.matches ? dark : light);
 onScreen();
 scheme.addEventListener("change", onScreen);
+document.querySelector("details")?.addEventListener("toggle", onScreen); // what is folded has no width to be drawn in
 addEventListener("beforeprint", () => draw(light, 660));
 addEventListener("afterprint", onScreen);

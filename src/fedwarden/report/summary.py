@@ -7,26 +7,24 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from ..audit import answer
 from ..core.words import count, listed, percent, rounds_of
-from ..sim.recorded import truth_of
-from ..store.observed import observed
+from ..sim.recorded import answered, truth_of, unanswered
+from ..store.conclusion import fates, observed
 from ..store.record import RunRecord
-from ..store.story import Verdict
+from ..store.series import accuracy_words
 
 NAMED = 5  # reasons and warnings that are told one by one
-EXPLAINED = 8  # clients whose reasons are looked up
-KNOWN: dict[str, tuple[Verdict, ...]] = {
-    "excluded or suspended": ("excluded", "suspended"),
-    "in doubt": ("skipped", "on trial"),
-    "flagged but kept in the model": ("flagged",),
-}
 
 
 def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, which clients were left out and why, and what else one should know."""
+    if found := answered(record.run):
+        return answer.words(found)
     said = map(str, record.said)
     last = [sentence for part in (_truth, _contributions, _silent, _rejections, _warnings) for sentence in part(record)]
-    return [*_state(record), *_model(record), *_clients(record), *said, *last, *observed(record.observations)]
+    seen = unanswered(record.run) or observed(record.observations)
+    return [*_state(record), *_model(record), *_clients(record), *said, *last, *seen]
 
 
 def day(moment: float) -> str:
@@ -64,7 +62,7 @@ def _model(record: RunRecord) -> list[str]:
         told = "No accuracy was recorded." if len(record.series) else "No round has been recorded."
         return [] if record.observations and not len(record.series) else [told]
     last, best = known[-1], known[int(np.argmax(values[known]))]
-    what = "clean accuracy" if name == "accuracy" else str(name).replace("_", " ")
+    what = accuracy_words(metrics, str(name))
     text = f"The model's {what} is {percent(values[last])} after round {record.series.rounds[last]}"
     rest = f"; its best was {percent(values[best])} in round {record.series.rounds[best]}"
     return [f"{text}{rest if best != last else ''}."]
@@ -75,29 +73,18 @@ def _clients(record: RunRecord) -> list[str]:
     story = record.story
     if not len(story.series):
         return []
-    why: dict[str, list[str]] = {}
-    for client in list(story.standings)[:EXPLAINED]:
-        if words := story.reason(client).short:
-            why.setdefault(words, []).append(client)
-    told = [f"Reason for {listed(who)}: {words}." for words, who in why.items()]
-    rest = len(story.standings) - sum(len(who) for who in list(why.values())[:NAMED])
-    told[NAMED:] = [f"The reasons of {count(rest, 'more client')} are in the table of clients."] if rest else []
-    return [str(story), *told, *story.closing(record.run.id, record.run.state == "done")]
+    run = None if record.run.state == "done" else record.run.id
+    told = [story.told(client, run) for client in list(story.standings)[:NAMED]]
+    rest = len(story.standings) - len(told)
+    more = f"The reasons of {count(rest, 'more client')} are in the table."
+    return [str(story), *told, *([more] if rest else [])]
 
 
 def _truth(record: RunRecord) -> list[str]:
     attackers, story = truth_of(record.run), record.story
     if attackers is None or not (story.judged or story.standings):
         return []
-    told: list[str] = []
-    for words, verdicts in KNOWN.items():
-        clients = {s.client for s in story.standings.values() if s.verdict in verdicts}
-        if clients or not told:
-            wronged = len(clients - attackers)
-            honest = count(wronged, "honest client") if wronged else "no honest client"
-            caught = f"{len(clients & attackers)} of {count(len(attackers), 'attacker')} and " if attackers else ""
-            told.append(f"{caught}{honest} {'were' if caught or wronged > 1 else 'was'} {words}")
-    return [f"This was a simulation, so the truth is known: {'; '.join(told)}."]
+    return [f"This was a simulation, so the truth is known. {' '.join(fates(story, attackers))}"]
 
 
 def _contributions(record: RunRecord) -> list[str]:

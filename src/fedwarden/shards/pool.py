@@ -130,10 +130,10 @@ class ShardedUpdates(Updates):
 class Shards:
     """Workers that hold the columns of all clients of a round, in equal parts; d numbers of one type each.
 
-    Ray must run already: nothing here opens a port. Without ``RAY_AUTH_MODE=token`` any process that reaches Ray can
-    run code on the workers; see docs/scale.md. Rows that are handed over are in the memory of the workers, or in
-    files under ``spool``, a folder that every worker can reach; a worker that is lost is replaced, and reads its
-    columns again from files. ``wire`` counts the bytes that were handed over, sent and received.
+    Ray must run already, with a token or TLS: nothing here opens a port; see docs/scale.md. Rows that are handed over
+    are in the memory of the workers, or in files under ``spool``, a folder that every worker can reach; a worker that
+    is lost is replaced, and reads its columns again from files. ``wire`` counts the bytes that were handed over, sent
+    and received.
     """
 
     def __init__(
@@ -150,6 +150,9 @@ class Shards:
         self.columns = cuts(d, workers)
         self.spool = None if spool is None else Path(spool)
         self.wire: Counter[str] = Counter()
+        if os.environ.get("RAY_AUTH_MODE") != "token" and os.environ.get("RAY_USE_TLS") != "1":
+            words = "shards need a Ray with a secret: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before it starts"
+            raise ConfigError(f"{words}; see docs/scale.md")
         if not ray.is_initialized():
             raise ConfigError(
                 "shards need a running Ray: call ray.init() first, or ray.init(address=...) for a cluster"

@@ -13,6 +13,7 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
+from .changes import Change
 from .scenario import AttackConfig, Scenario
 
 Judge = Callable[[Tensor], Mask]
@@ -64,12 +65,12 @@ class Adversary:
         ids = scenario.client_ids
         plans = []
         for config, number, members in scenario.plans():
-            attack, names = config.make("attack"), tuple(ids[i] for i in members)
+            attack, names = config.make_part(), tuple(ids[i] for i in members)
             plans.append((config, names))
             if isinstance(attack, ModelAttack):
                 key = str(number) if config.word == "attack" else f"{config.word} {number}"
                 forgers.append(Forger(key, config, attack, frozenset(names)))
-            elif not isinstance(attack, DataAttack):
+            elif not isinstance(attack, DataAttack | Change):
                 raise ConfigError(
                     f"{config.word} {config.name!r} has neither 'poison', for data, nor 'forge', for updates"
                 )
@@ -130,4 +131,7 @@ class Adversary:
             outcome=outcome if informed and round.foresee else None,
         )
         rng = numpy_rng(self.seed, "forge", round.number, forger.key)
-        send(torch.lerp(own, forger.attack.forge(view, rng).to(own), strength))
+        forged = torch.as_tensor(forger.attack.forge(view, rng)).to(own)
+        if forged.shape != own.shape:
+            raise ValueError(f"forge returned {tuple(forged.shape)}; expected {tuple(own.shape)}, as view.own has")
+        send(torch.lerp(own, forged, strength))

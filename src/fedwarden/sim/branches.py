@@ -130,7 +130,7 @@ def _stage(
             federation.model, samples, labels, n=scenario.data.clients, remove_own=client in federation.clients,
             sources=observing.sources, metrics=observing.metrics, per_layer=observing.per_layer,
             window=observing.window, alpha=observing.alpha,
-            record=seen[client].extend,
+            record=seen[client].extend, classes=data.class_names,
         )  # fmt: skip
         federation.observers[client] = partial(_observe, auditors[client])
     data = federation.world.data

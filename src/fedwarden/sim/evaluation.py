@@ -148,7 +148,7 @@ def _of_class(data: Dataset, label: int) -> Examples:
 
 
 def fit(task: Task, data: Dataset, where: str) -> Task:
-    """The task on this data set; what does not fit is told with where the data come from."""
+    """The task on this data set; an error begins with ``where`` the data come from."""
     try:
         return task.fit(data)
     except ConfigError as error:

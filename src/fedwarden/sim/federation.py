@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,19 +15,22 @@ from torch import Tensor, nn
 
 from ..attacks import DataAttack, Examples, Targeted
 from ..core.config import parse
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
+from ..core.registry import check_options, lookup, parameters
 from ..core.reported import WORSE, joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
+from ..core.words import count
 from ..guard.decide import decide
 from ..guard.jury import worse
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
 from ..store.recorder import Recorder
+from ..store.story import Story
 from ..updates.updates import Updates
 from .adversary import Adversary, Round
 from .data.probes import foreign_probe
@@ -37,7 +40,6 @@ from .evaluation import Asked, Evaluation, Jurors, fit, try_model
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
-from .result import Result
 from .scenario import Scenario
 from .tasks import Task
 from .training.engine import Engine, choose_group, one_thread
@@ -70,6 +72,20 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def check(scenario: Scenario, model: nn.Module | None = None) -> None:
+    """Refuse names and options that no component has, before data are loaded for minutes."""
+    named = [("partition", scenario.data.partition)]
+    if model is None and scenario.data.dataset.name != "memory":  # a program's own model may have no name
+        named.append(("model", scenario.model))
+    for kind, part in named:
+        factory = lookup(kind, part.name)
+        check_options(kind, part.name, factory, part.options, parameters(factory))
+    for part in (*scenario.differences, *scenario.attacks):  # their clients may be named by the data
+        part.make_part()
+    scenario.task.make("task")
+    scenario.guard.build()
+
+
 class Federation:
     """The server and its clients; ``play`` yields the record of each round and changes the state.
 
@@ -82,6 +98,7 @@ class Federation:
 
         What the scenario leaves to its data set is settled in ``self.scenario``.
         """
+        check(scenario, model)
         data = load_data(scenario) if data is None else data
         self.scenario = scenario = settle(scenario, data)
         self.world = build_world(scenario, data)
@@ -276,6 +293,35 @@ class Federation:
         return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c, word)})
 
 
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run: its number, its rounds, how the guard did, and the model as it is now.
+
+    ``unchanged`` says why no round changed the model, where none did: such a run is recorded as failed.
+    """
+
+    run: int
+    name: str
+    records: list[RoundRecord]
+    detection: Detection
+    summary: dict[str, Any]
+    params: Tensor
+    model: nn.Module
+    unchanged: str | None = None
+
+    def __repr__(self) -> str:
+        return f"run {self.run}, {self.name}: {Story.of(self.records)}"
+
+
+class Fruitless(FedwardenError):
+    """A run in which no round changed the model."""
+
+    @classmethod
+    def of(cls, result: Result) -> Fruitless:
+        many = count(len(result.records), "round")
+        return cls(f"run {result.run} failed: none of its {many} changed the model; in the last, {result.unchanged}")
+
+
 def simulate(
     scenario: Scenario,
     folder: Path | None = None,
@@ -298,7 +344,7 @@ def simulate(
         scenario, before = federation.scenario, federation.params
         notes: tuple[Note, ...] = ()
         if resume is None:
-            recorder.start(scenario.name, engine, scenario.model_dump(mode="json"))
+            recorder.start(scenario.name, engine, scenario.model_dump(mode="json"), clients=federation.clients)
         else:
             found = recorder.ledger.run(resume)
             _, notes = recorder.resume(found, _same(found, scenario), partial(_restore, federation))
@@ -327,6 +373,9 @@ def _why_unchanged(records: Sequence[RoundRecord]) -> str:
     """Why a model is as it was at first, in words."""
     kept = ("aggregator_failed", "all_excluded", "no_finite_output", "no_usable_reply")
     reasons = [str(note) for record in records for note in record.notes if note.kind in kept]
+    refused = [rejection.reason for record in records[-1:] for rejection in record.rejected]
+    if refused and all(reason.kind == "update_not_finite" for reason in refused):
+        return "the updates of all clients were not finite, as after training that diverges; lower train.lr"
     return (reasons or ["the updates of the clients are zero; raise train.lr or train.epochs"])[-1]
 
 

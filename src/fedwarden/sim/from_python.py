@@ -12,10 +12,9 @@ from ..core.config import parse
 from ..core.errors import ConfigError
 from ..core.registry import Spec
 from .data.own import Clients, Samples, of_clients
-from .federation import OnRound
+from .federation import Fruitless, OnRound, Result
 from .federation import simulate as simulate_scenario
 from .models import draw_model
-from .result import Fruitless, Result
 from .scenario import Scenario
 
 

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from ..core.config import parse
 from ..core.errors import FedwardenError
-from ..flower.arrays import view
-from ..flower.records import answered
+from ..core.plugins import load
+from ..flower.records import answered, view
 from .data.world import Rows, load_data, settle
-from .federation import Federation, OnRound, simulate
+from .federation import Federation, OnRound, Result, simulate
 from .recorded import ON_FLOWER
-from .result import Result
-from .scenario import Scenario, load_modules
+from .scenario import ASKED, Scenario
 from .training.engine import one_thread
 from .training.limits import processes
 
@@ -36,15 +35,12 @@ POLL = 0.02  # seconds between two looks for replies
 client_app = ClientApp()
 
 
-class EngineError(FedwardenError):
-    """Flower's simulation engine, or a client on it, failed."""
-
-
 @lru_cache(maxsize=1)
 def federation_of(text: str) -> Federation:
     """The scenario as every process of the engine builds it, once."""
     scenario = parse(Scenario, json.loads(text))
-    load_modules(scenario.imports, "which the scenario asks for")
+    for name in scenario.imports:
+        load(name, why=ASKED)
     return Federation(scenario)
 
 
@@ -105,7 +101,7 @@ class GridTrainer:
                 try:
                     answered(reply)
                 except ValueError as error:
-                    raise EngineError(f"a client of Flower's simulation engine {error}") from error
+                    raise FedwardenError(f"a client of Flower's simulation engine {error}") from error
                 replies[node] = reply
                 waiting.discard(reply.metadata.reply_to_message_id)
             self._wait()
@@ -153,7 +149,7 @@ def simulate_on_flower(
             },
         )
     except RuntimeError as error:
-        raise EngineError(f"Flower's simulation engine failed: {error.__cause__ or error}") from error
+        raise FedwardenError(f"Flower's simulation engine failed: {error.__cause__ or error}") from error
     finally:
         stop.set()
         log.setLevel(level)

@@ -11,13 +11,36 @@ from typing import Any
 from pydantic import ValidationError
 
 from .. import __version__
+from ..audit.answer import Answer, answer_of
 from ..core.config import override, parse
 from ..core.errors import ConfigError, UnknownName
+from ..core.plugins import options
+from ..core.words import count
 from ..store.ledger import Run
 from .scenario import Scenario
 
 IN_PROCESS, ON_FLOWER = "in-process", "flower-simulation"
 SIMULATORS = (IN_PROCESS, ON_FLOWER)  # as they sign their runs; the configuration of both is a scenario
+AUDIT = "audit"  # as an audit of a planned change signs its run
+
+
+def answered(run: Run) -> Answer | None:
+    """What an audit of a planned change found, where it came to its end."""
+    if run.engine != AUDIT or "answer" not in run.summary:
+        return None
+    try:
+        return answer_of(run.summary["answer"])
+    except ValidationError as error:
+        raise ConfigError(f"run {run.id}: its answer cannot be read{by_version(run)}") from error
+
+
+def unanswered(run: Run) -> list[str]:
+    """How far an audit came that has no answer, and how to continue it; nothing of other runs."""
+    if run.engine != AUDIT or "answer" in run.summary:
+        return []
+    done = count(len(run.summary.get("seeds") or ()), "seed")
+    again = f"continue with: fedwarden audit FILE --resume {run.id}"
+    return [f"The audit has played {done} and has no answer yet; {again}."]
 
 
 def truth_of(run: Run) -> set[str] | None:
@@ -65,16 +88,20 @@ def recorded_scenario(run: Run, settings: Sequence[str] = (), imports: Sequence[
         try:
             scenario = parse(Scenario, table)
         except ConfigError as error:
-            raise ConfigError(
-                f"the configuration of run {run.id}: {error}{by_version(run) if table is run.config else ''}"
-            ) from error
+            last = by_version(run) if table is run.config else ""
+            raise ConfigError(f"{last}the configuration of run {run.id}: {error}") from error
     return scenario.model_copy(update={"imports": tuple(imports)})
 
 
 def by_version(run: Run) -> str:
-    """Which version to use for a run that another one recorded; empty for one of this version."""
+    """Which version to use for a run that another one recorded, before what is wrong; empty for one of this version."""
     version = run.versions.get("fedwarden", __version__)
-    return "" if version == __version__ else f"; to replay or resume it use fedwarden {version}, which recorded it"
+    return "" if version == __version__ else f"use fedwarden {version}, which recorded it, to replay or resume it; "
+
+
+def plugins_of(run: Run) -> list[str]:
+    """The modules that a run had; a ledger may hold anything there."""
+    return [name for name in run.config.get("imports") or () if isinstance(name, str)]
 
 
 @contextmanager
@@ -83,11 +110,9 @@ def naming_plugins(run: Run) -> Iterator[None]:
     try:
         yield
     except UnknownName as error:
-        named = run.config.get("imports") or ()
-        away = [name for name in named if isinstance(name, str) and name not in sys.modules]
+        away = [name for name in plugins_of(run) if name not in sys.modules]
         if not away:
-            raise ConfigError(f"{error}{by_version(run)}") from error
-        asked = " ".join(f"--import {name if name.replace('.', '').isidentifier() else ascii(name)}" for name in away)
+            raise ConfigError(f"{by_version(run)}{error}") from error
         raise ConfigError(
-            f"{error}; run {run.id} had plug-ins that are imported only if you ask: add {asked} if you trust it"
+            f"{error}; run {run.id} had plug-ins that are imported only if you ask: add{options(away)} if you trust it"
         ) from error

@@ -5,7 +5,6 @@ Reading one needs no torch: the commands that only show a run start without it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +14,8 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ..core.config import Component, Part, Strict, as_table, override, parse, read_toml
 from ..core.errors import ConfigError, nearest
-from ..core.registry import adopt
+from ..core.plugins import load
+from ..core.registry import canonical, names
 from ..core.schedule import strength
 from ..core.seeds import numpy_rng
 from ..core.types import LONGEST_NAME
@@ -23,7 +23,7 @@ from ..guard.config import GuardConfig
 from ..sinks.data_points import MOST, Clients
 from ..sinks.feed import Feed
 
-ASKED = "which --import asks for"
+ASKED = "which the scenario asks for"
 MANY = 1_000_000  # clients or rounds; a typing error, or a damaged file, must not exhaust the memory
 
 
@@ -122,7 +122,7 @@ class AttackConfig(Component):
     article: ClassVar[str] = "an"
     word: ClassVar[str] = "attack"
     drawn_as: ClassVar[str] = "attackers"
-    clients: tuple[int, ...] | None = None
+    clients: tuple[int | str, ...] | None = None
     count: int | None = Field(None, ge=0, le=MANY)
     share: float | None = Field(None, ge=0, le=1)
     start: int = Field(1, ge=1)
@@ -147,20 +147,45 @@ class AttackConfig(Component):
         """How strong the attack is in round t, from 0 to 1."""
         return strength(t, self.start, self.end, self.ramp, self.on, self.off)
 
-    def members(self, n: int, rng: np.random.Generator) -> list[int]:
+    def make_part(self) -> Any:
+        """What it does to data or updates."""
+        return self.make("attack")
+
+    def members(self, ids: Sequence[str], rng: np.random.Generator) -> list[int]:
         """The positions of the clients that do it."""
+        n, where = len(ids), f"{self.word} {self.name!r}"
         if self.clients is not None:
-            chosen = sorted(set(self.clients))
+            chosen = sorted({position(c, ids, where) if isinstance(c, str) else c for c in self.clients})
         elif self.count is not None:
             if self.count > n:
-                raise ConfigError(f"{self.word} {self.name!r} has count = {self.count}; there are {n}, numbered from 0")
+                raise ConfigError(f"{where} has count = {self.count}; there are {n}, numbered from 0")
             chosen = list(range(self.count))
         else:
             assert self.share is not None
             chosen = sorted(rng.permutation(n)[: round(self.share * n)].tolist())
         if chosen and not 0 <= chosen[0] <= chosen[-1] < n:
-            raise ConfigError(f"{self.word} {self.name!r} names clients {chosen}; there are {n}, numbered from 0")
+            raise ConfigError(f"{where} names clients {chosen}; there are {n}, numbered from 0")
         return chosen
+
+
+def position(key: str | int, ids: Sequence[str], where: str) -> int:
+    """The position of the client that a key of ``where`` names, by its name or by its number."""
+    if isinstance(key, str) and key in ids:
+        return ids.index(key)
+    if str(key).isdecimal() and int(key) < len(ids):
+        return int(key)
+    raise ConfigError(f"{where}: there is no client {key!r}; {nearest(str(key), ids)}")
+
+
+class ChangeConfig(AttackConfig):
+    """A planned change of one client's data: a change, or an attack on data."""
+
+    article: ClassVar[str] = "a"
+    word: ClassVar[str] = "change"
+
+    def make_part(self) -> Any:
+        attack = ":" in self.name or canonical(self.name) in {*names("attack")} - {*names("change")}
+        return self.make("attack" if attack else "change")
 
 
 class DifferenceConfig(AttackConfig):
@@ -219,14 +244,9 @@ class Scenario(Strict):
         """The clients' names, or their numbers where they have none."""
         return self.data.names or tuple(map(str, range(self.data.clients)))
 
-    def client_named(self, key: str, where: str) -> str:
+    def client_named(self, key: str | int, where: str) -> str:
         """The id of the client that a key of ``where`` names, by its name or by its number."""
-        ids = self.client_ids
-        if key in ids:
-            return key
-        if key.isdecimal() and int(key) < len(ids):
-            return ids[int(key)]
-        raise ConfigError(f"{where}: there is no client {key!r}; {nearest(key, ids)}")
+        return self.client_ids[position(key, self.client_ids, where)]
 
     def members(self) -> list[list[int]]:
         """The clients of each attack, by position."""
@@ -239,7 +259,7 @@ class Scenario(Strict):
 
     def _drawn(self, some: Sequence[AttackConfig]) -> list[list[int]]:
         rngs = (numpy_rng(self.seed, one.drawn_as, number) for number, one in enumerate(some))
-        return [one.members(self.data.clients, rng) for one, rng in zip(some, rngs, strict=True)]
+        return [one.members(self.client_ids, rng) for one, rng in zip(some, rngs, strict=True)]
 
     def attackers(self) -> dict[int, list[AttackConfig]]:
         """The attacks of each attacking client, by position: the truth that only the simulator knows."""
@@ -274,27 +294,8 @@ def load_scenario(
     if folder is not None and scenario.data.own and scenario.data.folder is None:
         data = scenario.data.model_copy(update={"folder": str(folder.resolve())})
         scenario = scenario.model_copy(update={"data": data})
-    if folder is not None and own and str(folder.resolve()) not in sys.path:
-        sys.path.insert(0, str(folder.resolve()))
-    modules = tuple(dict.fromkeys([*scenario.imports, *own]))
-    load_modules(modules, "which the scenario asks for")
-    for name in own:
-        _check_home(name, folder)
-    return scenario.model_copy(update={"imports": modules})
-
-
-def load_modules(modules: Sequence[str], why: str) -> None:
-    """Import what registers rules, models or data of one's own."""
-    for module in modules:
-        try:
-            adopt(module)
-        except Exception as error:  # somebody else's module may fail in any way
-            words = (
-                str(error)
-                if isinstance(error, ImportError | TypeError | ValueError)
-                else f"{type(error).__name__}: {error}"
-            )
-            raise ConfigError(f"cannot import {module!r}, {why}: {words}") from error
+    modules = [load(name, folder, ASKED).__name__ for name in (*scenario.imports, *own)]
+    return scenario.model_copy(update={"imports": tuple(dict.fromkeys(modules))})
 
 
 def _components(value: object) -> Iterator[Component]:
@@ -305,16 +306,3 @@ def _components(value: object) -> Iterator[Component]:
         value = [part for _, part in value]
     for part in value if isinstance(value, tuple | list) else ():
         yield from _components(part)
-
-
-def _check_home(module: str, folder: Path | None) -> None:
-    """A module beside the scenario must not be hidden by another of its name."""
-    first = module.partition(".")[0]
-    if folder is None:
-        return
-    here = folder.resolve() / f"{first}.py"
-    found = vars(sys.modules[first]).get("__file__")
-    if here.is_file() and (found is None or Path(found).resolve() != here):
-        raise ConfigError(
-            f"{here} cannot be used: another module {first!r} is already imported from {found}; rename it"
-        )

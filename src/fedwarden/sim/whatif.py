@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from itertools import zip_longest
 from ..core.config import override, parse
 from ..core.errors import ConfigError
 from ..core.types import RoundRecord
+from ..core.words import count
 from ..guard.config import GuardConfig, alter
 from ..guard.replay import find_sources, replay
 from ..guard.warden import Warden
@@ -17,6 +19,8 @@ from ..store.ledger import Run
 from ..store.word import Said, word_of
 from .metrics import first_verdicts
 from .recorded import SIMULATORS, naming_plugins, recorded_scenario
+
+LOG = logging.getLogger("fedwarden")
 
 
 def recorded_guard(run: Run) -> Warden:
@@ -56,7 +60,9 @@ def decide_again(
     table = override({"preset": preset}, of_preset)
     other = parse(GuardConfig, table).build(secret=recorded.guard.secret) if preset else recorded
     warden = alter(other.include(seen), [s for s in settings if s not in of_preset])
-    return warden, replay(records, warden, find_sources(recorded.watches, warden.watches), partial(word_of, said))
+    sources = find_sources(recorded.watches, warden.watches)
+    LOG.info("replaying %s of run %d", count(run.rounds, "round"), run.id)
+    return warden, replay(records, warden, sources, partial(word_of, said))
 
 
 @dataclass(frozen=True)

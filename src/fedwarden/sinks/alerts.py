@@ -16,6 +16,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from http.client import responses
+from socket import SHUT_RDWR
+from threading import Timer
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -25,7 +28,7 @@ from ..core.registry import register
 from ..core.types import RoundRecord
 from ..core.words import count, printable
 from ..store.ledger import Run
-from ..store.round import OUT, RoundStory, harm_not_shown
+from ..store.round import OUT, RoundStory, advice
 from .data_points import DataPoint
 
 Kind = Literal["flagged", "in doubt", "suspended", "excluded", "let in", "silent", "promise", "stalled", "ended"]
@@ -36,30 +39,25 @@ UNSURE = "too_few"  # the note that the guard judges no client
 LONG, SLOWER = 600.0, 10.0  # a round is late after so many seconds, and so many times the longest one
 ADDRESS, KEY, COMMAND = "FEDWARDEN_WEBHOOK", "FEDWARDEN_PAGER_KEY", "FEDWARDEN_ALERT_COMMAND"
 LINES = 20  # alerts that one message tells one by one
-LIVELY = re.compile(r"(?<=@)(?=channel|here|all|everyone)|(?<=\])(?=\()|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+LIVELY = re.compile(r"(?<=@)|(?<=\])(?=\()|(?<=:)(?=//)|(?<=\w\.)(?=[^\W\d])")
+MARKS = re.compile(r"[*~]|(?<![^\W_])_|_(?![^\W_])")  # what makes text bold or struck out; node_1 is a name
 NOTHING = np.zeros(0)
-WORDS: Mapping[Kind, str] = {
-    "flagged": "client {client} is flagged",
-    "in doubt": "client {client} is in doubt since round {round}",
-    "suspended": "client {client} is suspended",
-    "excluded": "client {client} is excluded",
-    "let in": "client {client} is let in again",
-    "silent": "client {client} does not answer any more",
-}
+WORDS: Mapping[Kind, str] = {"let in": "is no longer suspended", "silent": "does not answer any more"}
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One thing to tell: what it is, in which round of which run, of which client, and in words."""
+    """What is told of a client in a round of a run, in words, with ``advice`` that helps until the run is done."""
 
     kind: Kind
     run: str
     round: int
     client: str
     words: str
+    advice: str = ""
 
     def __str__(self) -> str:
-        return printable(f"{self.run}, round {self.round}: {self.words}")
+        return printable(f"{self.run}, round {self.round}: {self.words} {self.advice}".rstrip())
 
 
 def alerts(
@@ -89,7 +87,7 @@ def alerts(
     told = {client for _, client in found}
     found += [("in doubt", c) for c in sorted(now.in_doubt.keys() - told - set(known) - out.keys())]
     found += [("flagged", c) for c in record.client_ids if c in now.flagged - told - now.in_doubt.keys() - out.keys()]
-    made = [Alert(kind, run, record.round, client, _words(now, kind, client, number)) for kind, client in found]
+    made = [Alert(kind, run, record.round, client, *_words(now, kind, client, number)) for kind, client in found]
     if len(record.client_ids) and not (record.weights > 0).any():
         made.append(Alert("stalled", run, record.round, "", "no update is in the model, which stays as it was"))
     if (spent := _spent(record)) and (before is None or not _spent(before)):
@@ -110,12 +108,14 @@ def message(found: Sequence[Alert]) -> str:
 def for_chat(text: str) -> str:
     """A text in which a chat finds no mention, link or markup of somebody else's making.
 
-    Slack, Teams and Mattermost take ``&``, ``<`` and ``>`` as entities; a space without a width takes the rest apart.
+    Slack, Teams and Mattermost take ``&``, ``<`` and ``>`` as entities; a space without a width takes links apart, and
+    marks of formatting become wide ones.
 
-    >>> for_chat("<!channel> [a](http://b) @here").replace("\u200b", "_")
-    '&lt;!channel&gt; [a]_(http:_//b) @_here'
+    >>> for_chat("<!channel> [a](http://b.c) @here, *node_1*").replace("\u200b", "|")
+    '&lt;!channel&gt; [a]|(http:|//b.|c) @|here, ＊node_1＊'
     """
-    return LIVELY.sub("\u200b", text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    plain = MARKS.sub(lambda mark: chr(ord(mark[0]) + 0xFEE0), text)
+    return LIVELY.sub("\u200b", plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +155,23 @@ class Unmoved(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class Impatient(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Ends what takes longer than its timeout in all, since a byte now and then keeps a socket from timing out."""
+
+    def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
+        def connection(*args: Any, **more: Any) -> Any:
+            made = http_class(*args, **more)
+            clock.function = lambda: made.sock and made.sock.shutdown(SHUT_RDWR)
+            return made
+
+        clock = Timer(req.timeout, lambda: None)
+        clock.start()
+        try:
+            return super().do_open(connection, req, **options)
+        finally:
+            clock.cancel()
+
+
 @register("sink", "webhook")
 @dataclass(frozen=True)
 class Webhook(Alerting):
@@ -182,11 +199,11 @@ class Webhook(Alerting):
         body = json.dumps(_body(found, self.form, key)).encode()
         try:
             asked = urllib.request.Request(address, body, {"Content-Type": "application/json"})
-            urllib.request.build_opener(Unmoved).open(asked, timeout=self.timeout).close()
+            urllib.request.build_opener(Unmoved, Impatient).open(asked, timeout=self.timeout).close()
         except urllib.error.HTTPError as error:
-            raise RuntimeError(f"the address answered {error.code}") from None
-        except Exception as error:  # its words may have the address in them, which is a secret
-            raise RuntimeError(f"the address cannot be reached ({type(error).__name__})") from None
+            raise RuntimeError(f"the address answered {error.code} {responses.get(error.code, '')}".strip()) from None
+        except Exception as error:
+            raise RuntimeError(f"the address cannot be reached: {_cause(error)}") from None
 
 
 @register("sink", "command")
@@ -203,9 +220,10 @@ class Command(Alerting):
     def deliver(self, found: Sequence[Alert]) -> None:
         words, body = self.target(), json.dumps(_body(found, "json", ""))
         try:
-            done = subprocess.run(words, input=body, text=True, timeout=self.timeout, capture_output=True)
-        except Exception as error:  # its words have the command in them, which may hold a secret
-            raise RuntimeError(f"the command cannot be run ({type(error).__name__})") from None
+            none = subprocess.DEVNULL
+            done = subprocess.run(words, input=body, text=True, timeout=self.timeout, stdout=none, stderr=none)
+        except Exception as error:
+            raise RuntimeError(f"the command cannot be run: {_cause(error)}") from None
         if done.returncode:
             raise RuntimeError(f"the command ended with {done.returncode}")
 
@@ -277,12 +295,12 @@ def _spent(record: RoundRecord) -> str:
     return next((str(note) for note in record.notes if note.kind == UNSURE), "")
 
 
-def _words(now: RoundStory, kind: Kind, client: str, number: int | None) -> str:
-    """An alert about a client in words, with the reason."""
-    reason = "" if kind in ("let in", "silent") else str(now.reason(client))
-    unlike = harm_not_shown(client, now.doubts[client], number) if kind == "in doubt" else ""
-    head = WORDS[kind].format(client=client, round=now.record.round)
-    return f"{head}{': ' * bool(reason)}{reason}" + (f". {unlike}" if unlike else "")
+def _words(now: RoundStory, kind: Kind, client: str, number: int | None) -> tuple[str, str]:
+    """An alert about a client: the sentence that tells of it everywhere; and what to do."""
+    if kind in WORDS:
+        return f"Client {client} {WORDS[kind]}.", ""
+    note = now.doubts.get(client)
+    return str(now.reason(client)), advice(client, note, number) if note else ""
 
 
 def _body(found: Sequence[Alert], form: Form, key: str) -> dict[str, Any]:
@@ -294,8 +312,22 @@ def _body(found: Sequence[Alert], form: Form, key: str) -> dict[str, Any]:
     return {"routing_key": key, "event_action": "trigger", "payload": summary}
 
 
+def _cause(error: BaseException) -> str:
+    """Why nothing was delivered, without the error's own words: an address or a command in them is a secret.
+
+    >>> _cause(urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))), _cause(TimeoutError())
+    ('connection refused', 'no answer in time')
+    """
+    cause = getattr(error, "reason", None)
+    cause = cause if isinstance(cause, Exception) else error
+    if isinstance(cause, TimeoutError | subprocess.TimeoutExpired):
+        return "no answer in time"
+    words = getattr(cause, "reason", None) or getattr(cause, "strerror", None) or type(cause).__name__
+    return re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", str(words)).lower()
+
+
 def _from_environment(name: str, what: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
-        raise ConfigError(f"{what} in the environment variable {name}, which is not set")
+        raise ConfigError(f"{what} in the environment variable {name}, which is not set; set it, or leave the sink out")
     return value

@@ -9,13 +9,13 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
-from ..core.errors import ConfigError
 from ..core.words import reason
 from ..store import outbox
 from ..store.ledger import Ledger, LedgerError
@@ -69,9 +69,9 @@ class Courier:
     def _follow(self, ledger: Ledger) -> None:
         known = outbox.rounds_of(ledger, self.run, self.key)
         mark = self.first if known is None else known.round
-        notices = self._notices(ledger, mark)
+        notices, put = self._notices(ledger, mark), partial(outbox.put, ledger, self.run, self.key, self.feed.table)
         if known is None:
-            self._put(ledger, mark, () if notices else None)
+            put(mark, () if notices else None)
         due = outbox.due(ledger, self.run, self.key) and 0.0  # what was left of before is tried at once
         told = False
         while not self._over():
@@ -79,12 +79,12 @@ class Courier:
             state, upto = self.state, self.upto  # in this order: the last round is there before the end
             ended, new = state != "running", []
             if notices and upto > mark:
-                new = [a for r in ledger.records(self.run, mark) if r.round <= upto for a in notices.of(r)]
+                new = [a for r in ledger.stream(self.run, mark) if r.round <= upto for a in notices.of(r)]
             if notices:
                 new += notices.at_the_end(state) if ended and not told else notices.by_the_clock()
             told = ended
             if upto > mark or new:
-                self._put(ledger, upto, [asdict(alert) for alert in new] if notices else None)
+                put(upto, [asdict(alert) for alert in new] if notices else None)
                 mark, due = upto, outbox.due(ledger, self.run, self.key)
             pause = (LOOK if self.failing else 0.0) if ended else self.every
             if due is not None and (ended or due <= time.time()) and time.monotonic() >= self.tried + pause:
@@ -94,24 +94,17 @@ class Courier:
                 return
             self.wake.wait(LOOK if due is None else min(LOOK, max(LOOK / 10, due - time.time())))
 
-    def _put(self, ledger: Ledger, upto: int, contents: Sequence[outbox.Content] | None) -> None:
-        outbox.put(ledger, self.run, self.key, self.feed.table, upto, contents)
-
     def _notices(self, ledger: Ledger, mark: int) -> Notices | None:
         """Of a sink that takes alerts, what makes them of the rounds after one."""
         if not isinstance(self.feed.sink, Alerting):
             return None
-        try:
-            self.feed.sink.target()
-        except ConfigError as error:
-            self._warn(f"run {self.run}: {error}")
         notices = Notices(ledger.run(self.run), self.feed.sink, mark)
         if mark:
             notices.of(ledger.record(self.run, mark))
         return notices
 
     def _deliver(self, ledger: Ledger) -> None:
-        """Try once; the first of several failures is told, and the success after them."""
+        """Try once; warn of the first failure in a row, and say when deliveries work again."""
         try:
             self.feed.deliver(ledger, self.run, self.key)
         except Exception as error:
@@ -136,6 +129,9 @@ class Live:
 
     def __init__(self, feeds: Iterable[Feed] = ()) -> None:
         self.feeds = list(feeds)
+        for feed in self.feeds:
+            if isinstance(feed.sink, Alerting):
+                feed.sink.target()
         self.couriers: list[Courier] = []
 
     def open(self, ledger: Ledger, run: int) -> None:
@@ -163,5 +159,5 @@ class Live:
                 courier.go(last, state)
             for courier in self.couriers:
                 courier.end()
-            for line in outbox.told(outbox.messages(self.ledger, self.run)):
+            for line in outbox.told(self.ledger, self.run):
                 LOG.warning("%s", line)

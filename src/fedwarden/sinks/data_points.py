@@ -113,9 +113,7 @@ def title(run: Run) -> str:
 
 
 def _data_points(record: RoundRecord, clients: list[str]) -> Iterator[DataPoint]:
-    place = {
-        c: i for i, c in reversed([*enumerate(record.client_ids)])
-    }  # of two replies of one client the first counts
+    place = {c: i for i, c in reversed([*enumerate(record.client_ids)])}  # of two replies the first counts
     present = [(c, place[c]) for c in clients if c in place]
     excluded = set(record.excluded)
     for name, value in record.metrics.items():

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import Any, Protocol
 
 from ..core.errors import ConfigError, FedwardenError
@@ -37,10 +38,6 @@ Sink = Callable[[Run], Channel]
 """Opens a target for a run, new to it or not."""
 
 
-class SinkError(FedwardenError):
-    """A sink that did not take a round."""
-
-
 class Feed:
     """One sink of one run. It reads the ledger after the last round that arrived, so no round is sent twice."""
 
@@ -68,31 +65,31 @@ class Feed:
         sent = 0
         with self._trying("be opened"):
             channel = self.channel = self.channel or self.sink(ledger.run(run))
-        self.moved = time.monotonic()
-        for record in ledger.records(run, after=channel.last):
-            if before is None or record.round < before:
-                with self._trying(f"take round {record.round}"):
-                    channel.write(record, data_points(record, self.clients, self.most))
-                self._look(record)
-                sent += 1
+        upto = ledger.last_round(run) if before is None else before - 1
+        for record in takewhile(lambda r: r.round <= upto, ledger.stream(run, after=channel.last)):
+            with self._trying(f"take round {record.round}"):
+                channel.write(record, data_points(record, self.clients, self.most))
+            self._look(record)
+            sent += 1
         return sent
 
-    def deliver(self, ledger: Ledger, run: int, key: str) -> int:
-        """Try what the outbox has for it, and write down how it went; how many messages and rounds arrived."""
+    def deliver(self, ledger: Ledger, run: int, key: str) -> None:
+        """Try what the outbox has for it, and write down how it went."""
         waiting = outbox.take(ledger, run, key)
         try:
             if found := [message.content for message in waiting if message.number]:
                 with self._trying(f"take {count(len(found), 'alert')}"):
                     if not isinstance(self.sink, Alerting):
                         raise ConfigError(f"the sink {self.name!r} takes no alerts")
-                    self.sink.deliver([Alert(**content) for content in found])
+                    late = {"advice": ""} if ledger.run(run).state == "done" else {}
+                    self.sink.deliver([Alert(**{**content, **late}) for content in found])
                 self.moved = time.monotonic()
-            sent = [self.send(ledger, run, m.round + 1) for m in waiting if not m.number]
+            for rounds in (m for m in waiting if not m.number):
+                self.send(ledger, run, rounds.round + 1)
         except Exception as error:
             outbox.settle(ledger, waiting, reason(error))
             raise
         outbox.settle(ledger, waiting)
-        return len(found) + sum(sent)
 
     @property
     def note(self) -> str:
@@ -117,7 +114,7 @@ class Feed:
             self.close("running")
             if isinstance(error, FedwardenError):
                 raise
-            raise SinkError(f"the sink {self.name!r} could not {what}: {reason(error)}") from error
+            raise FedwardenError(f"the sink {self.name!r} could not {what}: {reason(error)}") from error
 
     def _look(self, record: RoundRecord) -> None:
         self.moved = time.monotonic()

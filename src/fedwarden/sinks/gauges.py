@@ -30,7 +30,7 @@ class OpenTelemetry:
     timeout: float = 5.0
 
     def __post_init__(self) -> None:
-        logging.getLogger(EXPORTER).setLevel(logging.CRITICAL)  # what fails is told by the run
+        logging.getLogger(EXPORTER).setLevel(logging.CRITICAL)  # the run itself warns of what fails
         require(EXPORTER, "opentelemetry", "the sink 'opentelemetry'")
 
     def __call__(self, run: Run) -> Collector:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from sqlite3 import Row
 from typing import Any
 
@@ -88,12 +88,17 @@ def moment(row: Row, column: str) -> float:
     return found
 
 
+def vectors(rows: Sequence[Row], column: str, n: int) -> NDArray[np.float64]:
+    """So many packed numbers of each row."""
+    found = [row[column] for row in rows]
+    for cell in found:
+        if not isinstance(cell, bytes) or len(cell) != 8 * n:
+            raise Damaged(column, f"{n} numbers", cell)
+    return np.frombuffer(b"".join(found), "<f8").astype(np.float64).reshape(len(rows), n)
+
+
 def vector(row: Row, column: str, n: int) -> Scores:
-    """So many packed numbers."""
-    found = row[column]
-    if not isinstance(found, bytes) or len(found) != 8 * n:
-        raise Damaged(column, f"{n} numbers", found)
-    return np.frombuffer(found, "<f8").astype(np.float64)
+    return vectors([row], column, n).ravel()
 
 
 def integers(column: str, found: object) -> NDArray[np.int32]:
@@ -103,12 +108,18 @@ def integers(column: str, found: object) -> NDArray[np.int32]:
     return np.frombuffer(found, "<i4")
 
 
-def mask(row: Row, column: str, n: int) -> Mask:
-    found, out = integers(column, row[column]), np.zeros(n, bool)
-    if len(found) and not 0 <= found.min() <= found.max() < n:
-        raise Damaged(column, f"places below {n}", found.tolist())
-    out[found] = True
+def masks(rows: Sequence[Row], column: str, n: int) -> NDArray[np.bool_]:
+    """Packed places below so many, of each row."""
+    found = [integers(column, row[column]) for row in rows]
+    at, out = np.concatenate(found), np.zeros((len(rows), n), bool)
+    if len(at) and not 0 <= at.min() <= at.max() < n:
+        raise Damaged(column, f"places below {n}", at.tolist())
+    out[np.repeat(np.arange(len(rows)), [*map(len, found)]), at] = True
     return out
+
+
+def mask(row: Row, column: str, n: int) -> Mask:
+    return masks([row], column, n).ravel()
 
 
 def names(row: Row, column: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from ..core.notes import Note
 from ..core.remembered import Remembered
 
 T = TypeVar("T")
-Tables = dict[str, Mapping[str, bytes]]
+Tables = dict[str, tuple[Mapping[str, bytes], ...]]
 Place = tuple[str, int, str]
 """A file of rows, how many of its bytes count, and their SHA-256."""
 
@@ -115,12 +116,12 @@ class Rows:
         """Write what has changed of these since they were last written, or all of them to a ``fresh`` file."""
         path, size, total = self.path, self.size, self.sum.copy()
         changes = {key: state.changes(self.last.get(key, Remembered())) for key, state in found.items() if path}
-        tables: Tables = {key: rows for key, rows in changes.items() if rows}
+        tables: Tables = {key: (rows,) for key, rows in changes.items() if rows}
         if path is None or None in changes.values() or size > max(LARGE, 4 * self.begun) or not path.is_file():
             path, size, total = fresh, 0, hashlib.sha256()
             path.unlink(missing_ok=True)
-            tables = {key: flat(state.recent) for key, state in found.items()}
-            tables |= {f"older {key}": flat(state.older) for key, state in found.items()}
+            tables = {key: state.recent for key, state in found.items()}
+            tables |= {f"older {key}": state.older for key, state in found.items()}
         frame = framed(tables)
         with open(path, "r+b" if size else "xb") as file:
             file.seek(size)
@@ -134,14 +135,15 @@ class Rows:
         return path.name, self.size, total.hexdigest()
 
 
-def flat(parts: tuple[Mapping[str, bytes], ...]) -> dict[str, bytes]:
-    return {client: row for part in parts for client, row in part.items()}
-
-
 def framed(tables: Tables) -> bytes:
-    """Tables of rows as bytes: one line of JSON with the clients and the lengths of their rows, then the rows."""
-    head = {key: [[*rows], [*map(len, rows.values())]] for key, rows in tables.items()}
-    return b"".join([json.dumps(head).encode(), b"\n", *(row for rows in tables.values() for row in rows.values())])
+    """Tables of rows as bytes: a line of JSON with clients and lengths of rows, one where all are equal; the rows."""
+    head, every = {}, list[bytes]()
+    for key, parts in tables.items():
+        rows = [*chain.from_iterable(part.values() for part in parts)]
+        lengths = [*map(len, rows)]
+        head[key] = [[*chain.from_iterable(parts)], lengths if len({*lengths}) > 1 else lengths[:1]]
+        every += rows
+    return b"".join([json.dumps(head).encode(), b"\n", *every])
 
 
 def read_rows(folder: Path, place: Place) -> dict[str, Remembered]:
@@ -155,7 +157,8 @@ def read_rows(folder: Path, place: Place) -> dict[str, Remembered]:
     tables, frames = dict[str, dict[str, bytes]](), BytesIO(data)
     while head := frames.readline():
         for key, (clients, lengths) in json.loads(head).items():
-            rows = ((client, frames.read(length)) for client, length in zip(clients, lengths, strict=True))
+            each = lengths * len(clients) if len(lengths) == 1 else lengths
+            rows = ((client, frames.read(length)) for client, length in zip(clients, each, strict=True))
             tables.setdefault(key, {}).update(rows)
     none: dict[str, bytes] = {}
     return {key: Remembered.joined(rows, tables.get(f"older {key}", none)) for key, rows in tables.items()}
@@ -183,6 +186,11 @@ def save(path: Path, tree: object, run: str = "", rows: Rows | None = None) -> N
         raise CheckpointError(f"cannot write the checkpoint {path}: {error}") from error
     whole = f"{json.dumps([run, place])}\n{text}".encode()
     tensors[TREE] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
+    seen = set[int]()
+    for name, tensor in tensors.items():  # safetensors takes none that share memory
+        memory = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     try:
         save_file(tensors, draft, metadata={"sum": f"{SUM}{BLANK}"})
@@ -242,7 +250,7 @@ def _sum(path: Path) -> str:
 def _pack(value: Any, tensors: dict[str, Tensor], found: dict[str, Remembered], where: str) -> Any:
     if isinstance(value, Tensor):
         name = str(len(tensors))
-        tensors[name] = value.detach().cpu().contiguous().clone()
+        tensors[name] = value.detach().cpu().contiguous()
         return {TENSOR: name}
     if isinstance(value, Remembered):
         found[where] = value

@@ -1,16 +1,18 @@
 """How the ledger's file is opened: with no more rights than needed, and without trusting what is in it.
 
 A reader needs to read and nothing else: SQLite's own read-only mode wants to write beside a file in WAL mode, so where
-that is not allowed the file is read as one that nobody changes or, with a log that was not written back, from a copy.
+that is not allowed the file is read as one that nobody changes or, with a log that is still to be applied, from a copy.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Sequence
 from functools import cache
+from getpass import getuser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -41,6 +43,30 @@ class LedgerError(FedwardenError):
         self.words, self.fault, self.doctor = words, fault or words, doctor
 
 
+def user() -> str:
+    """The user of this system; its number where it has no name."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def allow(path: Path, writes: bool) -> None:
+    """Refuse a ledger, or a folder that has none yet, to which this user has not the rights."""
+    folder = path.parent
+    fault, needs = "", [(folder, os.W_OK | os.X_OK, "write in"), (path, os.W_OK, "write to")] if writes else []
+    try:
+        if writes:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fault = f"the folder {folder} cannot be made ({error.strerror})"
+    for part, right, verb in [*needs, (path, os.R_OK, "read")]:
+        if not fault and part.exists() and not os.access(part, right):
+            fault = f"user {user()} may not {verb} {part}"
+    if fault:
+        raise LedgerError(f"{fault}; use its owner's account, or another workspace (--home, FEDWARDEN_HOME)")
+
+
 def failed(what: str, error: Exception, limit: float) -> LedgerError:
     """SQLite's reason, which may quote the file, and so anything; and the doctor, unless the file is not at fault."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
@@ -65,33 +91,35 @@ def open_reader(path: Path, patience: float) -> tuple[sqlite3.Connection, Tempor
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in NO_RIGHTS:
             raise
-    if not _size(log_of(path)):
+    if not any(map(_size, logs_of(path))):
         return _read(path, "immutable=1", patience), None
     copied = TemporaryDirectory(prefix="fedwarden-")
     try:
         copy(path, Path(copied.name) / path.name)
-        return _read(Path(copied.name) / path.name, "mode=ro", patience), copied
+        return _read(Path(copied.name) / path.name, "mode=rw", patience), copied
     except BaseException:
         copied.cleanup()
         raise
 
 
-def alone(db: sqlite3.Connection, patience: float) -> None:
-    """Leave WAL mode, which only the last connection to a file may do."""
+def journal(db: sqlite3.Connection, path: Path, mode: str, patience: float) -> None:
+    """Enter WAL mode, or leave it, which only the last connection may do; SQLite itself does not wait for others."""
     until = time.monotonic() + patience
     while True:
         try:
-            db.execute("PRAGMA journal_mode = DELETE")
+            db.execute(f"PRAGMA journal_mode = {mode}")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in ALONE or time.monotonic() > until:
+            if error.sqlite_errorcode & 0xFF not in ALONE:
                 raise
+            if time.monotonic() > until:
+                raise LedgerError(f"another process has the ledger {path} open; end it, then try again") from error
             time.sleep(0.02)
 
 
 def copy(path: Path, target: Path) -> None:
-    """The file and its log, both of one moment."""
-    both = ((path, target), (log_of(path), log_of(target)))
+    """The file and its logs, all of one moment."""
+    both = ((path, target), *zip(logs_of(path), logs_of(target), strict=True))
     for _ in range(TRIES):
         before = [_stamp(source) for source, _ in both]
         for source, goal in both:
@@ -102,9 +130,9 @@ def copy(path: Path, target: Path) -> None:
     raise sqlite3.OperationalError("it is written to, and what is beside it cannot be read; try again later")
 
 
-def log_of(path: Path) -> Path:
-    """The log that SQLite keeps beside a file in WAL mode."""
-    return path.with_name(f"{path.name}-wal")
+def logs_of(path: Path) -> tuple[Path, Path]:
+    """What SQLite keeps beside a file: the log of WAL mode, and the journal that takes back what was not committed."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")
 
 
 def prepare(db: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.Connection:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cells
-from .connection import ALONE, ERRORS, LedgerError, alone, failed, open_writer
+from .connection import ERRORS, failed, journal, open_writer
 from .schema import OLDEST, SCHEMA, STATEMENTS
 
 LOG = logging.getLogger("fedwarden")
@@ -102,7 +102,7 @@ def teach(db: sqlite3.Connection, known: Names) -> None:
 
     for name, (arguments, function) in functions.items():
         db.create_function(name, arguments, careful(function), deterministic=True)
-    db.create_aggregate("by_name", 2, _ByName)  # type: ignore[arg-type]
+    db.create_aggregate("by_name", 2, _ByName)
 
 
 class _ByName:
@@ -111,10 +111,11 @@ class _ByName:
     def __init__(self) -> None:
         self.found: dict[str, object] = {}
 
-    def step(self, name: object, value: object) -> None:
+    def step(self, *row: object) -> None:
+        name, value = row
         self.found[str(name)] = value
 
-    def finalize(self) -> str:
+    def finalize(self) -> Any:
         return cells.plain(json.dumps({cells.utf8(k): v for k, v in self.found.items()}, default=ascii))
 
 
@@ -123,18 +124,15 @@ def beside(path: Path, what: str) -> Path:
     return next(p for n in count(1) if not (p := path.with_name(f"{path.name}.{what}-{n}")).exists())
 
 
-def migrate(path: Path) -> str:
-    """Bring a ledger of an earlier schema up to date where no other process has it open; a copy stays beside it.
-
-    What was done, in words; empty where there was nothing to do.
-    """
+def migrate(path: Path) -> None:
+    """Bring a ledger of an earlier schema up to date where no other process has it open; a copy stays beside it."""
     with closing(open_writer(path, PATIENCE)) as db:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         if not OLDEST <= version < SCHEMA:
-            return ""
+            return
         copy = beside(path, f"schema-{version}")
         try:
-            alone(db, PATIENCE)
+            journal(db, path, "DELETE", PATIENCE)
             db.execute("BEGIN")
             db.execute("SELECT 1 FROM sqlite_master").fetchall()  # from here on nobody else can commit
             with closing(sqlite3.connect(copy)) as target:
@@ -145,17 +143,11 @@ def migrate(path: Path) -> str:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             copy.unlink(missing_ok=True)
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in ALONE:
-                raise LedgerError(
-                    f"the ledger {path} has schema {version}, and another process has it open; end that first: "
-                    f"writing brings the ledger up to date (schema {SCHEMA})"
-                ) from error
             if isinstance(error, ERRORS):
                 raise failed(f"cannot bring the ledger {path} up to date", error, 0.0) from error
             raise
-    done = f"The ledger {path} was brought from schema {version} to {SCHEMA}; as it was it is kept as {copy.name}."
-    LOG.warning(done)
-    return done
+    words = "The ledger %s was brought from schema %d to %d; as it was it is kept as %s."
+    LOG.warning(words, path, version, SCHEMA, copy.name)
 
 
 def _fill(db: sqlite3.Connection, version: int) -> None:

@@ -28,7 +28,7 @@ from .series import Series, columns
 
 FORMATS = ("csv", "parquet", "json")
 FORMULA = re.compile(r"\W*?[=+@\u2212-]|\W?\s")  # a spreadsheet may pass over what comes before the sign
-TOGETHER = 100  # rounds in one part of a Parquet file
+TOGETHER = 25  # rounds in one part of a Parquet file
 TYPES = {"round": "int64", "client": "string", "watch": "string", "flagged": "bool_", "excluded": "bool_"}
 
 Table = dict[str, NDArray[Any]]
@@ -55,7 +55,7 @@ def write_csv(record: RunRecord, file: IO[str]) -> None:
     """The long table; an empty field is a value that is not there, and no name is a formula to a spreadsheet."""
     made = csv.writer(file, lineterminator="\n")
     names, rounds = table(record)
-    made.writerow(names)
+    made.writerow(map(_cell, names))
     for found in rounds:
         made.writerows(zip(*([_cell(v) for v in found[name].tolist()] for name in names), strict=True))
 

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .. import store
 from .claim import RunInUse, claim
 from .connection import ERRORS, LedgerError, failed
 from .ledger import Ledger, Run
@@ -29,7 +30,11 @@ def sizes(ledger: Ledger, run: int) -> tuple[int, int]:
         columns = [row["name"] for row in ledger.query(f"PRAGMA table_info({table})")]
         each = " + ".join(f"COALESCE(LENGTH({column}), 0)" for column in columns)
         held += ledger.query(f"SELECT COALESCE(SUM({each}), 0) AS held FROM {table} WHERE run = ?", run)[0]["held"]
-    return held, sum(path.stat().st_size for path in _checkpoints(ledger.folder, run))
+    kept = 0
+    for path in _checkpoints(ledger.folder, run):
+        with suppress(FileNotFoundError):  # the run has removed it meanwhile
+            kept += path.stat().st_size
+    return held, kept
 
 
 def superfluous(ledger: Ledger, keep: int, unfinished: bool = False) -> list[Run]:
@@ -84,17 +89,17 @@ def restore(file: Path, folder: Path) -> None:
     """Put a backup into a workspace that has no runs; nothing is there until all of it is."""
     if taken := [path for name in ("ledger.sqlite", "checkpoints") if (path := folder / name).exists()]:
         raise LedgerError(f"{taken[0]} is there already; give an empty folder with --home, or move it away")
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".restore-", dir=folder) as place:
-        with _reading(file) as made:
-            for part in made:
-                source, target = made.extractfile(part) if part.isfile() else None, Path(place) / part.name
-                if source is None or not PART.fullmatch(part.name):
-                    raise LedgerError(f"{file} is no backup of a workspace: it has {part.name!a}")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with source, open(target, "wb") as written:
-                    shutil.copyfileobj(source, written)
+    there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    with _reading(file) as made, TemporaryDirectory(prefix=".restore-", dir=there) as place:
+        for part in made:
+            source, target = made.extractfile(part) if part.isfile() else None, Path(place) / part.name
+            if source is None or part.issparse() or not PART.fullmatch(part.name):
+                raise LedgerError(f"{file} is no backup of a workspace: it has {part.name!a}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source, open(target, "wb") as written:
+                shutil.copyfileobj(source, written)
         Ledger(Path(place), read_only=True).close()
+        folder.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "ledger.sqlite"):  # a workspace without its ledger has no runs
             with suppress(FileNotFoundError):
                 os.replace(Path(place) / name, folder / name)
@@ -107,9 +112,9 @@ def _tables(ledger: Ledger) -> list[str]:
 
 
 def _checkpoints(folder: Path, run: int) -> list[Path]:
-    """The checkpoints of a run, and then the rows that they share, which only grow."""
-    place = folder / "checkpoints" / str(run)
-    return [path for kind in ("safetensors", "rows") for path in sorted(place.glob(f"round-*.{kind}"))]
+    """The checkpoints of a run, and then the rows that they share, which only grow; nothing else that lies there."""
+    found = [path for kind in ("safetensors", "rows") for path in store.checkpoint.saved(folder, run, kind).values()]
+    return [path for path in found if path.is_file() and not path.is_symlink()]
 
 
 def _add(made: tarfile.TarFile, folder: Path, run: int) -> None:
@@ -133,7 +138,8 @@ def _written(folder: Path, run: int) -> bool:
 @contextmanager
 def _reading(file: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(file) as made:
+        with tarfile.open(file, "r:") as made:  # as it was written: what is unpacked is no larger than the file
             yield made
     except tarfile.TarError as error:
-        raise LedgerError(f"{file} is no backup of a workspace: {error}") from error
+        words = "is no backup of a workspace, or not all of one; give a file that fedwarden backup has written"
+        raise LedgerError(f"{file} {words}") from error

@@ -18,7 +18,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -31,7 +31,7 @@ import numpy as np
 from ..core.types import Observation, RoundRecord
 from . import cells, earlier
 from .claim import is_abandoned
-from .connection import ERRORS, failed, log_of, open_reader, open_writer, strangers
+from .connection import ERRORS, allow, failed, journal, logs_of, open_reader, open_writer, strangers
 from .connection import LedgerError as LedgerError
 from .parse import LARGEST, SMALLEST, clients_in, read_observation, read_record, read_run, round_rows
 from .parse import Run as Run
@@ -44,6 +44,7 @@ BATCH = 500  # rows
 PIECE = 200  # rounds that are read at once
 AT = "AND round >= ? ORDER BY round LIMIT 1 OFFSET ?"
 PACKED = 5  # of an earlier schema a number in digits may be shorter than a packed one
+TEXTS = (str, bytes)
 SPARE = 1 << 20  # bytes that a query may return beyond the size of the file
 
 
@@ -69,11 +70,11 @@ class Ledger:
         self.writes = not read_only
         if (read_only or not create) and not self.path.is_file():
             raise LedgerError(f"no ledger in {self.folder}; run something first, or set FEDWARDEN_HOME to its folder")
+        allow(self.path, self.writes)
         with self._opening():
             if read_only:
                 self.db, self.copied = open_reader(self.path, patience)
             else:
-                self.folder.mkdir(parents=True, exist_ok=True)
                 if self.path.is_file():
                     earlier.migrate(self.path)
                 self.db = open_writer(self.path, patience)
@@ -82,7 +83,7 @@ class Ledger:
         try:
             with self._opening():
                 if not read_only:
-                    self._write_ahead()
+                    journal(self.db, self.path, "WAL", PATIENCE)
                     self.db.execute("PRAGMA synchronous = FULL")
                     self._create()
                 self.sources = self._sources()
@@ -145,7 +146,7 @@ class Ledger:
             "SELECT name, number FROM client WHERE run = ? AND name IN (SELECT value FROM json_each(?))",
             (run, json.dumps(clients)),
         )
-        numbers = {name: number for name, number in found}  # noqa: C416
+        numbers: dict[str, int] = dict(found)
         (last,) = self.db.execute("SELECT COALESCE(MAX(number), 0) FROM client WHERE run = ?", (run,)).fetchone()
         new = {client: last + i for i, client in enumerate((c for c in clients if c not in numbers), 1)}
         self.db.executemany("INSERT INTO client (name, number, run) VALUES (?, ?, ?)", [(*n, run) for n in new.items()])
@@ -211,19 +212,10 @@ class Ledger:
                 found.append(run)
         return found
 
-    def records(
-        self,
-        run: int,
-        after: int = 0,
-        watches: Collection[str] | None = None,
-        reported: Collection[str] | None = None,
-    ) -> list[RoundRecord]:
-        """The rounds of a run after one of them, in order, as they were recorded.
-
-        With some ``watches`` only and some of what clients ``reported``, or all.
-        """
+    def records(self, run: int) -> list[RoundRecord]:
+        """The rounds of a run in order, as they were recorded."""
         with self.snapshot():
-            return list(self.stream(run, after, watches, reported))
+            return list(self.stream(run))
 
     def record(self, run: int, round: int) -> RoundRecord:
         """One round as it was recorded."""
@@ -233,55 +225,44 @@ class Ledger:
             raise LedgerError(f"run {run} has no round {round}")
         return found[0]
 
-    def stream(
-        self,
-        run: int,
-        after: int = 0,
-        watches: Collection[str] | None = None,
-        reported: Collection[str] | None = None,
-    ) -> Iterator[RoundRecord]:
-        """The same one by one, of which no more than some are held at a time."""
+    def stream(self, run: int, after: int = 0) -> Iterator[RoundRecord]:
+        """The same one by one, those after some round; no more than some are held at a time."""
         first = after + 1 if after else SMALLEST  # what is below 1 is damage
         names: dict[object, tuple[str, ...]] = {}
         while True:
             with self.snapshot():
                 ends = [] if self.old else self.rows("round", run, AT, first, PIECE - 1, of="round")
                 last = ends[0]["round"] if ends and isinstance(ends[0]["round"], int) else LARGEST
-                found = self.piece(run, first, last, watches, reported, names)
+                found = self.piece(run, first, last, names)
+                if last == LARGEST and not self.heads("WHERE id = ?", run):
+                    raise LedgerError(f"run {run} was removed while it was read")
             yield from found
             if last == LARGEST:
                 return
             first = last + 1
 
     def piece(
-        self,
-        run: int,
-        first: int,
-        last: int,
-        watches: Collection[str] | None = None,
-        reported: Collection[str] | None = None,
-        names: dict[object, tuple[str, ...]] | None = None,
+        self, run: int, first: int, last: int, names: dict[object, tuple[str, ...]] | None = None
     ) -> list[RoundRecord]:
         """The rounds from one to another, both included; ``names`` keeps the clients of rounds that were read."""
 
-        def by_round(table: str, order: str, column: str = "", only: Collection[str] | None = None) -> Rows:
-            some = "" if only is None else f"AND {column} IN ({', '.join('?' * len(only))})"
+        def by_round(table: str, order: str) -> Rows:
             found: Rows = {}
-            rows = self.rows(table, run, f"AND round BETWEEN ? AND ? {some} {order}", first, last, *only or ())
+            rows = self.rows(table, run, f"AND round BETWEEN ? AND ? ORDER BY round{order}", first, last)
             with self.reading(f"run {run}, table {table}"):
                 for row in rows:
                     found.setdefault(cells.whole(row, "round", 1), []).append(row)
             return found
 
         rest = {
-            "remark": by_round("remark", "ORDER BY round, position"),
-            "watch": by_round("watch", "ORDER BY round, position", "watch", watches),
-            "report": by_round("report", "ORDER BY round", "name", reported),
+            "remark": by_round("remark", ", position"),
+            "watch": by_round("watch", ", position"),
+            "report": by_round("report", ""),
         }
-        heads = by_round("round", "ORDER BY round")
+        heads = by_round("round", "")
         for table, rows in rest.items():
             if lost := rows.keys() - heads.keys():
-                raise self._damaged(f"run {run}: table {table} has round {min(lost)}, which is not there")
+                raise self.damaged(f"run {run}: table {table} has round {min(lost)}, which is not there")
         kept = {} if names is None else names
         records = []
 
@@ -307,7 +288,7 @@ class Ledger:
 
     def watches(self, run: int) -> tuple[str, ...]:
         """The names of a run's watches, in their order."""
-        rows = self.rows("watch", run, "GROUP BY watch ORDER BY MIN(position)", of="watch")
+        rows = self.rows("watch", run, "GROUP BY watch ORDER BY position", of="watch, position, MIN(round)")
         with self.reading(f"run {run}, table watch"):
             return tuple(cells.text(row, "watch") for row in rows)
 
@@ -365,23 +346,23 @@ class Ledger:
             while batch := cursor.fetchmany(BATCH):
                 rows += batch
                 if len(rows) > BATCH:
-                    held += sum(len(cell) if isinstance(cell, str | bytes) else 1 for row in batch for cell in row)
+                    held += sum(len(cell) if isinstance(cell, TEXTS) else 1 for row in batch for cell in row)
                 if held > self._room():
-                    raise self._damaged("a table holds more than the file")
+                    raise self.damaged("a table holds more than the file")
         except ERRORS as error:
             raise failed(f"cannot read the ledger {self.path}", error, LIMIT) from error
         return rows
 
     def _room(self) -> int:
         """No sound query returns more bytes than are stored; pages of a damaged file may lead in a circle."""
-        size = sum(path.stat().st_size for path in (self.path, log_of(self.path)) if path.is_file())
+        size = sum(path.stat().st_size for path in (self.path, *logs_of(self.path)) if path.is_file())
         return SPARE + size * (PACKED if self.old else 1)
 
     def _allow(self, seconds: float) -> None:
         """Whatever SQLite does next has this long."""
         self.deadline = time.monotonic() + seconds
 
-    def _damaged(self, fault: str) -> LedgerError:
+    def damaged(self, fault: str) -> LedgerError:
         return LedgerError(f"the ledger {self.path} is damaged: {fault}", fault, doctor=True)
 
     @contextmanager
@@ -390,7 +371,7 @@ class Ledger:
         try:
             yield
         except cells.Damaged as error:
-            raise self._damaged(f"{where}: {error}") from error
+            raise self.damaged(f"{where}: {error}") from error
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -404,30 +385,16 @@ class Ledger:
         """All or nothing, whatever goes wrong inside."""
         self._allow(LIMIT)
         try:
-            try:
-                self.db.execute("BEGIN IMMEDIATE")
-                yield
-            except BaseException:
+            self.db.execute("BEGIN IMMEDIATE")
+            yield
+            self.db.execute("COMMIT")
+        except BaseException as error:
+            with suppress(*ERRORS):  # a full disk may refuse that too
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
-                raise
-            self.db.execute("COMMIT")
-        except ERRORS as error:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-            raise failed(f"cannot write to the ledger {self.path}", error, LIMIT) from error
-
-    def _write_ahead(self) -> None:
-        """Switch to WAL; SQLite does not wait by itself for another process that does so at the same moment."""
-        patience = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self.db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > patience:
-                    raise
-                time.sleep(0.02)
+            if isinstance(error, ERRORS):
+                raise failed(f"cannot write to the ledger {self.path}", error, LIMIT) from error
+            raise
 
     def _create(self) -> None:
         """Make the tables where there are none."""
@@ -472,9 +439,9 @@ class Ledger:
         if not version and not self.db.execute("SELECT 1 FROM sqlite_master").fetchall():
             raise LedgerError(f"the ledger {self.path} is empty; run something first, or set FEDWARDEN_HOME")
         if other := self.strangers():
-            raise self._damaged(f"fedwarden did not make its {', '.join(other)}")
+            raise self.damaged(f"fedwarden did not make its {', '.join(other)}")
         if not version:
-            raise self._damaged(f"it says schema 0, and has the tables of schema {SCHEMA}")
+            raise self.damaged(f"it says schema 0, and has the tables of schema {SCHEMA}")
         return self._tables()
 
     def _tables(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from sqlite3 import Row
 from typing import Any
 
@@ -28,8 +29,8 @@ Content = Mapping[str, Any]
 class Message:
     """What one sink of a run is to be sent: a message of this ``content``, or the rounds themselves, as number 0.
 
-    The content of number 0 is the sink with its options. ``delivered`` is when it arrived, at the last of ``tries``;
-    ``error`` is why the one before did not succeed.
+    The content of number 0 is the sink with its options. ``delivered`` is when it arrived, at the last of ``tries``, or
+    0 if the operator gave it up; ``error`` is why the try before did not succeed.
     """
 
     run: int
@@ -93,7 +94,7 @@ def settle(ledger: Ledger, messages: Sequence[Message], error: str = "") -> None
     rows = [(error, None if error else time.time(), *_key(m), m.round) for m in messages]
     with ledger.transaction():
         ledger.db.executemany(
-            "UPDATE outbox SET error = iif(?1 = '', error, ?1), delivered = ?2 "
+            "UPDATE outbox SET error = iif(?1 = '', error, ?1), delivered = COALESCE(?2, delivered) "
             "WHERE run = ?3 AND sink = ?4 AND number = ?5 AND round = ?6", rows,
         )  # fmt: skip
 
@@ -105,20 +106,36 @@ def messages(ledger: Ledger, run: int | None = None, pending: bool = True) -> li
         return [_read(row) for row in ledger.query(f"SELECT * FROM {ledger.sources['outbox']} {which}", run)]
 
 
-def told(found: Sequence[Message]) -> list[str]:
-    """What is pending, one sentence for every run and sink.
+def drop(ledger: Ledger, run: int | None, operator: str) -> None:
+    """The operator gives up what is pending, of one run or of all."""
+    with ledger.transaction():
+        ledger.db.execute(
+            "UPDATE outbox SET delivered = 0, error = ltrim(error || '; given up by operator ' || ?2, '; ') "
+            f"WHERE (?1 IS NULL OR run = ?1) AND {PENDING}", (run, operator),
+        )  # fmt: skip
 
-    >>> told([Message(3, "webhook", 1, 2, {}, 0.0, 4, 0.0, "the address answered 500", None)])[0]
-    "run 3: 1 message pending for 'webhook' after 4 tries (the address answered 500); see: fedwarden send 3 --pending"
-    """
+
+def told(ledger: Ledger, run: int | None, again: str = "try now with: fedwarden send {run} --pending") -> list[str]:
+    """What is pending and why, one sentence for every sink of a run or of all; when or how it is tried ``again``."""
     lines = []
-    for run, sink in dict.fromkeys((m.run, m.sink) for m in found):
-        mine = [m for m in found if (m.run, m.sink) == (run, sink)]
+    for (number, sink), mine in by_sink(messages(ledger, run)).items():
         last = max(mine, key=lambda m: m.tries)
-        what = count(len(mine), "message") if last.number else "rounds"
         how = f"after {count(last.tries, 'try')}{f' ({last.error})' if last.error else ''}"
-        lines.append(f"run {run}: {what} pending for {sink!r} {how}; see: fedwarden send {run} --pending")
+        due = datetime.fromtimestamp(min(m.due for m in mine))
+        goes_on = ledger.run(number).state == "running"
+        when = f"the run tries again at {due:%H:%M:%S}" if goes_on else again.format(run=number)
+        lines.append(f"run {number}: {what(mine)} pending for {sink!r} {how}; {when}")
     return lines
+
+
+def by_sink(found: Sequence[Message]) -> dict[tuple[int, str], list[Message]]:
+    """Messages by run and sink."""
+    return {key: [m for m in found if (m.run, m.sink) == key] for key in dict.fromkeys((m.run, m.sink) for m in found)}
+
+
+def what(found: Sequence[Message]) -> str:
+    """How many messages for one sink, or the rounds, in words."""
+    return count(len(found), "message") if found[-1].number else "rounds"
 
 
 def _key(message: Message) -> tuple[int, str, int]:

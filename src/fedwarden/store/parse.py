@@ -69,9 +69,11 @@ def read_run(row: sqlite3.Row) -> Run:
         cells.moment(row, "created"),
         cells.word(row, "state", cells.STATES),
         cells.text(row, "engine"),
-        cells.table(row, "config", rounds=_is_figure, guard=_is_guard),
+        cells.table(row, "config", rounds=_is_figure, guard=_is_guard, trusted=_are_names),
         _versions(row),
-        cells.table(row, "summary", accuracy=_is_figure, excluded=_are_names, error=_is_text),
+        cells.table(
+            row, "summary", accuracy=_is_figure, excluded=_are_names, error=lambda found: isinstance(found, str | None)
+        ),
         cells.whole(row, "rounds"),
     )
 
@@ -92,7 +94,9 @@ def _is_text(found: object) -> bool:
 
 
 def _is_guard(found: object) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("preset"), str | None)
+    if not isinstance(found, dict):
+        return False
+    return isinstance(found.get("preset"), str | None) and _are_names(found.get("trusted") or [])
 
 
 def _are_names(found: object) -> bool:
@@ -101,7 +105,7 @@ def _are_names(found: object) -> bool:
 
 def read_observation(row: sqlite3.Row) -> Observation:
     parts = cells.table(row, "parts")
-    if not all(name.isdecimal() and cells.is_number(value) for name, value in parts.items()):
+    if not all(map(cells.is_number, parts.values())):
         raise Damaged("parts", "numbers by class", parts)
     return Observation(
         cells.whole(row, "round"),
@@ -167,6 +171,11 @@ def read_record(
     clients = names("clients", head["clients"])
     n = len(clients)
     cells.moment(head, "finished")
+    reported = {}
+    for row in reports:
+        told = names("clients", row["clients"])
+        values = cells.vector(row, "content", len(told)).tolist()
+        reported[cells.text(row, "name")] = dict(zip(told, values, strict=True))
     for remark in remarks:
         cells.word(remark, "about", REMARKS)
     return RoundRecord(
@@ -178,25 +187,21 @@ def read_record(
         flagged=cells.mask(head, "flagged", n),
         excluded=names("excluded", head["excluded"]),
         rejected=tuple(
-            Rejection(cells.text(r, "client"), _note(r, "note")) for r in remarks if r["about"] == "rejected"
+            Rejection(cells.text(r, "client"), note_in(r, "note")) for r in remarks if r["about"] == "rejected"
         ),
-        notes=tuple(_note(r, "note") for r in remarks if r["about"] == "note"),
-        metrics=_numbers(head, "metrics"),
+        notes=tuple(note_in(r, "note") for r in remarks if r["about"] == "note"),
+        metrics=numbers_in(head, "metrics"),
         suspended=names("suspended", head["suspended"]),
-        reported={cells.text(row, "name"): _reported(row, names("clients", row["clients"])) for row in reports},
+        reported=reported,
     )
 
 
-def _numbers(row: sqlite3.Row, column: str) -> dict[str, float]:
+def numbers_in(row: sqlite3.Row, column: str) -> dict[str, float]:
     """A JSON table of numbers."""
     found = cells.table(row, column)
     if not all(value is None or cells.is_number(value) for value in found.values()):
         raise Damaged(column, "numbers by name", found)
     return {name: math.nan if value is None else cells.as_float(column, value) for name, value in found.items()}
-
-
-def _reported(row: sqlite3.Row, clients: tuple[str, ...]) -> dict[str, float]:
-    return dict(zip(clients, cells.vector(row, "content", len(clients)).tolist(), strict=True))
 
 
 def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
@@ -208,13 +213,13 @@ def _watch(row: sqlite3.Row, n: int) -> WatchRecord:
         cells.vector(row, "score", n),
         cells.real(row, "threshold", math.inf),
         cells.mask(row, "flagged", n),
-        None if row["warning"] is None else _note(row, "warning"),
+        None if row["warning"] is None else note_in(row, "warning"),
         dict(zip(names, parts, strict=True)),
         cells.text(row, "words"),
     )
 
 
-def _note(row: sqlite3.Row, column: str) -> Note:
+def note_in(row: sqlite3.Row, column: str) -> Note:
     return _note_of(column, cells.table(row, column))
 
 

@@ -16,7 +16,7 @@ A checkpoint is written before its round is committed, so that every committed r
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,8 @@ from . import checkpoint
 from .claim import claim
 from .ledger import Ledger, LedgerError, Run
 from .parse import ERROR
-from .word import notes_of, said_in, say, standing, take_up, word_of
+from .record import RunRecord
+from .word import EARLIER, UNSAID, Kind, latest, notes_of, said_in, say, take_up, word_of
 
 T = TypeVar("T")
 
@@ -78,14 +79,20 @@ class Recorder:
         self.close()
 
     def start(
-        self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
+        self,
+        name: str,
+        engine: str,
+        config: Mapping[str, Any],
+        software: Mapping[str, str] | None = None,
+        clients: Collection[str] | None = None,
     ) -> None:
         """Begin a new run; ``software`` are versions beside those that every run depends on.
 
-        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
+        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one, of its
+        ``clients`` where they are known.
         """
         which = config.get("standing") or (config.get("guard") or {}).get("standing")
-        left = [] if which is None else standing(self.ledger, which)
+        left = [] if which is None else standing(self.ledger, which, clients)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
         self._begun(self.ledger.run(run))
@@ -178,3 +185,34 @@ def versions() -> dict[str, str]:
         "scipy": scipy.__version__,
         "machine": platform.machine(),
     }
+
+
+def standing(
+    ledger: Ledger, which: str | int, clients: Collection[str] | None = None
+) -> list[tuple[Kind, str, str, str]]:
+    """The clients that are trusted, excluded or suspended at the end of a run, with why, as another run is told it."""
+    told = RunRecord.read(ledger, which)
+    run, said, word = told.run, told.said, latest(told.said)
+    out = {client: s for client, s in told.story.standings.items() if s.out}
+    trusted = word.trusted.union(run.config.get("trusted", ()), (run.config.get("guard") or {}).get("trusted") or ())
+    back = trusted.union(s.client for s in said if s.kind == "readmit" and s.round is None)
+    suspended = {c for c, s in out.items() if s.verdict == "suspended"} - back - word.excluded
+    left: dict[Kind, Collection[str]] = {
+        "trust": trusted, "exclude": word.excluded | (out.keys() - back - suspended), "suspend": suspended
+    }  # fmt: skip
+    entries = {(s.kind, s.client): s for s in said}
+    found = list[tuple[Kind, str, str, str]]()
+    for kind, client in [(kind, client) for kind, some in left.items() for client in sorted(some)]:
+        if clients is not None and client not in clients:
+            continue
+        entry, verdict = entries.get((kind, client)), out.get(client)
+        by, why = f"{EARLIER}{run.id}", "trusted by its configuration"
+        if entry and entry.by.startswith(EARLIER):
+            by, why = entry.by, entry.reason
+        elif entry:
+            when = "the end" if entry.round is None else f"round {entry.round}"
+            why = f"by operator {entry.by} from {when} on: {entry.reason or UNSAID}"
+        elif verdict:
+            why = f"{verdict} by the guard: {told.story.reason(client)}"
+        found.append((kind, client, by, why))
+    return found

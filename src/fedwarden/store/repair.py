@@ -16,9 +16,11 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .. import __version__
 from ..core.types import Observation, RoundRecord
+from ..core.words import count
 from .checkpoint import DRAFT, CheckpointError, load
-from .connection import ALONE, ERRORS, alone, copy, log_of, made_by, strangers
+from .connection import ERRORS, copy, journal, logs_of, made_by, strangers
 from .earlier import beside
 from .ledger import Ledger, LedgerError
 from .parse import Run, read_run
@@ -107,7 +109,8 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
         findings.insert(0, Finding("file", fault))
     runs = {s.id: s.head for s in saved}
     for run in (head for head in runs.values() if head is not None and head.state == "running"):
-        words = f"marked running after {run.rounds} rounds; if no process is at it, fedwarden run --resume {run.id}"
+        after = count(run.rounds, "round")
+        words = f"marked running after {after}; if no process is at it, fedwarden run --resume {run.id}"
         findings.append(Finding("running", words, run.id, fault=False))
     return findings + list(_checkpoints(folder, runs)), saved
 
@@ -236,7 +239,9 @@ def _checkpoints(folder: Path, runs: Mapping[int, Run | None]) -> Iterable[Findi
             try:
                 load(path, head.identity if head else None)
             except CheckpointError as error:
-                yield Finding("checkpoint", f"{error}; --resume uses the one before", run)
+                by = head.versions.get("fedwarden", __version__) if head else __version__
+                hint = "--resume uses the one before" if by == __version__ else f"fedwarden {by} recorded the run"
+                yield Finding("checkpoint", f"{error}; {hint}", run, fault=by == __version__)
         for path in sorted(place.glob(DRAFT)):
             yield Finding("draft", f"{path} was left by a process that was killed; it may be removed", run, fault=False)
 
@@ -248,15 +253,17 @@ def repair(folder: Path, saved: Sequence[Saved]) -> Path:
     with TemporaryDirectory(prefix="repair-", dir=folder) as draft:
         copy(path, aside)
         try:
-            _alone(path)
+            with suppress(*ERRORS), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
+                journal(db, path, "DELETE", 0.0)  # others would go on writing to the file that is put aside
         except LedgerError:
-            for made in (aside, log_of(aside)):
+            for made in (aside, *logs_of(aside)):
                 made.unlink(missing_ok=True)
             raise
         with _opened(folder) as (damaged, _), Ledger(Path(draft)) as new:
             for found in saved:
                 _copy_run(damaged, new, found)
-        log_of(path).unlink(missing_ok=True)  # copied with the damaged file; SQLite would apply it to the new one
+        for log in logs_of(path):
+            log.unlink(missing_ok=True)  # copied with the damaged file; SQLite would apply it to the new one
         path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
         os.replace(Path(draft) / path.name, path)
     return aside
@@ -293,18 +300,6 @@ def _again(damaged: Patient, table: str, run: int, tail: str, value: object) -> 
     with suppress(LedgerError):
         return damaged.rows(table, run, tail, value)
     return []
-
-
-def _alone(path: Path) -> None:
-    """Refuse while another process has the ledger open, which would go on writing to the file that is put aside."""
-    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as db:
-        try:
-            alone(db, 0.0)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in ALONE:
-                raise LedgerError(f"another process has {path} open; end it, then repair") from error
-        except ERRORS:
-            return  # too damaged to tell
 
 
 def _stand_in(run: int, rounds: int) -> Run:

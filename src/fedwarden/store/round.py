@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
-from ..core.notes import DOUBTS, Note
+from ..core.notes import DOUBTS, GROUPS_PROVE, Note
 from ..core.stats import robust_z
 from ..core.types import RoundRecord, WatchRecord
-from ..core.words import listed, spelt
+from ..core.words import listed, number, spelt
 from .series import client_order
 from .word import NOTES, UNSAID
 
@@ -48,36 +48,33 @@ class Flag:
             return f"its {self.watch} is not a number"
         side = f"{abs(self.height):.0f} MADs {'above' if self.height >= 0 else 'below'} the median"
         out = "gathered over rounds" if self.below or abs(self.height) < PLAIN else side
-        limit = f"{'proven above' if self.below else 'limit'} {self.limit:.3g}"
-        return f"{self.words} ({self.watch} {self.score:.3g}, {limit}, {out}){self._where}"
-
-    @property
-    def short(self) -> str:
-        """Without the numbers."""
-        return f"its {self.watch} is not a number" if math.isnan(self.height) else f"{self.words}{self._where}"
-
-    @property
-    def _where(self) -> str:
-        return f", most in {self.part}" if self.part else ""
+        limit = f"{'proven above' if self.below else 'limit'} {number(self.limit)}"
+        where = f", most in {self.part}" if self.part else ""
+        return f"{self.words} ({self.watch} {number(self.score)}, {limit}, {out}){where}"
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a client is not in the model as it came: what watches saw of it in a round, or else ``words``."""
+    """What became of a client in a round and why: what watches saw of it, or else ``words``, and how it differs.
 
+    ``str`` is the one sentence about it, wherever it is told; empty where nothing kept the client from counting as it
+    came.
+
+    >>> print(Reason("a", "excluded", 3, words="operator alice: maintenance"))
+    Client a was excluded in round 3: operator alice: maintenance.
+    """
+
+    client: str = ""
+    state: State | Literal["flagged"] = "in the model"
     round: int = 0
-    words: str = ""
     flags: tuple[Flag, ...] = ()
-
-    @property
-    def short(self) -> str:
-        """Without the numbers."""
-        return self.words or "; ".join(dict.fromkeys(flag.short for flag in self.flags))
+    words: str = ""
+    differences: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        first = {flag.short: flag for flag in reversed(self.flags)}  # several watches may see the same
-        told = self.words or "; ".join(str(flag) for flag in self.flags if flag is first[flag.short])
-        return told and f"{told}, in round {self.round}"
+        told = [*map(str, self.flags)] or [self.words]
+        why = "; ".join(filter(None, [*told, *self.differences])).rstrip(".")
+        return why and f"Client {self.client} was {self.state} in round {self.round}: {why}."
 
 
 class RoundStory:
@@ -111,25 +108,27 @@ class RoundStory:
         >>> moved = np.array([0.1, 0.2, 0.1, 0.2, 2.0])
         >>> layers = {"layer 1": moved, "layer 2": -moved}
         >>> watch = WatchRecord("far", moved, moved, 1.0, moved > 1, None, layers, "it moved")
-        >>> reason = RoundStory(RoundRecord(3, tuple("abcde"), np.ones(5), np.ones(5), (watch,), moved > 1)).reason("e")
-        >>> print(reason, reason.short, sep="; ")
-        it moved (far 2, limit 1, 18 MADs above the median), most in layer 1, in round 3; it moved, most in layer 1
+        >>> print(RoundStory(RoundRecord(3, tuple("abcde"), np.ones(5), np.ones(5), (watch,), moved > 1)).reason("e"))
+        Client e was flagged in round 3: it moved (far 2, limit 1, 18 MADs above the median), most in layer 1.
         """
-        t, doubt, at = self.record.round, self.doubts.get(client), self.place.get(client)
+        state, doubt, at = self.states.get(client, "in the model"), self.doubts.get(client), self.place.get(client)
+        made = Reason(client, state, self.record.round)
         for note in self.record.notes:
-            if client in note.clients and note.kind == NOTES["exclude"]:
-                return Reason(t, by_operator(note))
-            if client in note.clients and note.kind == "groups_prove":
-                return Reason(t, str(note).partition(": ")[2])
-        if client in self.refused:
-            return Reason(t, f"its reply was rejected: {self.refused[client]}")
-        harmful = doubt.values.get("watches", ()) if doubt is not None and doubt.values.get("harmful") else ()
-        seen = () if at is None else [w for w in self.record.watches if w.flagged[at] or w.name in _names(harmful)]
-        if seen and at is not None:
-            return Reason(t, flags=tuple(_flag(w, at) for w in seen))
+            if client in note.clients and note.kind in DECIDED:
+                return replace(made, words=DECIDED[note.kind](note))
+        if client in self.refused and state not in OUT:
+            return replace(made, words=str(self.refused[client]))
+        told = {} if doubt is None else doubt.values
+        named = watches if isinstance(watches := told.get("watches"), tuple) else ()
+        proven = bool(named and told.get("harmful"))  # in doubt below the limit, see Flag
+        seen = [w for w in self.record.watches if at is not None and (w.flagged[at] or proven)]
+        flags = tuple(_flag(w, at) for w in seen if at is not None and (w.name in named or not named))
         if doubt is not None:
-            return Reason(t, str(doubt.values.get("words") or "it is in doubt"))
-        return Reason(t, self._otherwise(client))
+            words = str(told.get("words") or "it is in doubt")
+            return replace(made, flags=flags, words=words, differences=tuple(_differences(told)))
+        if flags:
+            return replace(made, state="flagged" if state == "in the model" else state, flags=flags)
+        return replace(made, words=self._otherwise(client))
 
     def _otherwise(self, client: str) -> str:
         """Why a client that no watch flagged is in its state."""
@@ -137,7 +136,7 @@ class RoundStory:
         if state in OUT:
             return "no watch flagged it"
         if state == "skipped":
-            return "the aggregator left its update out"
+            return "the aggregator left its update out" if self.inside else "no update is in the model of this round"
         if state == "down-weighted":
             share = self.shares[self.place[client]]
             return f"its weight is {share:.2g} times that of the median client"
@@ -209,39 +208,41 @@ class RoundStory:
         return min(ways, key=lambda way: way[0])[1]
 
 
-def harm_not_shown(client: str, note: Note, run: int | None = None) -> str:
-    """What is said of a client in doubt, from the note of its last round of doubt; nothing where harm was measured.
+def advice(client: str, note: Note, run: int | None = None) -> str:
+    """What the operator can do about a client in doubt, whose last note of doubt this is; empty if harm was measured.
 
-    ``run`` is one that goes on, in which the client can be trusted; without it, that is for the next one.
+    ``run`` is one that goes on, in which the client can be trusted; without it, that
+    is for the next one.
 
-    >>> note = Note.of("on_trial", "a", words="its update lies far out", layer="fc.weight", layers=4, share=0.62,
-    ...                usual=0.21, teaches=(3,))
-    >>> print(harm_not_shown("a", note, 7))
-    Client a is different, harm not shown: its update lies far out; 62 % of its deviation lies in layer fc.weight, where
-    the median client has 21 %; it teaches class 3, which hardly any other client does. If you know why it differs, run
-    `fedwarden trust 7 a`.
+    >>> print(advice("a", Note.of("on_trial", "a"), 7))
+    Client a is different, harm not shown. If you know why it differs, run `fedwarden trust 7 a`.
     """
     if note.values.get("harmful"):
         return ""
-    what = "; ".join(_differences(note.values)) or "a watch flagged it"
     trust = f"set guard.trusted = [{client!r}] for the next run"
     trust = trust if run is None else f"run `fedwarden trust {run} {spelt(client)}`"
-    return f"Client {client} is different, harm not shown: {what}. If you know why it differs, {trust}."
+    return f"Client {client} is different, harm not shown. If you know why it differs, {trust}."
 
 
 def by_operator(note: Note) -> str:
     """Which operator said so and why; a ledger may come from anywhere.
 
-    >>> by_operator(Note.of("word_excluded", "a", by="alice", reason="maintenance"))
+    >>> by_operator(Note.of("word_excluded", "a", by="operator alice", reason="maintenance"))
     'operator alice: maintenance'
     """
-    return f"operator {note.values.get('by', 'unknown')}: {note.values.get('reason', UNSAID)}"
+    return f"{note.values.get('by', 'an operator')}: {note.values.get('reason', UNSAID)}"
+
+
+DECIDED: Mapping[str, Callable[[Note], str]] = {
+    NOTES["exclude"]: by_operator,
+    NOTES["suspend"]: by_operator,
+    "groups_prove": lambda _: GROUPS_PROVE,
+}
+"""Kinds of notes that say by themselves why a client is out, each with the words for it."""
 
 
 def _differences(values: Mapping[str, object]) -> Iterator[str]:
-    """What differs, as far as it was found."""
-    if words := values.get("words"):
-        yield str(words)
+    """What differs besides what its watches saw, as far as it was found."""
     layer, share, usual = (values.get(name) for name in ("layer", "share", "usual"))
     if isinstance(share, float) and isinstance(usual, float):
         where = f"layer {layer}" if isinstance(layer, str) else f"part {layer} of {values.get('layers')} of the model"
@@ -253,10 +254,6 @@ def _differences(values: Mapping[str, object]) -> Iterator[str]:
             yield f"it {verb} {word} {listed([str(c) for c in classes])}, which hardly any other client does"
     if values.get("lone"):
         yield "weights that it alone moves lead to one class, as those of a backdoor do, and are left out"
-
-
-def _names(value: object) -> Sequence[object]:
-    return value if isinstance(value, tuple) else ()
 
 
 def _flag(watch: WatchRecord, i: int) -> Flag:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -55,8 +56,8 @@ class Series:
     """What clients told of themselves and what was seen of their replies; see :mod:`fedwarden.core.reported`."""
 
     @classmethod
-    def of(cls, records: Sequence[RoundRecord], known: Sequence[str] = ()) -> Series:
-        """From records in the order of their rounds; ``known`` clients have a column even if no record has them.
+    def of(cls, records: Sequence[RoundRecord]) -> Series:
+        """From records in the order of their rounds.
 
         >>> def row(*values): return np.array(values)
         >>> first = RoundRecord(1, ("a", "b"), row(5.0, 5.0), row(0.5, 0.5), flagged=row(False, False))
@@ -64,123 +65,66 @@ class Series:
         >>> Series.of([first, second]).weights.tolist()
         [[0.5, 0.5], [nan, 0.0]]
         """
-        asked = {id(r.client_ids): r.client_ids for r in records}  # most rounds have the clients of the one before
-        named = {*known, *chain(*asked.values())}
-        for record in records:  # one that is only named as excluded is not among them
-            named.update((x.client_id for x in record.rejected), *record.reported.values())
-        clients = client_order(named)
-        place = {c: j for j, c in enumerate(clients)}
-        shape = (len(records), len(clients))
-        places = {key: np.array([place[c] for c in ids[::-1]], int) for key, ids in asked.items()}
-        where = [places[id(r.client_ids)] for r in records]
+        return cls.joined([_of_round(record) for record in records])
 
-        def grid(rows: Sequence[Any], empty: Any, dtype: Any = np.float64) -> NDArray[Any]:
-            out = np.full(shape, empty, dtype)
-            for i, (row, at) in enumerate(zip(rows, where, strict=True)):
-                if row is not None and len(row):
-                    out[i, at] = row[::-1]  # of two replies of one client the first counts
+    @classmethod
+    def joined(cls, parts: Sequence[Series]) -> Series:
+        """One run from parts of it, each with rounds that followed."""
+        clients = client_order(chain.from_iterable(s.clients for s in parts))
+        place, ends = {c: j for j, c in enumerate(clients)}, np.cumsum([0, *map(len, parts)]).tolist()
+        where = [np.ix_(range(a, a + len(s)), [place[c] for c in s.clients]) for a, s in zip(ends, parts, strict=False)]
+
+        def grid(found: Iterable[Any], empty: Any = np.nan) -> NDArray[Any]:
+            out = np.full((ends[-1], len(clients)), empty)
+            for at, values in zip(where, found, strict=True):
+                if values is not None:
+                    out[at] = values
             return out
 
-        excluded = np.zeros(shape, bool)
-        for i, record in enumerate(records):
-            excluded[i, [place[c] for c in record.excluded if c in place]] = True
-        watches = {}
-        for name in dict.fromkeys(w.name for r in records for w in r.watches):
-            seen = [next((w for w in r.watches if w.name == name), None) for r in records]
-            watches[name] = WatchSeries(
-                name,
-                grid([w and w.signal for w in seen], np.nan),
-                grid([w and w.scores for w in seen], np.nan),
-                grid([w and w.flagged for w in seen], False, np.bool_),
-                np.array([np.nan if w is None else w.threshold for w in seen]),
-                {r.round: w.warning for r, w in zip(records, seen, strict=True) if w is not None and w.warning},
-                next(w.words for w in seen if w is not None),
-            )
-        names = dict.fromkeys(name for r in records for name in r.metrics)
-        told = Counter[str]()
-        for record in records:
-            told.update({name: len(values) for name, values in record.reported.items()})
-        reported = {name: np.full(shape, np.nan) for name in most_told(told)}
-        for i, (record, at) in enumerate(zip(records, where, strict=True)):
-            for name, grid_of in reported.items():
-                values = record.reported.get(name, {})
-                same = tuple(values) == record.client_ids
-                grid_of[i, at[::-1] if same else [place[c] for c in values]] = [*values.values()]
-        return cls(
-            np.array([r.round for r in records], dtype=np.int64),
-            clients,
-            grid([r.num_examples for r in records], np.nan),
-            grid([r.weights for r in records], np.nan),
-            grid([r.flagged for r in records], False, np.bool_),
-            excluded,
-            watches,
-            {name: np.array([r.metrics.get(name, np.nan) for r in records]) for name in names},
-            tuple((r.round, x.client_id, x.reason) for r in records for x in r.rejected),
-            tuple((r.round, note) for r in records for note in r.notes),
-            frozenset(records[-1].suspended if records else ()),
-            reported,
-        )
-
-    def then(self, records: Sequence[RoundRecord]) -> Series:
-        """This run with the rounds that followed, without reading the earlier ones again.
-
-        >>> def row(*values): return np.array(values)
-        >>> first = Series.of([RoundRecord(1, ("a",), row(5.0), row(1.0), flagged=row(False), metrics={"loss": 2.0})])
-        >>> grown = first.then([RoundRecord(2, ("b",), row(5.0), row(0.5), flagged=row(False))])
-        >>> grown.weights.tolist(), grown.metrics["loss"].tolist()
-        ([[1.0, nan], [nan, 0.5]], [2.0, nan])
-        """
-        later = Series.of(records, self.clients)
-        place = {c: j for j, c in enumerate(later.clients)}
-        columns = [place[c] for c in self.clients]
-
-        def line(first: Any, second: Any) -> NDArray[Any]:
-            ends = ((first, len(self)), (second, len(later)))
-            return np.concatenate([np.full(n, np.nan) if values is None else values for values, n in ends])
-
-        def stack(first: Any, second: Any, empty: Any = np.nan) -> NDArray[Any]:
-            wide = [np.full((len(s), len(place)), empty) for s in (self, later)]
-            if first is not None:
-                wide[0][:, columns] = first
-            return np.concatenate([wide[0], wide[1] if second is None else second])
+        def line(found: Iterable[Any]) -> NDArray[Any]:
+            values = (np.full(len(s), np.nan) if v is None else v for s, v in zip(parts, found, strict=True))
+            return np.concatenate([np.zeros(0), *values])
 
         def watch(name: str) -> WatchSeries:
-            a, b = self.watches.get(name), later.watches.get(name)
+            seen = [s.watches.get(name) for s in parts]
+            known = [w for w in seen if w is not None]
             return WatchSeries(
                 name,
-                stack(a and a.signal, b and b.signal),
-                stack(a and a.scores, b and b.scores),
-                stack(a and a.flagged, b and b.flagged, False),
-                line(a and a.threshold, b and b.threshold),
-                {**(a.warnings if a else {}), **(b.warnings if b else {})},
-                a.words if a else b.words if b else "",
+                grid(w and w.signal for w in seen),
+                grid(w and w.scores for w in seen),
+                grid((w and w.flagged for w in seen), False),
+                line(w and w.threshold for w in seen),
+                {t: note for w in known for t, note in w.warnings.items()},
+                known[0].words,
             )
 
         told = Counter[str]()
-        for series in (self, later):
-            told.update({name: int(np.isfinite(values).sum()) for name, values in series.reported.items()})
-        return Series(
-            np.concatenate([self.rounds, later.rounds]),
-            later.clients,
-            stack(self.examples, later.examples),
-            stack(self.weights, later.weights),
-            stack(self.flagged, later.flagged, False),
-            stack(self.excluded, later.excluded, False),
-            {name: watch(name) for name in dict.fromkeys([*self.watches, *later.watches])},
-            {
-                k: line(self.metrics.get(k), later.metrics.get(k))
-                for k in dict.fromkeys([*self.metrics, *later.metrics])
-            },
-            self.rejected + later.rejected,
-            self.notes + later.notes,
-            later.suspended if len(later) else self.suspended,
-            {k: stack(self.reported.get(k), later.reported.get(k)) for k in most_told(told)},
+        for s in parts:
+            told.update({name: int(np.isfinite(values).sum()) for name, values in s.reported.items()})
+        return cls(
+            np.concatenate([np.zeros(0, np.int64), *(s.rounds for s in parts)]),
+            clients,
+            grid(s.examples for s in parts),
+            grid(s.weights for s in parts),
+            grid((s.flagged for s in parts), False),
+            grid((s.excluded for s in parts), False),
+            {name: watch(name) for name in dict.fromkeys(chain.from_iterable(s.watches for s in parts))},
+            {k: line(s.metrics.get(k) for s in parts) for k in dict.fromkeys(chain(*(s.metrics for s in parts)))},
+            tuple(chain.from_iterable(s.rejected for s in parts)),
+            tuple(chain.from_iterable(s.notes for s in parts)),
+            next((s.suspended for s in reversed(parts) if len(s)), frozenset()),
+            {name: grid(s.reported.get(name) for s in parts) for name in most_told(told)},
         )
 
     def __len__(self) -> int:
         return len(self.rounds)
 
-    @property
+    def noted(self, client: str) -> list[int]:
+        """The rounds in which a client was flagged or in doubt."""
+        flagged = self.rounds[self.flagged[:, self.clients.index(client)]].tolist()
+        return sorted({*flagged, *(t for t, note in self.notes if note.kind in DOUBTS and client in note.clients)})
+
+    @cached_property
     def excluded_in(self) -> dict[str, int]:
         """The round since which a client stands excluded, or the first in which it was flagged and had no weight.
 
@@ -198,10 +142,47 @@ class Series:
             inside = np.flatnonzero(~self.excluded[:, j])
             since = inside[-1] + 1 if len(inside) else 0
             out = np.union1d(np.flatnonzero(for_the_round[:, j]), np.arange(since, len(self)))
-            rounds = [int(t) for t in self.rounds[out] if (int(t), client) not in refused]
-            if rounds:
-                found[client] = rounds[0]
+            first = next((t for t in self.rounds[out].tolist() if (t, client) not in refused), None)
+            if first is not None:
+                found[client] = first
         return found
+
+
+def _of_round(record: RoundRecord) -> Series:
+    """A series of one round; of two replies of one client the first counts."""
+    names = chain((x.client_id for x in record.rejected), *record.reported.values())
+    clients = tuple(dict.fromkeys((*record.client_ids, *record.excluded, *names)))
+    place = {c: j for j, c in enumerate(clients)}
+    at = [place[c] for c in record.client_ids[::-1]]
+
+    def row(values: NDArray[Any], empty: Any = np.nan) -> NDArray[Any]:
+        out = np.full((1, len(clients)), empty)
+        if len(values):
+            out[0, at] = values[::-1]
+        return out
+
+    def told(values: Mapping[str, float]) -> Grid:
+        return np.array([[values.get(c, np.nan) for c in clients]], np.float64)
+
+    watches = {}
+    for w in record.watches:
+        warnings = {record.round: w.warning} if w.warning else {}
+        values = row(w.signal), row(w.scores), row(w.flagged, False)
+        watches[w.name] = WatchSeries(w.name, *values, np.array([w.threshold]), warnings, w.words)
+    return Series(
+        np.array([record.round], np.int64),
+        clients,
+        row(record.num_examples),
+        row(record.weights),
+        row(record.flagged, False),
+        np.array([[c in record.excluded for c in clients]], bool),
+        watches,
+        {name: np.array([value]) for name, value in record.metrics.items()},
+        tuple((record.round, x.client_id, x.reason) for x in record.rejected),
+        tuple((record.round, note) for note in record.notes),
+        frozenset(record.suspended),
+        {name: told(values) for name, values in record.reported.items()},
+    )
 
 
 def most_told(told: Counter[str]) -> list[str]:
@@ -250,6 +231,22 @@ def columns(series: Series, reported: Sequence[str] | None = None) -> dict[str, 
         "excluded": again(series.excluded[i, j]),
         **{name: again(nothing if values is None else values[i, j]) for name, values in told.items()},
     }
+
+
+def accuracy_words(metrics: Mapping[str, Grid], name: str = "accuracy") -> str:
+    """What an accuracy is called: where no server has measured it, it is one of those that clients report.
+
+    >>> accuracy_words({"accuracy": np.array([0.5, 0.6]), "evaluate/acc": np.array([0.5, 0.6])})
+    'accuracy, as clients report it'
+    >>> accuracy_words({"accuracy": np.array([0.5])})
+    'clean accuracy'
+    """
+    values = metrics[name]
+    known = np.isfinite(values)
+    same = (np.array_equal(values[known], metrics[k][known]) for k in metrics if k.startswith("evaluate/"))
+    if "/" in name or (known.any() and any(same)):
+        return "accuracy, as clients report it"
+    return "clean accuracy" if name == "accuracy" else name.replace("_", " ")
 
 
 def client_order(clients: Iterable[str]) -> tuple[str, ...]:

@@ -17,9 +17,8 @@ from ..core.notes import DOUBTS, Note
 from ..core.reported import COSINE
 from ..core.types import RoundRecord
 from ..core.words import count, listed
-from .contribution import Contribution, agreement, contributions
-from .health import Health, at_odds, healths
-from .round import COPIES, FURTHER, OUT, Reason, RoundStory, State, harm_not_shown
+from .health import Contribution, Health, agreement, at_odds, contributions, healths
+from .round import COPIES, FURTHER, OUT, Reason, RoundStory, State, advice
 from .series import Series, client_order
 from .word import NOTES
 
@@ -28,12 +27,16 @@ Verdict = Literal["excluded", "suspended", "skipped", "on trial", "flagged"]
 skipped or on trial in the last round of that; flagged, and no more than that."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+GROUPS = ("excluded", "suspended", "in doubt", "skipped", "flagged")
 IN: State = "in the model"
 TOLD = (*DOUBTS, *COPIES, "lone_weights", "suspended", "for_good", *NOTES.values())
 """Kinds of notes that say no more than is shown without them."""
+HELD = ("suspended", NOTES["suspend"])
+FOR_GOOD = (NOTES["exclude"], "for_good", "groups_prove")
 CLEARED = (NOTES["trust"], NOTES["readmit"])  # what the operator says that ends a doubt
 RECENT = 10  # last rounds of a client, which tell whether it is different, and whether it ended up in the model
 MOST = 6  # groups of clients that a sentence names
+EACH = 40  # clients of a group that act as one
 NAMED = 3  # clients that are different that a closing line is about, each
 
 
@@ -78,6 +81,18 @@ class Standing:
     def out(self) -> bool:
         """Whether it is out of the model for more than single rounds."""
         return self.verdict in OUT
+
+    @property
+    def group(self) -> str:
+        """The word under which it is counted: one that was ever on trial is in doubt, skipped or not."""
+        return self.verdict if self.out or self.verdict == "flagged" else "in doubt" if self.tried else "skipped"
+
+    @property
+    def turns(self) -> str:
+        """In how many rounds it was on trial, and in how many skipped or flagged."""
+        if not self.tried:
+            return f"in {self.skipped or self.flagged}"
+        return f"on trial in {self.tried}" + (f" and skipped in {self.skipped}" if self.skipped else "")
 
     def __str__(self) -> str:
         """What became of it in words.
@@ -125,7 +140,7 @@ class Client:
 class Story:
     """A run told from its arrays.
 
-    ``rounds`` gives a round, perhaps without some of its watches, ``full`` with all of those that ``watches`` names.
+    ``full`` gives a round with all of the watches that ``watches`` names; the series may have fewer.
 
     >>> flags = np.array([True, False])
     >>> record = RoundRecord(1, ("a", "b"), np.ones(2), np.array([0.0, 1.0]), flagged=flags, excluded=("a",))
@@ -134,16 +149,14 @@ class Story:
     """
 
     series: Series
-    rounds: Callable[[int], RoundRecord]
     full: Callable[[int], RoundRecord]
     watches: tuple[str, ...]
 
     @classmethod
     def of(cls, records: Sequence[RoundRecord]) -> Story:
-        """From all rounds; includes clients that were excluded before they were ever asked."""
-        rounds = {record.round: record for record in records}
-        series = Series.of(records, records[-1].excluded if records else ())
-        return cls(series, rounds.__getitem__, rounds.__getitem__, tuple(series.watches))
+        """From all rounds."""
+        rounds, series = {record.round: record for record in records}, Series.of(records)
+        return cls(series, rounds.__getitem__, tuple(series.watches))
 
     @cached_property
     def standings(self) -> dict[str, Standing]:
@@ -165,8 +178,13 @@ class Story:
             inside = np.flatnonzero(~series.excluded[:, j])
             since = int(series.rounds[inside[-1] + 1 if len(inside) else 0]) if out else None
             state: State | None = ("suspended" if client in series.suspended else "excluded") if out else None
+            if since is not None and state == "excluded":
+                named = [(t, note.kind) for t, note in series.notes if t >= since and client in note.clients]
+                if any(kind in HELD for _, kind in named):  # it was suspended first
+                    since = max((t for t, kind in named if kind in FOR_GOOD), default=since)
             found.append(Standing.of(client, flagged, doubts.get(client, {}), state, since))
-        return {standing.client: standing for standing in graver_first(found)}
+        found.sort(key=lambda s: (VERDICTS.index(s.verdict), s.since if s.out else -s.flagged))
+        return {standing.client: standing for standing in found}
 
     @cached_property
     def clients(self) -> dict[str, Client]:
@@ -180,10 +198,9 @@ class Story:
             rejected[c][t] = reason
             took[row[t], place[c]] &= series.weights[row[t], place[c]] > 0 or reason.kind in FURTHER
             asked[c] = max(asked.get(c, 0), row[t])
-        last = {i: RoundStory(self.rounds(int(series.rounds[i]))) for i in {*asked.values()}}
         found = {}
         for j, client in enumerate(series.clients):
-            round = last[asked[client]] if client in asked else None
+            round = self._full(int(series.rounds[asked[client]])) if client in asked else None
             weight = 0.0 if round is None else round.weights.get(client, 0.0)
             state: State = "skipped" if round is None else round.turn(client)
             if len(series) and series.excluded[-1, j]:
@@ -208,23 +225,24 @@ class Story:
         standing, now = self.standings.get(client), self.clients[client]
         t = now.last
         if standing and (standing.out or now.state not in ("rejected", "down-weighted")):
-            t = standing.since if standing.out else standing.last
+            t = standing.since if standing.out else self._began(client, standing.last)
         return self._full(t).reason(client) if t else Reason()
+
+    def _began(self, client: str, t: int) -> int:
+        """The round in which a suspension began that a client was under in a round; else this round."""
+        row, out = self.series.rounds.tolist().index(t), self.series.excluded[:, self.series.clients.index(client)]
+        while row and out[row - 1 : row + 1].all():
+            row -= 1
+        return int(self.series.rounds[row])
 
     @cached_property
     def _full(self) -> Callable[[int], RoundStory]:
         return cache(lambda t: RoundStory(self.full(t)))
 
-    def sentence(self, client: str) -> str:
-        """The reason as a sentence, and whether harm was shown; empty where there is nothing to say."""
-        words = str(self.reason(client))
-        told = f"{words[0].upper()}{words[1:].rstrip('.')}." if words else ""
-        return " ".join(filter(None, [told, self.harm_not_shown(client)]))
-
-    def harm_not_shown(self, client: str, run: int | None = None) -> str:
-        """The sentence about a client that is different, empty where it is not; ``run`` is one that goes on."""
+    def told(self, client: str, run: int | None = None) -> str:
+        """The reason, and what the operator can do about a client that is different; ``run`` is one that goes on."""
         note = self.different.get(client)
-        return "" if note is None else harm_not_shown(client, note, run)
+        return " ".join(filter(None, [str(self.reason(client)), advice(client, note, run) if note else ""]))
 
     @cached_property
     def different(self) -> dict[str, Note]:
@@ -303,35 +321,34 @@ class Story:
     @property
     def short(self) -> str:
         """In a few words, for a column."""
-        return in_short(self.standings.values(), self.judged)
+        of: dict[str, list[str]] = {}
+        for s in self.standings.values():
+            of.setdefault(s.verdict, []).append(s.client)
+        told = [f"{listed(group, most=4)} act as one" for group in self.as_one]
+        told += [f"{listed(clients, most=4)} {verdict}" for verdict, clients in of.items()]
+        return "; ".join(told) or ("none" if self.judged else "not judged")
 
     @property
     def sentences(self) -> list[str]:
         """What is said of the clients, in the order of gravity."""
         rounds, of = count(len(self.series), "round"), dict[str, list[Standing]]()
         for s in self.standings.values():
-            doubt = "in doubt" if s.tried else "skipped"
-            of.setdefault(s.verdict if s.out or s.verdict == "flagged" else doubt, []).append(s)
-        alike = [
-            f"Clients {listed(group)} act as one: they sent identical updates in {k} of {rounds} and {follows}."
+            of.setdefault(s.group, []).append(s)
+        told = [
+            f"Clients {listed(group, EACH)} act as one: they sent identical updates in {k} of {rounds} and {follows}."
             for group, (k, follows) in list(self.as_one.items())[:MOST]
         ]
         if not self.judged and not of:
-            return ["No watch was set, so no client was judged.", *alike]
-        told, more = list[str](), False
+            return [*told, "No watch was set, so no client was judged."]
         if not of.keys() & {*OUT}:
-            told.append(f"No client was excluded{'' if of or alike else ', and none was flagged'}.")
-        for what in ("excluded", "suspended", "in doubt", "skipped", "flagged"):
-            if what == "in doubt":
-                told += alike
-            if found := of.get(what):
-                n, past = len(found), what not in OUT
-                who = f"{n} more" if more else f"{n} of {count(len(self.series.clients), 'client')}"
-                verb = ("was" if past else "is") if n == 1 else ("were" if past else "are")
-                turns = sorted(found, key=lambda s: (-s.tried, -(s.skipped or s.flagged)) if past else (s.since, 0))
-                words = {s.client: f"{_turns(s)} of {rounds}" if past else f"since round {s.since}" for s in turns}
-                told.append(f"{who} {verb} {what}: {_grouped(words)}.")
-                more = True
+            told.append(f"No client was excluded{'' if of or told else ', and none was flagged'}.")
+        for k, what in enumerate(w for w in GROUPS if w in of):
+            n, past = len(of[what]), what not in OUT
+            who = f"{n} more" if k else f"{n} of {count(len(self.series.clients), 'client')}"
+            verb = ("was" if past else "is") if n == 1 else ("were" if past else "are")
+            turns = sorted(of[what], key=lambda s: (-s.tried, -(s.skipped or s.flagged)) if past else (s.since, 0))
+            words = {s.client: f"{s.turns} of {rounds}" if past else f"since round {s.since}" for s in turns}
+            told.append(f"{who} {verb} {what}: {_grouped(words)}.")
         cut = Counter(client for _, note in self.series.notes if note.kind == "lone_weights" for client in note.clients)
         if cut:
             often = {client: f"in {k} of {rounds}" for client, k in cut.most_common()}
@@ -341,27 +358,10 @@ class Story:
     def closing(self, run: int, done: bool = True) -> list[str]:
         """What is said last, to the operator: which clients are different without harm shown, and what to do."""
         found = [client for client in self.standings if client in self.different]
-        told = [self.harm_not_shown(client, None if done else run) for client in found[:NAMED]]
+        told = [self.told(client, None if done else run) for client in found[:NAMED]]
         more = len(found) - NAMED
         rest = f"{count(more, 'more client')} {'is' if more == 1 else 'are'} different: fedwarden show {run}"
         return told + ([rest] if more > 0 else [])
-
-
-def graver_first(found: Iterable[Standing]) -> list[Standing]:
-    return sorted(found, key=lambda s: (VERDICTS.index(s.verdict), s.since if s.out else -s.flagged))
-
-
-def in_short(found: Iterable[Standing], judged: bool) -> str:
-    """Some verdicts in a few words, for a column.
-
-    >>> in_short([Standing("7", "excluded", 3, 1), Standing("5", "flagged", 2, 4)], True)
-    '7 excluded; 5 flagged'
-    """
-    of: dict[str, list[str]] = {}
-    for s in graver_first(found):
-        of.setdefault(s.verdict, []).append(s.client)
-    told = "; ".join(f"{listed(clients, most=4)} {verdict}" for verdict, clients in of.items())
-    return told or ("none" if judged else "not judged")
 
 
 def distinct_notes(notes: Iterable[tuple[int, Note]]) -> dict[Note, list[int]]:
@@ -383,13 +383,6 @@ def rounds_by_note(notes: Iterable[tuple[int, Note]]) -> dict[Note, list[int]]:
     for t, note in notes:
         found.setdefault(note, []).append(t)
     return found
-
-
-def _turns(s: Standing) -> str:
-    """In how many rounds a client was on trial, and in how many it was skipped or flagged."""
-    if not s.tried:
-        return f"in {s.skipped or s.flagged}"
-    return f"on trial in {s.tried}" + (f" and skipped in {s.skipped}" if s.skipped else "")
 
 
 def _grouped(words: Mapping[str, str]) -> str:

@@ -29,6 +29,7 @@ NOTES: dict[Kind, str] = {
     "enforce": "word_enforcing",
 }
 UNSAID = "no reason given"
+EARLIER = "run "  # begins the name of what a run left, where another one names an operator
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Said:
     def note(self) -> Note:
         """What is noted in the round that first obeys it."""
         of = (self.client,) if self.client else ()
-        return Note.of(NOTES[self.kind], *of, by=self.by, reason=self.reason or UNSAID)
+        by = self.by if self.by.startswith(EARLIER) else f"operator {self.by}"
+        return Note.of(NOTES[self.kind], *of, by=by, reason=self.reason or UNSAID)
 
     def __str__(self) -> str:
         when = "the next round on" if self.round is None else f"round {self.round} on"
@@ -93,20 +95,6 @@ def latest(entries: Sequence[Said]) -> Word:
     """The word as it will hold once everything that was said is taken up."""
     last = max((said.round for said in entries if said.round is not None), default=0) + 1
     return word_of([said if said.round is not None else replace(said, round=last) for said in entries], last + 1)
-
-
-def standing(ledger: Ledger, which: str | int) -> list[tuple[Kind, str, str, str]]:
-    """The clients that are trusted, excluded or suspended at the end of a run, as it is to be said in another one."""
-    run = ledger.run(which)
-    said, last = said_in(ledger, run.id), ledger.last_round(run.id)
-    word, ended = latest(said), ledger.record(run.id, last) if last else None
-    trusted = word.trusted.union(run.config.get("trusted", ()), (run.config.get("guard") or {}).get("trusted") or ())
-    back = trusted.union(s.client for s in said if s.kind == "readmit" and s.round is None)
-    suspended = frozenset(ended.suspended if ended else ()) - back - word.excluded
-    excluded = word.excluded | (frozenset(ended.excluded if ended else ()) - back - suspended)
-    left: dict[Kind, frozenset[str]] = {"trust": trusted, "exclude": excluded, "suspend": suspended}
-    by, reason = f"of run {run.id}", f"as run {run.id} ({run.name}) left it"
-    return [(kind, client, by, reason) for kind, clients in left.items() for client in sorted(clients)]
 
 
 def notes_of(entries: Sequence[Said], round: int) -> tuple[Note, ...]:

@@ -31,12 +31,12 @@ HEADER = columns(
 WHERE_ELSE = ("name", "seed", "attacks", "sinks", "target", "target_loss", "checkpoint_every")  # decide no number here
 
 
-def study_name(scenario: Scenario) -> str:
+def study_name(scenario: Scenario, what: str = "attacks") -> str:
     """A name that depends on all that decides the numbers but for seed and attack: no other one uses its results."""
     table = scenario.model_dump(exclude=set(WHERE_ELSE))
     table["train"] = {k: v for k, v in table["train"].items() if k not in ("workers", "patience")}
     known = json.dumps([version("fedwarden"), table], sort_keys=True)
-    return f"attacks-{sha256(known.encode()).hexdigest()[:8]}"
+    return f"{what}-{sha256(known.encode()).hexdigest()[:8]}"
 
 
 def cells(cases: Sequence[Case], table: Table, rounds: int, seeds: Sequence[int]) -> list[tuple[Cell, Table]]:

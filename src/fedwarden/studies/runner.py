@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ..sim.federation import Federation, simulate
-from ..sim.result import Result as RunResult
+from ..sim.federation import Result as RunResult
 from ..sim.scenario import load_scenario
 from .tables import Found, Result
 

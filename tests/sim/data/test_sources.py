@@ -156,12 +156,12 @@ def test_all_of_cifar_10_from_its_binary_form(place, pack):
         pixels = np.arange(3072) // 1024 + i  # channel by channel: red i, green i + 1, blue i + 2
         raw = bytes([i]) + pixels.astype(np.uint8).tobytes()
         (folder / f"{name}.bin{'.gz' if pack is gzip.compress else ''}").write_bytes(pack(raw))
-    data = make("dataset", "cifar10", whole=True)
+    data = make("dataset", "cifar10_whole")
     assert (data.shape, data.y_train.tolist(), data.y_test.tolist()) == ((3, 32, 32), [0, 1, 2, 3, 4], [5])
     np.testing.assert_allclose(data.x_train[3, :, 0, 0].numpy() * 255, [3, 4, 5], rtol=1e-6)
     (folder / f"test_batch.bin{'.gz' if pack is gzip.compress else ''}").write_bytes(pack(b"short"))
     with pytest.raises(FedwardenError, match="3073 bytes"):
-        make("dataset", "cifar10", whole=True)
+        make("dataset", "cifar10_whole")
 
 
 def test_adult(place):
@@ -201,7 +201,7 @@ def test_a_missing_file_says_where_it_was_looked_for(name, place, tmp_path):
     with pytest.raises(FedwardenError) as caught:
         make("dataset", name, folder=str(tmp_path / "mine"))
     if isinstance(caught.value, MissingExtra):
-        assert name in ("mnist", "fashion_mnist", "cifar10")  # those with a public source
+        assert name in ("mnist", "fashion_mnist", "cifar10", "cifar10_whole")  # those with a public source
         assert "pip install 'fedwarden[data]'" in str(caught.value)
     else:
         assert isinstance(caught.value, DataError)

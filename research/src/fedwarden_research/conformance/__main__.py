@@ -9,14 +9,15 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from dataclasses import asdict
 from typing import Any
 
 from fedwarden.conformance import __main__ as components
-from fedwarden.conformance.__main__ import Parser, bring, plain, settings, show
+from fedwarden.conformance.__main__ import Parser, settings, show
 from fedwarden.conformance.law import examine, table
 from fedwarden.conformance.laws import LAWS
 from fedwarden.conformance.subject import Subject, registered
+from fedwarden.core import plugins
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.registry import canonical, exemptions, names
 
@@ -44,9 +45,10 @@ def load(target: str) -> Callable[..., Any]:
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"a function is written module:function; got {target!r}")
-    found: Callable[..., Any] | None = getattr(bring(module), name, None)
+    home = plugins.load(module, why="which the target names")
+    found: Callable[..., Any] | None = getattr(home, name, None)
     if not callable(found):
-        known = [key for key, value in vars(import_module(module)).items() if inspect.isfunction(value)]
+        known = [key for key, value in vars(home).items() if inspect.isfunction(value)]
         raise ConfigError(f"{module!r} has no function {name!r}; {nearest(name, known)}")
     return found
 
@@ -85,7 +87,8 @@ def on_function(target: str | None, rule: str | None, options: dict[str, object]
     findings = [examine(made, law, exempt) for law in LAWS]
     shown, used = target or f"fedwarden {rule}", {k: v for k, v in made.options.items() if not callable(v)}
     if as_json:
-        print(json.dumps({"target": shown, "rule": rule, "options": used, "laws": plain(findings)}, indent=2))
+        laws = [asdict(finding) for finding in findings]
+        print(json.dumps({"target": shown, "rule": rule, "options": used, "laws": laws}, indent=2))
     else:
         words = ", ".join(f"{key}={value}" for key, value in used.items())
         print(f"{shown} as {made.name or 'any rule'}" + (f" with {words}" if words else ""))

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from fedwarden.core.separation import auroc as separation
 from fedwarden.core.types import RoundRecord, WatchRecord
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, Results, columns, interval, select
 
 from ..studies.pictures import curves
+from ..studies.tables import Grid, Result, Results, columns, interval, select
 
 CLIENTS = 10
 ALPHAS = (100.0, 1.0, 0.1)
@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, Table] = {
     "fashion_mnist": {"rounds": 20, "model": {"name": "mlp", "hidden": [128, 128]}, "train": {"group": 10}},
     "cifar10": {"rounds": 24, "model": {"name": "resnet18"}, "train": {}},
     "cifar10-whole": {
-        "rounds": 24, "model": {"name": "resnet18"}, "train": {}, "dataset": {"name": "cifar10", "whole": True},
+        "rounds": 24, "model": {"name": "resnet18"}, "train": {}, "dataset": "cifar10_whole",
     },
 }  # fmt: skip
 CORRUPTIONS: Mapping[str, Table] = {

@@ -10,8 +10,8 @@ import numpy as np
 from fedwarden.audit.power import rank_p
 from fedwarden.core.separation import auroc
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, select
 
+from ..studies.tables import Grid, Result, Results, Sheet, select
 from .divergence import ALPHAS, CORRUPTIONS, Array, late, rank_one, scenario, scores_and_flags, seen_by_watch
 from .item import LEVEL, found_from, number, summary, too_few
 

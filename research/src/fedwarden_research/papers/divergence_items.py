@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Results, Sheet, confidence, interval, select
 
+from ..studies.tables import Grid, Results, Sheet, confidence, interval, select
 from .divergence import (
     CORRUPTIONS,
     SETTINGS,

@@ -14,7 +14,8 @@ from fedwarden.audit.power import POWER, runs_needed, smallest_auroc
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.stats import Scores
 from fedwarden.studies.runner import Cell, Job, Table
-from fedwarden.studies.tables import Result, Results, Sheet
+
+from ..studies.tables import Result, Results, Sheet
 
 Cells = Callable[[Sequence[int], str], list[tuple[Cell, Table]]]
 """All runs of an item for some seeds on a device; where a cell has "data", ``--data`` can choose it."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedwarden.studies.tables import Results, Sheet, read_csv, write_csv
-
+from ..studies.tables import Results, Sheet, read_csv, write_csv
 from .item import Item, Paper
 
 CONTENTS = "contents.csv"

@@ -20,9 +20,9 @@ from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result
 
 from ..studies.plan import only_by
+from ..studies.tables import Result
 
 Guard = Mapping[str, Any]
 Case = tuple[str, int, int, float]

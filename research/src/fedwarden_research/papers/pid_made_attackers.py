@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fedwarden.rules.sigma import masking_limit
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
+from ..studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 from .item import Item, Sheets
 from .pid_made import GUARDS, SETTINGS, START, TABLE_4, Case, K, cells, run
 from .pid_made_convergence import over_rounds

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwarden.sim.data.sources.medquad import topics
 from fedwarden.sim.data.world import divide, load_data
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet
 
+from ..datasets import topics
 from ..studies.pictures import curves
+from ..studies.tables import Result, Results, Sheet
 from .item import Item, Sheets
 from .pid_made import SETTINGS
 from .pid_made_text import CLEAN, scenario

@@ -14,9 +14,9 @@ import numpy as np
 
 from fedwarden.sim.metrics import rounds_to
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
+from ..studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 from .item import Item, Sheets
 from .pid_made import ROUNDS_TO_ACCURACY, ROUNDS_TO_LOSS, RULES, SETTINGS, cells, run
 

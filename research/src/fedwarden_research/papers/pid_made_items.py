@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, median_of, select
 
+from ..studies.tables import Grid, Result, Results, Sheet, columns, median_of, select
 from .item import Item, Paper, Sheets
 from .pid_made_attackers import FIGURE_4, FIGURE_8
 from .pid_made_attackers import SETTINGS_ITEM as SETTINGS

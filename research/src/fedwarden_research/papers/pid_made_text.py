@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fedwarden.core.registry import make
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 
 from ..studies.pictures import curves
+from ..studies.tables import Grid, Result, Results, Sheet, columns, interval, select
 from .item import Item, Sheets
 
 CLIENTS, ROUNDS, START = 8, 8, 2

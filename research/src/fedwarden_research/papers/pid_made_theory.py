@@ -18,8 +18,8 @@ from fedwarden.sim.data.world import Rows
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, select
 
+from ..studies.tables import Grid, Result, Results, Sheet, select
 from .item import Item, Sheets
 
 CLIENTS, FLIPPING, ROUNDS, LONG = 20, (2, 6), 20, 60

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedwarden.rules.sigma import cantelli_k, gaussian_k, masking_limit
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet, interval, select
 
+from ..studies.tables import Result, Results, Sheet, interval, select
 from .item import Item, Sheets
 from .pid_made import START, K
 from .pid_made_theory import CLIENTS, ROUNDS, scenario

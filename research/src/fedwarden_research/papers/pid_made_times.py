@@ -20,10 +20,10 @@ from fedwarden.history.pid import PID
 from fedwarden.rules.sigma import judge_sigma
 from fedwarden.signals.distance import CentroidDistance
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, interval
 from fedwarden.updates.updates import Updates
 
 from ..studies.pictures import curves
+from ..studies.tables import Grid, Result, Results, Sheet, interval
 from .item import Item, Sheets
 from .pid_made import TABLE_3, K
 

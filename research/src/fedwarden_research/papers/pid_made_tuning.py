@@ -17,9 +17,9 @@ import torch
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tune import Grade, observe, search, to_tune, tunable
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet, interval
 
 from ..studies.pictures import curves
+from ..studies.tables import Result, Results, Sheet, interval
 from .item import Item, Sheets
 from .pid_made import SETTINGS, K, run
 from .pid_made_convergence import first_rounds, number, over_rounds, spell

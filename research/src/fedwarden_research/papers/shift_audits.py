@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet
 
+from ..studies.tables import Result, Results, Sheet
 from .shift_mitigations import cells, draw, run_measured, sheets
 from .shift_pictures import CERTAINTY, CLIENTS, LAYERS, ROUNDS, SEVERITIES, SIZES
 from .shift_tables import (

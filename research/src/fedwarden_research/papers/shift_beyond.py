@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedwarden.sim.branches import Measures
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet, columns
 
+from ..studies.tables import Result, Results, Sheet, columns
 from .item import LEVEL, found_from, number, summary, too_few
 from .shift_figures import PAPERS, departures, tells
 from .shift_pictures import INTERNAL

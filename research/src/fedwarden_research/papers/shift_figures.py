@@ -12,8 +12,8 @@ import numpy as np
 from scipy import stats
 
 from fedwarden.core.stats import Scores
-from fedwarden.studies.tables import Grid, Results, Sheet, columns
 
+from ..studies.tables import Grid, Results, Sheet, columns
 from .item import LEVEL, by_data, found_from, number, order_of, summary, too_few
 from .shift_pictures import INTERNAL, changes, values
 from .shift_tables import by_size, scores, severities, sources, verdicts

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Results, Sheet
 
+from ..studies.tables import Results, Sheet
 from .item import Item, Paper, Sheets, by_data
 from .shift_audits import AUDITS, Audit
 from .shift_beyond import active, active_holds, active_sheets, larger, larger_holds, larger_sheets, run_active

@@ -24,9 +24,9 @@ from fedwarden.core.separation import auroc as separation
 from fedwarden.core.stats import Scores
 from fedwarden.sim.branches import Measures, ObserverSettings
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, Result, Results, Sheet, columns, confidence
 
 from ..studies.pictures import curves
+from ..studies.tables import Grid, Result, Results, Sheet, columns, confidence
 from .shift_tables import auroc, departure, name
 from .shifts import FRESH, STILL, Change, Setting, branches, run
 

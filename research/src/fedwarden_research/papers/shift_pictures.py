@@ -13,9 +13,9 @@ from statistics import fmean
 
 from fedwarden.audit.verdict import BY_CLASS
 from fedwarden.core.separation import auroc
-from fedwarden.studies.tables import Results
 
 from ..studies.pictures import COLOURS, FAINT, STRONG, Panels, curves, drawing
+from ..studies.tables import Results
 from .shift_tables import by_size, name, scores, severities, sources
 from .shifts import FRESH, STILL, VALIDATION, Change, ratio
 

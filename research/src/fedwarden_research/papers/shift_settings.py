@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from fedwarden.sim.models import build_model
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results, Sheet
 
+from ..studies.tables import Result, Results, Sheet
 from .item import Item
 from .shifts import SETTINGS, Change, federated, run
 

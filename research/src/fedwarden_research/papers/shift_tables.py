@@ -11,8 +11,8 @@ from fedwarden.audit.verdict import Leakage, Sight, leakage, magnitude, sees
 from fedwarden.core.separation import tpr_at
 from fedwarden.core.stats import Scores
 from fedwarden.core.types import Observation
-from fedwarden.studies.tables import Grid, Results, Sheet
 
+from ..studies.tables import Grid, Results, Sheet
 from .shifts import FRESH, STILL, Change, ratio
 
 

@@ -16,13 +16,13 @@ from typing import TypedDict
 import numpy as np
 import torch
 
+from fedwarden.audit.answer import FRESH as FRESH
+from fedwarden.audit.answer import STILL as STILL
 from fedwarden.audit.auditor import ASKED, SOURCES
 from fedwarden.audit.trend import departure
 from fedwarden.core.config import parse
 from fedwarden.core.registry import Spec
 from fedwarden.sim.branches import Branch, Measures, ObserverSettings, rehearse
-from fedwarden.sim.change_audit import FRESH as FRESH
-from fedwarden.sim.change_audit import STILL as STILL
 from fedwarden.sim.observers import Held
 from fedwarden.sim.scenario import AttackConfig, load_scenario
 from fedwarden.studies.runner import Cell, Table

@@ -15,10 +15,10 @@ import numpy as np
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.core.words import count
 from fedwarden.studies.runner import LATE, Cell, Table
-from fedwarden.studies.tables import Results, confidence, markdown, select
 
 from .defences import POINT, PROBED, RESERVE, SETTINGS
 from .plan import Asked, Plan, check, scenario
+from .tables import Results, confidence, markdown, select
 
 ROUNDS, SEEDS = 30, 5
 SHARES = (0.1, 0.25)

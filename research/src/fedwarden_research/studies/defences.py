@@ -17,10 +17,11 @@ import numpy as np
 
 from fedwarden.core.errors import ConfigError
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Grid, confidence, markdown, select, write_csv
 
+from . import compare
 from .pictures import curves
 from .plan import Asked, Plan, check, division, only_by, scenario
+from .tables import Grid, confidence, markdown, select, write_csv
 
 CLIENTS = 20
 SHARES = (0.1, 0.25, 0.4)
@@ -110,7 +111,11 @@ def check_data(data: str) -> None:
 
 
 def plan(asked: Asked) -> Plan:
-    """The grid, or the part of it with these defences and attacks."""
+    """The grid, or the part of it with these defences and attacks; with a file, a comparison on its scenario."""
+    if asked.file:
+        return compare.plan(asked)
+    if asked.settings:
+        raise ConfigError("--set changes a scenario: name its file")
     data, rounds = asked.data or "digits", asked.rounds or 60
     check_data(data)
     check("defence", asked.defence, list(DEFENCES))

@@ -21,12 +21,12 @@ from fedwarden.sim.data.sources import DataError, locate
 from fedwarden.store.conclusion import presence
 from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Results, columns, confidence, markdown, mean_interval, share, write_csv
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .defences import SETTINGS, check_data
 from .long_runs import refuse, study_name
 from .plan import Asked, Plan, check, scenario
+from .tables import Results, columns, confidence, markdown, mean_interval, share, write_csv
 
 PLAIN, GUARD = "FedAvg", "auto"
 DEFENCES = (PLAIN, GUARD, "median", "trimmed mean", "Multi-Krum", "RFA", "norm clipping", "PID-MADE")

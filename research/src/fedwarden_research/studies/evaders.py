@@ -23,12 +23,12 @@ from fedwarden.guard.containment import KNOWN
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import Scenario, load_scenario
 from fedwarden.studies.runner import LATE, Cell, Table
-from fedwarden.studies.tables import Results, confidence, select, write_csv
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .defences import PROBED, RESERVE, SETTINGS
 from .different import STATIONS, at_hand
 from .plan import Asked, Plan, check
+from .tables import Results, confidence, select, write_csv
 
 PLAIN, GUARD = "FedAvg", "auto"
 DEFENCES = (PLAIN, GUARD, PROBED, "median")

@@ -8,17 +8,17 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fedwarden.attacks.frame import How
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.guard.copies import told_leaders
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.store.conclusion import mostly_out, presence
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import columns, confidence, markdown, select, share
 
+from ..attacks.frame import How
 from .defences import SETTINGS, check_data
 from .plan import Asked, Plan, check, division, scenario
+from .tables import columns, confidence, markdown, select, share
 
 NONE = "none"
 HOWS: tuple[str, ...] = get_args(How)

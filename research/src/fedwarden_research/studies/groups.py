@@ -17,10 +17,10 @@ from fedwarden.sim.federation import Federation
 from fedwarden.sim.metrics import detection
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Grid, Result, columns, confidence, markdown, median_of, select, write_csv
 
 from .defences import CLIENTS, SETTINGS, check_data
 from .plan import Asked, Plan, check, division, scenario
+from .tables import Grid, Result, columns, confidence, markdown, median_of, select, write_csv
 
 NONE = "none"
 ATTACKS = ("sign_flip", "label_flip", "alie")

@@ -15,10 +15,10 @@ import numpy as np
 from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.studies.runner import Cell, Table, played
-from fedwarden.studies.tables import columns, confidence, markdown, select
 
 from .judge_settings import JUDGES, NO_ATTACK, Judge
 from .plan import Asked, Plan, check
+from .tables import columns, confidence, markdown, select
 
 LAST = 10  # rounds at the end of a run over which its results are averaged
 SEEDS = 3

@@ -16,10 +16,10 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.store.conclusion import presence
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import Results, columns, confidence, markdown, share, write_csv
 
 from .defences import ATTACKS, SETTINGS, attacks_of, check_data
 from .plan import Asked, Plan, check, scenario
+from .tables import Results, columns, confidence, markdown, share, write_csv
 
 CLIENTS, OWNER, JURORS = 10, "0", ("7", "8", "9")
 PLAIN, GUARD, JURY, PAIRED = "FedAvg", "auto", "auto with jurors", "auto with paired jurors"

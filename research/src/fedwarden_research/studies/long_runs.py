@@ -19,10 +19,10 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.studies.attack_cases import choose
 from fedwarden.studies.runner import LATE, Cell, Table, played
-from fedwarden.studies.tables import columns, confidence, markdown, mean_interval, select, share
 
 from .defences import SETTINGS, check_data
 from .plan import Asked, Plan, division, scenario
+from .tables import columns, confidence, markdown, mean_interval, select, share
 
 GUARD, PLAIN = "auto", "none"
 CLIENTS = (5, 10, 20, 40)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
-from fedwarden.studies.tables import mean_interval
+from .tables import mean_interval
 
 Line = Mapping[Any, Sequence[float]]
 """What was measured at each place on the horizontal axis, once per seed; a place is a number or a word."""
@@ -16,9 +17,11 @@ Line = Mapping[Any, Sequence[float]]
 Panels = Mapping[str, Mapping[str, Line]]
 """Lines by name, in panels by title."""
 
-FAINT, STRONG = "#9aa5b1", "#d55e00"
+FAINT, GREY, STRONG = "#9aa5b1", "#56606b", "#d55e00"
 COLOURS = ("#000000", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # with STRONG: Okabe and Ito (2008)
 STYLES, MARKERS = ("-", "--", ":"), "os^Dv*"
+WIDTH, LETTER = 3.4, 0.055  # inches: a column of a paper, and a letter of 7 points
+LONG = 28  # letters of a name or title on one line
 MANY = 12  # places from which on spreads are a band: bars would hide the line
 APART = 0.1  # between lines over the same word: their spreads would hide each other
 
@@ -27,7 +30,8 @@ def drawing() -> Any:
     """Matplotlib without a display."""
     matplotlib = import_module("matplotlib")
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedwarden"})  # small, and the same every time
+    fonts = {"svg.fonttype": "none", "pdf.fonttype": 42}  # text, not its outlines; journals refuse a PDF's type 3
+    matplotlib.rcParams.update({**fonts, "svg.hashsalt": "fedwarden"})  # small, and the same every time
     return import_module("matplotlib.pyplot")
 
 
@@ -72,6 +76,57 @@ def curves(
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
+
+
+def dots(stem: Path, panels: Mapping[str, tuple[str, Line]]) -> list[Path]:
+    """A figure as wide as a column of a paper, as SVG and PDF: a panel per title, with its axis, and a row per name.
+
+    Every seed is a ring below their mean with its 95 % interval; the first name stands out by colour and form. Panels
+    of the same axis share its range, and percentages end at 0 and 100. The widest title says how many panels fit.
+    """
+    plt = drawing()
+    names = list(next(iter(panels.values()))[1])
+    room = WIDTH - LETTER * min(LONG, max(map(len, names))) - 0.15
+    wide = max(1, min(len(panels), 3, int(room / max(0.75, LETTER * min(LONG, max(map(len, panels))) + 0.1))))
+    high = -(-len(panels) // wide)
+    with plt.rc_context({"font.size": 7, "axes.linewidth": 0.6, "xtick.major.width": 0.6}):
+        labels = [fill(name, LONG) for name in names]
+        tall = 0.08 + 0.11 * max(label.count("\n") + 1 for label in labels)
+        size = (WIDTH, high * (0.55 + tall * len(names)))
+        figure, axes = plt.subplots(high, wide, figsize=size, sharey=True, squeeze=False, layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.05, h_pad=0.03)
+        for place, (axis, (title, (measure, lines))) in enumerate(zip(axes.flat, panels.items(), strict=False)):
+            alike = [some.values() for label, some in panels.values() if label == measure]
+            every = [x for some in alike for values in some for x in _drawn(values, measure)]
+            edge = 0.06 * (max(every) - min(every)) or 1.0
+            axis.set_xlim(min(every) - edge, max(every) + edge)
+            for row, name in enumerate(names):
+                low, middle, top, *seeds = _drawn(lines[name], measure)
+                colour, form = (STRONG, "D") if row == 0 else (COLOURS[1], "o")
+                axis.plot(seeds, [row + 0.27] * len(seeds), "o", mfc="none", mec=GREY, ms=2, mew=0.5)
+                axis.plot([low, top], [row, row], color=colour, linewidth=1.1)
+                axis.plot(middle, row, form, color=colour, markersize=3.6)
+            axis.set_title(fill(title, LONG), fontsize=7)
+            axis.set_xlabel(measure)
+            axis.set_yticks(range(len(names)), labels)
+            axis.tick_params(axis="y", length=0, labelleft=place % wide == 0)
+            axis.grid(axis="x", color=FAINT, alpha=0.3, linewidth=0.5)
+            axis.locator_params(axis="x", nbins=3)
+            axis.spines[["top", "right", "left"]].set_visible(False)
+        axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
+        for axis in axes.flat[len(panels) :]:
+            axis.remove()
+        paths = [stem.with_suffix(kind) for kind in (".svg", ".pdf")]
+        for path, date in zip(paths, ("Date", "CreationDate"), strict=True):
+            figure.savefig(path, metadata={date: None})
+        plt.close(figure)
+    return paths
+
+
+def _drawn(values: Sequence[float], measure: str) -> list[float]:
+    """The ends of the interval, with the mean between them, and the values."""
+    low, middle, top = spread(values)
+    return [*((max(low, 0.0), middle, min(top, 100.0)) if "%" in measure else (low, middle, top)), *values]
 
 
 def look(index: int, loud: bool) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.studies.runner import Cell, Table
-from fedwarden.studies.tables import Result, Results
+
+from .tables import Result, Results
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Asked:
     settings: Sequence[str] = ()
     device: str | None = None
     clients: Sequence[int] = ()
+    file: Path | None = None
+    folder: Path | None = None
 
     def command(self, what: str, **numbers: object) -> str:
         """The command that asks for the same, with these options and all that was chosen.
@@ -40,7 +43,7 @@ class Asked:
         pairs = [(name, value) for name, value in numbers.items() if value is not None]
         pairs += [(name, value) for name, values in chosen.items() for value in values]
         words = [word for name, value in pairs for word in (f"--{name}", str(value))]
-        return shlex.join(["fedwarden", "bench", what, *words])
+        return shlex.join(["fedwarden", "bench", what, *([str(self.file)] if self.file else []), *words])
 
 
 def no_counts(results: Results) -> dict[str, Any]:

@@ -1,5 +1,11 @@
-/* What only the browser knows: whether it prefers dark pages, and the title of its window. */
+/* What only the browser knows: whether it prefers dark pages, the title of its window, and what did not arrive. */
 (function () {
+  function lost(event) {
+    if (event.target.tagName !== "SCRIPT") return;
+    document.body.textContent = "A part of this page did not arrive. The page is loaded again in five seconds.";
+    window.setTimeout(() => window.location.reload(), 5000);
+  }
+  window.addEventListener("error", lost, true);
   const prefers = window.matchMedia("(prefers-color-scheme: dark)");
   prefers.addEventListener("change", () => window.dash_clientside.set_props("scheme", { data: Date.now() }));
   window.dash_clientside = Object.assign({}, window.dash_clientside, {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import audit, compare, run, runs, whatif
+from . import audit, client, compare, run, runs, whatif
 
-PAGES: dict[str, ModuleType] = {"runs": runs, "compare": compare, "run": run, "what-if": whatif, "audit": audit}
+PAGES: dict[str, ModuleType] = {
+    "runs": runs, "compare": compare, "run": run, "client": client, "what-if": whatif, "audit": audit
+}  # fmt: skip

@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from ...core.types import Observation
-from ...core.words import number
+from ...core.words import number, printable
 from ...figures import audit as figures
 from .. import layout as ui
 from ..routes import Page, query, search
@@ -107,7 +107,7 @@ def alarms(seen: Sequence[Observation]) -> Component:
         return html.P(f"None in {rounds} rounds: nothing departed from its past more than chance explains.")
     rows = []
     for o in found[:ALARMS]:
-        moved = ", ".join(map(str, o.moved())) or "-"
+        moved = printable(", ".join(o.moved())) or "-"
         rows.append([str(o.round), name(_key(o)), number(o.value), number(o.expected), f"{o.p:.2g}", moved])
     heads = ("round", "source", "measured", "expected", "chance", "classes that moved")
     return ui.table("Alarms, latest first", heads, rows, (0, 2, 3, 4))

@@ -5,41 +5,49 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from dash import Dash, Input, Output, dcc, html
+from dash import Dash, Output, dcc, html
 
 from ...core.stats import robust_z
 from ...core.types import RoundRecord
 from ...core.words import number, printable, rounds_of
 from ...figures import clients
 from ...figures import guard as figures
+from ...store.record import RunRecord
 from ...store.round import RoundStory
 from ...store.story import rounds_by_note
-from ..layout import DARK, GRAPH, PATH, VERSION, aria, card, problem, run_of, table
-from ..routes import link, query
-from ..state import RunView, Workspace
+from ..layout import DARK, GRAPH, PATH, QUERY, VERSION, aria, card, heading, page, problem, run_of, table
+from ..routes import Page, query
+from ..state import Workspace
+from . import run
 
-REASONS = 5  # flagged rounds that are explained, the latest
+REASONS = 3  # flagged rounds that are explained, the latest
 WAYS = {"loss": "On the server's samples", "cosine": "Direction"}
 PARTS = 12  # layers that are listed, the most unusual
 
 
+def show(asked: Page) -> list[Any]:
+    title = f"Run {asked.run}"
+    return page(title, heading(title, asked.run, "client"), html.Div(id="client", **aria(live="polite")))
+
+
+def version(workspace: Workspace, asked: Page) -> str:
+    return f"{run.version(workspace, asked)}:{asked.query.get('name')}"
+
+
 def register(app: Dash, workspace: Workspace) -> None:
-    @app.callback(Output("client", "children"), VERSION, Input("run-address", "search"), DARK, PATH)
-    def show(version: Any, asked: Any, dark: Any, path: Any) -> Any:
-        run, name = run_of(path, version, asked, dark), query(asked).get("client")
-        if name is None:
-            return html.P("Choose a client in the picture or in the list to see it in full.", className="note")
-        view = workspace.view(run)
+    @app.callback(Output("client", "children"), VERSION, DARK, PATH, QUERY)
+    def draw(version: Any, dark: Any, path: Any, asked: Any) -> Any:
+        number, name = run_of(path, version, asked, dark), query(asked).get("name", "")
+        view = workspace.view(number)
         if name not in view.series.clients:
             return problem(f"No client “{name}” has taken part in this run so far")
-        return sheet(view, name, asked, bool(dark))
+        return sheet(view, name, bool(dark))
 
 
-def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
+def sheet(view: RunRecord, name: str, dark: bool) -> Any:
     """Everything about a client."""
-    rest = {k: v for k, v in query(asked).items() if k != "client"}
-    away = dcc.Link("Close", href=link("run", view.run.id, **rest), className="close")
-    last = next((r for r in reversed(view.records) if name in r.client_ids), None)
+    took = view.series.rounds[~np.isnan(view.series.weights[:, view.series.clients.index(name)])]
+    last = view.story.full(int(took[-1])) if len(took) else None
     text = [reasons(view, name), takes_part(view, name), refused(view, name)]
     numbers = [] if last is None else [signals(last, name), parts(last, name)]
     scores = figures.client(view.series, name, dark).update_layout(title_text="", margin_t=16)
@@ -47,7 +55,7 @@ def sheet(view: RunView, name: str, asked: Any, dark: bool) -> Any:
     if (told := clients.told(view.series, name, dark)) is not None:
         head = "What it reports, and how its replies arrive"
         left += [html.H3(head), _drawn("told-figure", told, head, name)]
-    return card(f"Client {name}", away, html.Div([html.Div(left), html.Div([*text, *numbers])], className="halves"),
+    return card(f"Client {name}", html.Div([html.Div(left), html.Div([*text, *numbers])], className="halves"),
                 id="client-card")  # fmt: skip
 
 
@@ -56,36 +64,33 @@ def _drawn(id: str, figure: Any, label: str, name: str) -> html.Div:
     return html.Div(shown, className="graph", role="group", **aria(label=label))
 
 
-def reasons(view: RunView, name: str) -> Any:
+def reasons(view: RunRecord, name: str) -> Any:
     """What became of it and the one reason, then what was seen of it in the last rounds in which it was flagged."""
-    story, standing = view.story, view.story.clients[name].standing
-    if standing is None:
+    if not (told := view.story.told(name, None if view.run.state == "done" else view.run.id)):
         return html.P("No watch has flagged this client.")
-    told = [f"{str(standing).capitalize()}: {story.reason(name)}."]
-    told.append(story.harm_not_shown(name, None if view.run.state == "done" else view.run.id))
-    flagged = [r for r in map(RoundStory, reversed(view.records)) if name in r.flagged or name in r.doubts]
-    items = [
-        html.Li([html.Strong(f"Round {r.record.round}, {r.states[name]}: "), printable(str(r.reason(name)))])
-        for r in flagged[:REASONS]
-    ]
+    flagged = view.series.noted(name)
+    seen = (RoundStory(view.story.full(t)) for t in flagged[: -REASONS - 1 : -1])
+    items = [html.Li(printable(words)) for r in seen if not told.startswith(words := str(r.reason(name)))]
     more = f"{len(flagged) - REASONS} more rounds in which it was flagged." if len(flagged) > REASONS else None
-    shown = [html.P(printable(words)) for words in told if words]
     note = html.P(more, className="note") if more else None
-    return html.Div([html.H3("Why"), *shown, html.Ul(items, className="reasons"), note])
+    return html.Div([html.H3("Why"), html.P(printable(told)), html.Ul(items, className="reasons"), note])
 
 
-def takes_part(view: RunView, name: str) -> Any:
+def takes_part(view: RunRecord, name: str) -> Any:
     """How it answers, whether it helps the model, and whether what it tells of itself fits that; in words."""
     found = view.story.contribution(name)
     words = [f"It {view.story.health[name]}."]
     if found is not None:
         words.append(f"{WAYS[found.of]}: {found}.")
+    if same := clients.unchanged(view.series, name):
+        told = ", ".join(f"{k.replace('_', ' ')} {number(v)}" for k, v in same.items())
+        words.append(f"It reported the same in every round: {told}.")
     if odd := view.story.at_odds(name):
         words.append(f"Contradiction: {odd}.")
     return html.Div([html.H3("How it takes part"), *(html.P(printable(w)) for w in words)])
 
 
-def refused(view: RunView, name: str) -> Any:
+def refused(view: RunRecord, name: str) -> Any:
     """Replies that were not let in, each reason with its rounds."""
     grouped = rounds_by_note(view.story.clients[name].rejected.items())
     items = [

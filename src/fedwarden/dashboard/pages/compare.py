@@ -9,10 +9,11 @@ from dash.development.base_component import Component
 
 from ...core.words import listed, percent
 from ...figures import guard as figures
+from ...store.record import RunRecord
 from ...store.series import client_order
 from .. import layout as ui
 from ..routes import Page, link, number, query, search
-from ..state import RunView, Workspace
+from ..state import Workspace
 
 ENDS = ("first", "second")
 
@@ -25,7 +26,7 @@ def show(_: Page) -> list[Component]:
         ui.heading("Two runs side by side"),
         html.Div(ends, className="tools"),
         html.Div(id="facts", **ui.aria(live="polite")),
-        ui.graph("both", "Accuracy and excluded clients of both runs", 520),
+        ui.graph("both", "Accuracy of both runs, and the clients left out", 520),
     )
 
 
@@ -62,7 +63,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         return facts(workspace, first, second), drawn.update_layout(uirevision=str(numbers))
 
 
-def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
+def facts(workspace: Workspace, first: RunRecord, second: RunRecord) -> html.Div:
     """What both runs were and came to."""
     briefs = {row["run"]: row for row in workspace.briefs()}
     rows = [briefs[v.run.id] for v in (first, second)]
@@ -73,7 +74,7 @@ def facts(workspace: Workspace, first: RunView, second: RunView) -> html.Div:
         ["preset", *(r["preset"] or "-" for r in rows)],
         ["rounds", *(str(r["rounds"]) for r in rows)],
         ["clients", *(str(len(v.series.clients)) for v in (first, second))],
-        ["clean accuracy", *(percent(r["accuracy"]) for r in rows)],
+        ["accuracy", *(percent(r["accuracy"]) for r in rows)],
         ["excluded in both", *[_names(mine & theirs)] * 2],
         ["excluded in this run only", *map(_names, (mine - theirs, theirs - mine))],
     ]

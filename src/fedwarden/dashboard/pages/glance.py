@@ -18,16 +18,16 @@ from ...figures.theme import GREY, VERMILION
 from ...store.round import OUT
 from ...store.series import Series
 from ...store.story import IN, VERDICTS, Story
-from ..layout import PATH, VERSION, Child, aria, card, field, run_of, table
+from ..layout import PATH, VERSION, Child, card, field, run_of, table
 from ..routes import link, query
 from ..routes import number as whole
 from ..state import Workspace
 
-ROWS = 100  # of a page
+ROWS = 50  # of a page
 FINE = ("down-weighted", IN)
 NOTE = (
-    "0 is the median client, 1 the limit (dashed). There is a bar for each watch, and a line for the highest of them "
-    "over the last rounds."
+    "Of scores, 0 is the median client and 1 the limit (dashed); the line is the highest of all watches over the last "
+    "rounds. Bars, from the left: "
 )
 BELOW = -1.0  # of the pictures: 0 is the median client, 1 the limit
 KINDS = (*VERDICTS, "rejected", "down-weighted", IN)
@@ -48,42 +48,41 @@ def register(app: Dash, workspace: Workspace) -> None:
                   State("watch", "value"))  # fmt: skip
     def rows(version: object, text: object, asked: object, path: object, watch: object) -> object:
         run = run_of(path, version, asked)
+        story = workspace.view(run, str(watch or "")).story
         recent = workspace.recent(run)
-        found = glances(workspace.view(run, str(watch or "")).story, recent.series)
-        return listing(run, found, bool(recent.watches), str(text or ""), query(asked))
+        return listing(run, glances(story, recent), tuple(recent.watches), str(text or ""), query(asked))
 
 
 def listing(
-    run: int, every: Sequence[Glance], watched: bool, text: str, asked: Mapping[str, str]
+    run: int, every: Sequence[Glance], watches: Sequence[str], text: str, asked: Mapping[str, str]
 ) -> list[Component | None]:
     """The clients in whose row all the words are, from the place that the address names."""
     words = text.lower().split()
     found = [g for g in every if all(w in f"{g.client} {g.state} {g.worst or ''}".lower() for w in words)]
     start = min(whole(asked.get("from")) or 0, max(len(found) - 1, 0)) // ROWS * ROWS
-    heads = ["client", "state", "weight", *(["worst watch", "", "watches", "last rounds"] if watched else [])]
-    rows = [_row(run, g, watched, asked) for g in found[start : start + ROWS]]
-    shown = table("Clients, the gravest first", heads, rows, (2, 4))
-    note = html.P(f"{told(found)}. {NOTE if watched else ''}", className="note")
+    more = ["highest watch", "score now", "all watches", "last rounds"] if watches else []
+    rows = [_row(run, g, watches) for g in found[start : start + ROWS]]
+    shown = table("Clients, the gravest first", ["client", "state", "weight", *more], rows, (2, 4))
+    legend = f" {NOTE}{', '.join(watches)}." if watches else ""
+    note = html.P(f"{told(found)}.{legend}", className="note")
     return [note, shown, _pages(run, len(found), start, asked)]
 
 
-def _row(run: int, g: Glance, watched: bool, asked: Mapping[str, str]) -> list[Child]:
+def _row(run: int, g: Glance, watches: Sequence[str]) -> list[Child]:
     name = printable(g.client)
-    here = aria(current="true") if asked.get("client") == g.client else {}
-    href = link("run", run, **{**asked, "client": g.client})
     row: list[Child] = [
-        html.Span(dcc.Link(name, href=href, title=f"Show client {name}"), **here),
+        dcc.Link(name, href=link("client", run, name=g.client), title=f"Show client {name}"),
         html.Span(g.state, className=f"badge {'failed' if g.kind in OUT else 'warned' if g.kind not in FINE else ''}"),
         number(g.weight),
     ]
-    if not watched:
+    if not watches:
         return row
     near = in_words(g.near)
     return [
         *row,
         g.worst or "-",
         f"{min(g.height, 99):.1f}" if g.near else "",
-        html.Img(src=bars([*g.near.values()]), alt=near, title=near) if g.near else "",
+        html.Img(src=bars([g.near.get(name, np.nan) for name in watches]), alt=near, title=near) if g.near else "",
         html.Img(src=sparkline(g.recent), alt=f"now {g.height:.1f}" if g.near else "nothing recent"),
     ]
 
@@ -169,6 +168,7 @@ def bars(values: Sequence[float]) -> str:
     drawn = [
         f'<rect x="{BAR * i}" y="{_y(v):.1f}" width="{BAR - 2}" height="{HIGH - _y(v):.1f}" fill="{_colour(v)}"/>'
         for i, v in enumerate(values)
+        if not np.isnan(v)
     ]
     return _picture(max(BAR * len(values), 1), [*drawn, _limit(BAR * len(values))])
 

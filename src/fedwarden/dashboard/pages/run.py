@@ -1,10 +1,10 @@
-"""One run: in words, its clients, clients x rounds, what the model learned, and one client in full."""
+"""One run: in words, its clients, clients x rounds, and what the model learned."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, dcc, html
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from ...core.errors import FedwardenError
@@ -19,13 +19,12 @@ from ...store.record import RunRecord
 from ...store.series import Series
 from .. import layout as ui
 from ..routes import Page, link, query, search
-from ..state import RunView, Workspace
-from . import client as details
+from ..state import Workspace
 from . import glance
 
 SCALES: tuple[Scale, ...] = ("limit", "linear", "log", "robust z")
-ADDRESS, WATCH, CHOSEN = Input("run-address", "search"), Input("watch", "value"), State("watch", "value")
-PARTS = ("glance-part", "client", "watched", "scores-part", "learning-part", "similar-part")
+WATCH, CHOSEN = Input("watch", "value"), State("watch", "value")
+PARTS = ("glance-part", "watched", "scores-part", "learning-part", "similar-part")
 
 
 def show(asked: Page) -> list[Component]:
@@ -43,10 +42,10 @@ def show(asked: Page) -> list[Component]:
     return ui.page(
         f"Run {asked.run}",
         ui.address("run"),
+        dcc.Location(id="way", refresh="callback-nav"),
         ui.heading(f"Run {asked.run}", asked.run, "run"),
         html.Div(id="summary", className="summary", **ui.aria(live="polite")),
         glance.part(),
-        html.Div(id="client", **ui.aria(live="polite")),
         html.Div([tools, heatmap], id="watched", hidden=True),
         html.Div(pictures, className="halves", id="pictures"),
     )
@@ -59,26 +58,24 @@ def version(workspace: Workspace, asked: Page) -> str:
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    def view_of(path: object, watch: object, *needed: object) -> RunView:
+    def view_of(path: object, watch: object, *needed: object) -> RunRecord:
         return workspace.view(ui.run_of(path, *needed), str(watch or ""))
 
-    first = [Output("run-heading", "children"), Output("summary", "children")]
-    choice = [Output("watch", "options"), Output("watch", "value")]
+    first = [Output("summary", "children"), Output("watch", "options"), Output("watch", "value")]
 
-    @app.callback([*first, *choice, *(Output(part, "hidden") for part in PARTS)], ui.VERSION, ui.PATH, ui.QUERY, CHOSEN)
+    @app.callback([*first, *(Output(part, "hidden") for part in PARTS)], ui.VERSION, ui.PATH, ui.QUERY, CHOSEN)
     def head(version: object, path: object, asked: object, watch: object) -> object:
         watch = watch or query(asked).get("watch")
         view = view_of(path, watch, version)
-        names = list(view.watches)
-        title = [f"Run {view.run.id}  {view.run.name} ", ui.state(view.run.state_in_words)]
+        names = list(view.story.watches)
         shown = watch if watch in names else workspace.loudest(view.run.id)
         nobody, learned = not view.series.clients, figures.learned(view.series)
-        hidden = (nobody, nobody, not names, not names, not learned, not similar.has_map(view.series))
+        hidden = (nobody, not names, not names, not learned, not similar.has_map(view.series))
         try:
-            words = told(workspace, view)
+            words = told(view)
         except FedwardenError as error:  # of the configuration, without which the rest can be shown
             words = [ui.problem(str(error))]
-        return title, words, names, shown, *hidden
+        return words, names, shown, *hidden
 
     @app.callback(Output("heatmap", "figure"), ui.VERSION, WATCH, Input("scale", "value"), ui.DARK, ui.PATH)
     def draw_heatmap(version: object, watch: Any, scale: object, dark: object, path: object) -> object:
@@ -93,45 +90,49 @@ def register(app: Dash, workspace: Workspace) -> None:
         view = view_of(path, watch, version, dark)
         return figures.learning(view.series, bool(dark)).update_layout(uirevision=path)
 
-    @app.callback(Output("scores", "figure"), ui.VERSION, WATCH, ADDRESS, ui.DARK, ui.PATH)
-    def draw_scores(version: object, watch: Any, asked: object, dark: object, path: object) -> object:
-        view = view_of(path, watch, version, asked, dark)
+    @app.callback(Output("scores", "figure"), ui.VERSION, WATCH, ui.DARK, ui.PATH)
+    def draw_scores(version: object, watch: Any, dark: object, path: object) -> object:
+        view = view_of(path, watch, version, dark)
         if watch not in view.series.watches:
             return nothing("", "this run has recorded no scores", bool(dark))
-        drawn = figures.scores(view.story, watch, [query(asked).get("client", "")], bool(dark))
+        drawn = figures.scores(view.story, watch, (), bool(dark))
         return drawn.update_layout(uirevision=f"{path} {watch}")
 
-    @app.callback(Output("similar", "figure"), ui.VERSION, ADDRESS, ui.DARK, ui.PATH, CHOSEN)
-    def draw_map(version: object, asked: object, dark: object, path: object, watch: object) -> object:
-        view = view_of(path, watch, version, asked, dark)
-        return similar.similarity(view.story, query(asked).get("client"), bool(dark)).update_layout(uirevision=path)
+    @app.callback(Output("similar", "figure"), ui.VERSION, ui.DARK, ui.PATH, CHOSEN)
+    def draw_map(version: object, dark: object, path: object, watch: object) -> object:
+        view = view_of(path, watch, version, dark)
+        return similar.similarity(view.story, None, bool(dark)).update_layout(uirevision=path)
 
-    clicks = [Input("heatmap", "clickData"), Input("similar", "clickData")]
-    known = State("run-address", "search")
-
-    @app.callback(Output(ADDRESS.component_id, "search"), WATCH, Input("scale", "value"), *clicks, ui.PATH, known,
+    @app.callback(Output("way", "href"), Input("heatmap", "clickData"), Input("similar", "clickData"), ui.PATH, CHOSEN,
                   prevent_initial_call=True)  # fmt: skip
-    def steer(watch: object, scale: object, cell: object, point: object, path: object, asked: object) -> object:
+    def go(cell: object, point: object, path: object, watch: object) -> object:
+        """The page of the client that was clicked."""
+        view = view_of(path, watch)
+        found = clicked_client(point if ctx.triggered_id == "similar" else cell, view.series)
+        return no_update if found is None else link("client", view.run.id, name=found)
+
+    @app.callback(Output("run-address", "search"), WATCH, Input("scale", "value"), ui.PATH,
+                  State("run-address", "search"), prevent_initial_call=True)  # fmt: skip
+    def steer(watch: object, scale: object, path: object, asked: object) -> object:
         """What is chosen is in the address, so that a link shows it again."""
         view = view_of(path, watch, asked)
         new = {**query(asked), "scale": scale if scale in SCALES[1:] else None}
-        if watch in view.watches:
+        if watch in view.story.watches:
             new["watch"] = watch if watch != workspace.loudest(view.run.id) else None
-        click = point if ctx.triggered_id == "similar" else cell if ctx.triggered_id == "heatmap" else None
-        if (clicked := clicked_client(click, view.series)) is not None:
-            new["client"] = clicked
         return ui.move(asked, search(**new))
 
-    details.register(app, workspace)
     glance.register(app, workspace)
 
 
-def told(workspace: Workspace, view: RunView) -> list[Component | None]:
+def told(view: RunRecord) -> list[Component | None]:
     """The run in words."""
-    seen = {who: tuple(workspace.observations(view.run.id, who)) for who in workspace.observers(view.run.id)}
-    first, *others = map(printable, tell(RunRecord(view.run, view.story, seen, view.said)))
-    audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id)) if seen else None
-    return [html.P(first, className="lead"), html.Ul([html.Li(s) for s in others]), html.P(audit) if audit else None]
+    first, *others = map(printable, tell(view))
+    audit = dcc.Link("What the audit saw by round, and its alarms", href=link("audit", view.run.id))
+    return [
+        html.P(first, className="lead"),
+        html.Ul([html.Li(s) for s in others]),
+        html.P(audit) if view.observations else None,
+    ]
 
 
 def clicked_client(click: Any, series: Series) -> str | None:

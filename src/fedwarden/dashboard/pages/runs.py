@@ -11,11 +11,16 @@ from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from ...core.words import percent, printable
-from ..layout import VERSION, Child, aria, empty, field, heading, page, state, table, wait_for
-from ..routes import Page, link
+from ..layout import VERSION, Child, address, aria, empty, field, heading, page, state, table, wait_for
+from ..routes import Page, link, query
 from ..state import Workspace
 
-HEADS = ("run", "name", "state", "rounds", "engine", "preset", "clean accuracy", "verdict", "started", "compare")
+HEADS = {
+    "run": "run", "name": "name", "state": "state", "rounds": "rounds", "engine": "engine", "preset": "preset",
+    "accuracy": "accuracy", "verdict": "verdict", "started": "created",
+}  # fmt: skip
+"""The heads of the columns, and what rows are sorted by."""
+UPWARDS = ("name", "state", "engine", "preset", "verdict")  # where the first click sorts from a to z
 SEARCHED = ("run", "name", "state", "engine", "preset")
 ROWS = 200  # the filter finds the others
 
@@ -26,7 +31,7 @@ def show(asked: Page) -> list[Component]:
         autoComplete="off",
     )  # fmt: skip
     tools = html.Div([field("Filter", find, of="filter"), html.Div(id="compare")], className="tools")
-    return page("Runs", heading("Runs"), tools, html.Div(id="runs", **aria(live="polite")))
+    return page("Runs", address("runs"), heading("Runs"), tools, html.Div(id="runs", **aria(live="polite")))
 
 
 def version(workspace: Workspace, _: Page) -> str:
@@ -36,10 +41,13 @@ def version(workspace: Workspace, _: Page) -> str:
 def register(app: Dash, workspace: Workspace) -> None:
     picks = {"type": "pick", "run": ALL}
 
-    @app.callback(Output("runs", "children"), VERSION, Input("filter", "value"), State(picks, "value"))
-    def rows(version: object, text: object, picked: object) -> object:
+    @app.callback(
+        Output("runs", "children"), VERSION, Input("filter", "value"), Input("runs-address", "search"),
+        State(picks, "value"),
+    )  # fmt: skip
+    def rows(version: object, text: object, asked: object, picked: object) -> object:
         wait_for(version)
-        return listing(workspace.briefs(), str(text or ""), _chosen(picked))
+        return listing(workspace.briefs(), str(text or ""), _chosen(picked), query(asked).get("sort", ""))
 
     @app.callback(Output("compare", "children"), Input(picks, "value"))
     def offer(picked: object) -> object:
@@ -51,8 +59,10 @@ def register(app: Dash, workspace: Workspace) -> None:
         return dcc.Link(f"Compare runs {first} and {second}", href=href, className="button")
 
 
-def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int]) -> html.Div | list[Child]:
-    """The runs whose words have the text in them."""
+def listing(
+    rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int], sort: str = ""
+) -> html.Div | list[Child]:
+    """The runs whose words have the text in them, by the column ``sort``, downwards behind a minus sign."""
     if not rows:
         return empty(
             "No run has been recorded in this workspace yet.",
@@ -62,9 +72,22 @@ def listing(rows: Sequence[Mapping[str, Any]], text: str, chosen: Sequence[int])
     found = [r for r in rows if all(any(w in str(r[k]).lower() for k in SEARCHED) for w in words)]
     if not found:
         return empty(f"None of {len(rows)} runs has “{text}” in its name, state, engine or preset.")
-    shown = table("Runs, newest first", HEADS, [_row(r, chosen) for r in found[:ROWS]], numeric=(0, 3, 6))
+    column, down = sort.removeprefix("-"), sort.startswith("-")
+    if column in HEADS:
+        known = [r for r in found if r[HEADS[column]] is not None]
+        known.sort(key=lambda r: r[HEADS[column]], reverse=down)
+        found = [*known, *(r for r in found if r[HEADS[column]] is None)]
+    heads: list[Child] = [*(_head(name, sort or "-run") for name in HEADS), "compare"]
+    shown = table("Runs", heads, [_row(r, chosen) for r in found[:ROWS]], numeric=(0, 3, 6))
     more = html.P(f"{len(found) - ROWS} more; narrow them down with the filter.") if len(found) > ROWS else None
     return [shown, more]
+
+
+def _head(name: str, sort: str) -> Component:
+    """A link that sorts by this column, and the other way round where it is sorted so."""
+    other = f"-{name}" if sort == name or (sort != f"-{name}" and name not in UPWARDS) else name
+    arrow = {name: " ▲", f"-{name}": " ▼"}.get(sort, "")
+    return dcc.Link(f"{name}{arrow}", href=link("runs", sort=other), title=f"Sort by {name}")
 
 
 def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
@@ -76,13 +99,13 @@ def _row(row: Mapping[str, Any], chosen: Sequence[int]) -> list[Child]:
     badge, there = state(row["state_in_words"]), link("run", number)
     return [
         dcc.Link(str(number), href=there),
-        html.Span([dcc.Link(row["name"], href=there), html.Span(badge, className="narrow")]),
+        html.Span([dcc.Link(row["name"], href=there, title=row["name"]), html.Span(badge, className="narrow")]),
         badge,
         f"{row['rounds']} of {row['of']}" if row["of"] else str(row["rounds"]),
         row["engine"],
         row["preset"] or "-",
         percent(row["accuracy"]),
-        printable(row["error"] or row["verdict"]),
+        html.Span(printable(row["error"] or row["verdict"]), title=printable(row["error"] or row["verdict"])),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])),
         tick,
     ]

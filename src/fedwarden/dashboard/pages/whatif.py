@@ -14,14 +14,15 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html
 from ...core.errors import FedwardenError
 from ...core.notes import Note
 from ...core.registry import lookup, names, parameters, summary
-from ...core.words import printable
+from ...core.words import count, printable
 from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
 from ...sim.whatif import Change, compare, decide_again
+from ...store.record import RunRecord
 from ...store.story import distinct_notes
 from .. import layout as ui
 from ..routes import Page, query, search
-from ..state import RunView, Workspace
+from ..state import Workspace
 
 PARTS = {"rule": "Rule", "history": "History", "policy": "Policy"}
 AS_RECORDED = "as recorded"
@@ -71,7 +72,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         wanted = {p["part"]: name for p, name in zip(parts, chosen, strict=True)}
         given = {f"{p['part']}.{p['name']}": value for p, value in zip(places, values, strict=True)}
         kept = chosen_parts(wanted, given)
-        return verdict(workspace.view(run), settings(kept)), ui.move(asked, search(**kept))
+        return verdict(workspace, workspace.view(run, ""), settings(kept)), ui.move(asked, search(**kept))
 
 
 def chosen_parts(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
@@ -92,20 +93,20 @@ def settings(kept: Mapping[str, str]) -> Settings:
     return tuple(f"{key}={value}" for key, value in kept.items())
 
 
-def verdict(view: RunView, chosen: Settings) -> Any:
+def verdict(workspace: Workspace, view: RunRecord, chosen: Settings) -> Any:
     """What the other guard would have decided, in words and by client."""
-    if not view.records:
+    if not view.run.rounds:
         return ui.empty("No round has been recorded yet.", "Once there is one, another guard can be tried on it here.")
     try:
         with JUDGING:
-            guard, changes, notes = judge_again(view, chosen)
+            guard, changes, notes = judge_again(workspace, view, chosen)
     except FedwardenError as error:
         return ui.problem(str(error))
     different = [c for c in changes if c.recorded != c.replayed]
     same = [c for c in changes if c.recorded == c.replayed and c.recorded is not None]
     truth = truth_of(view.run)
     head = f"{len(different)} of {len(changes)} clients are treated differently."
-    over = html.Details([html.Summary(f"Over rounds 1 to {view.records[-1].round}; the guard in full"), guard])
+    over = html.Details([html.Summary(f"Over rounds 1 to {view.series.rounds[-1]}; the guard in full"), guard])
     warnings = [html.Li(printable(f"From round {rounds[0]}: {note}")) for note, rounds in notes.items()]
     return ui.card(
         head if different else "The same decisions.",
@@ -118,11 +119,14 @@ def verdict(view: RunView, chosen: Settings) -> Any:
 
 
 @lru_cache(maxsize=8)
-def judge_again(view: RunView, chosen: Settings) -> tuple[str, list[Change], dict[Note, list[int]]]:
+def judge_again(
+    workspace: Workspace, view: RunRecord, chosen: Settings
+) -> tuple[str, list[Change], dict[Note, list[int]]]:
     """The guard in words, the exclusions before and after, and its warnings."""
-    warden, rounds = decide_again(view.run, view.records, chosen, said=view.said)
+    records = workspace.records(view.run.id)
+    warden, rounds = decide_again(view.run, records, chosen, said=view.said)
     warnings = distinct_notes((r.round, w.warning) for r in rounds for w in r.watches if w.warning)
-    return spell_guard(warden), compare(view.records, rounds), warnings
+    return spell_guard(warden), compare(records, rounds), warnings
 
 
 def options(part: str, name: str, asked: Mapping[str, str]) -> list[Any]:
@@ -175,12 +179,12 @@ def _words(change: Change) -> str:
         return "no longer" + seen
     if before is None:
         return "only in the what-if"
-    return f"{abs(after - before)} rounds {'later' if after > before else 'earlier'}"
+    return f"{count(abs(after - before), 'round')} {'later' if after > before else 'earlier'}"
 
 
 def _unseen(changes: Sequence[Change]) -> Any:
     gone = sum(c.unseen_from is not None for c in changes)
-    text = f"The recorded run stopped asking {gone} clients when it excluded them, so their later rounds are unknown."
+    text = f"The recorded run stopped asking {count(gone, 'client')} after an exclusion: later rounds are unknown."
     return html.P(text, className="note") if gone else None
 
 

@@ -20,8 +20,7 @@ from ...core.types import Observation
 from ...core.words import printable
 from ...store.ledger import Ledger
 from ...store.recorder import versions
-from ..arrays import view
-from ..records import is_training, round_of
+from ..records import is_training, round_of, view
 
 ENGINE = "flower-audit"
 KEY = "fedwarden.audit"  # the records in the node's context that hold what is remembered

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from ...core.words import printable
 from ...guard.jury import worse
-from ..arrays import view
-from ..records import is_training, round_of
+from ..records import is_training, round_of, view
 
 KEY = "fedwarden.jury"  # the records in the node's context that hold the losses of the last models
 METRIC, NOTHING = "worse", -1.0  # a number that is no share: all replies name the same metrics, in the first round too

@@ -25,8 +25,7 @@ from scipy.special import ndtri
 from ...audit import mitigations
 from ...core.words import printable
 from ...models.trial import VARIANCE
-from ..arrays import view
-from ..records import Template, is_training
+from ..records import Template, is_training, view
 
 KEY = "fedwarden.privacy"  # the record in the node's context
 FILE = "privacy-account"  # of a node's configuration: where the account is kept on disk
@@ -69,7 +68,8 @@ def clip_and_noise(
             reply = call_next(message, context)
             if reply.has_error():
                 return Message(Error(reply.error.code, REFUSED), reply_to=message)
-            content = RecordDict({key: open_metrics(m, public) for key, m in reply.content.metric_records.items()})
+            told = reply.content.metric_records.items()
+            content = RecordDict({key: MetricRecord({k: m[k] for k in m if k in public}) for key, m in told})
             sent = dict(reply.content.array_records)
             if is_training(message):
                 content[arrays] = protected(message.content.array_records[arrays], sent.pop(arrays), norm, noise)
@@ -179,11 +179,6 @@ def protected(received: ArrayRecord, sent: ArrayRecord, norm: float, noise: floa
             raise ValueError(f"noise has left no finite numbers in {slot.name}, which is {slot.spelling}")
         made[slot.name] = Array(new)
     return made
-
-
-def open_metrics(record: MetricRecord, public: Sequence[str]) -> MetricRecord:
-    """Those metrics that anybody may know."""
-    return MetricRecord({key: value for key, value in record.items() if key in public})
 
 
 def charge(context: Context, limit: Limit) -> None:

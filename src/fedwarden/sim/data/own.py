@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ TEST = 0.2  # the share that is held back to test on where there is no test set
 class Table:
     """Rows as they were found: features (n, ...), labels (n,), whose each row is, and which are to test on.
 
-    ``places`` are the rows' numbers where they come from.
+    ``places`` are the rows' numbers where they come from; ``classes`` names labels that are numbers from 0 on, and
+    ``columns`` has the place of each feature that is a column of numbers.
     """
 
     x: Array
@@ -36,6 +37,8 @@ class Table:
     owners: Array | None
     test: Mask
     places: Array
+    classes: tuple[str, ...] | None = None
+    columns: Mapping[str, int] = field(default_factory=dict)
 
 
 def whose(row: int, owners: Array | None, places: Array) -> str:
@@ -64,8 +67,8 @@ def held_back(owners: Array | None, n: int, share: float, where: str) -> Mask:
     return test
 
 
-def classes_of(table: Table, numbers: bool, where: str) -> tuple[Tensor, int]:
-    """Labels as the tasks take them, and how many classes: words are numbered in alphabetical order.
+def classes_of(table: Table, numbers: bool, where: str) -> tuple[Tensor, int, tuple[str, ...] | None]:
+    """Labels as the tasks take them, how many classes, and their names: words are numbered in alphabetical order.
 
     Whole numbers are classes, others are numbers to predict, and all are with ``numbers``.
     """
@@ -78,14 +81,14 @@ def classes_of(table: Table, numbers: bool, where: str) -> tuple[Tensor, int]:
         known, codes = np.unique(found.astype(str), return_inverse=True)
         if numbers:
             raise DataError(f"{where}: expected numbers as labels; got words such as {known[0]!r}")
-        return torch.from_numpy(codes.astype(np.int64)), len(known)
+        return torch.from_numpy(codes.astype(np.int64)), len(known), tuple(map(str, known))
     if numbers or found.dtype.kind == "f":
         _refuse(~np.isfinite(found), table, "a finite label", found, where)
-        return torch.from_numpy(found.astype(np.float32)), 1
+        return torch.from_numpy(found.astype(np.float32)), 1, None
     if found.dtype.kind not in "iub":
         raise DataError(f"{where}: expected labels that are whole numbers, numbers or words; got {found.dtype}")
     _refuse(found < 0, table, "a label of at least 0", found, where)
-    return torch.from_numpy(found.astype(np.int64)), int(found.max()) + 1
+    return torch.from_numpy(found.astype(np.int64)), int(found.max()) + 1, table.classes
 
 
 def dataset_of(table: Table, where: str, classes: int | None = None, numbers: bool = False) -> Dataset:
@@ -95,7 +98,7 @@ def dataset_of(table: Table, where: str, classes: int | None = None, numbers: bo
         raise DataError(f"{where}: expected rows to train on; got none")
     if table.x.dtype.kind not in "fiub":
         raise DataError(f"{where}: expected features that are numbers; got {table.x.dtype}")
-    y, seen = classes_of(table, numbers, where)
+    y, seen, labels = classes_of(table, numbers, where)
     x = torch.from_numpy(np.ascontiguousarray(table.x, dtype=np.float32))
     _refuse(~x.flatten(1).isfinite().all(dim=1).numpy(), table, "finite features", "NaN or Inf", where)
     if classes is not None and not y.is_floating_point():
@@ -104,7 +107,11 @@ def dataset_of(table: Table, where: str, classes: int | None = None, numbers: bo
     _check_names(names or (), where)
     train = torch.from_numpy(~table.test)
     test = ~train
-    return Dataset(x[train], y[train], x[test], y[test], classes or seen, owned, names=names)
+    if labels is not None:  # classes that do not occur have no name
+        labels = (*labels, *map(str, range(len(labels), classes or 0)))
+    return Dataset(
+        x[train], y[train], x[test], y[test], classes or seen, owned, names=names, labels=labels, columns=table.columns
+    )
 
 
 def of_clients(clients: Clients, test: Samples | float | None = None, numbers: bool = False) -> Dataset:
@@ -173,6 +180,7 @@ def check(data: object, where: str) -> Dataset:
             )
     shapes = f"{tuple(data.x_train.shape[1:])} and {tuple(data.x_test.shape[1:])}"
     expect(data.x_test.shape[1:] == data.x_train.shape[1:], "training and test samples of one shape", shapes)
+    expect(len(data.class_names) == data.classes, f"a name for each of {data.classes} classes", data.labels)
     clients = data.clients or ()
     if data.names is not None:
         expect(len(data.names) == len(clients), f"a name for each of {len(clients)} clients", len(data.names))
@@ -240,7 +248,8 @@ def _pair(data: Samples, who: str) -> tuple[Array, Array]:
         raise DataError(f"{who}: expected at least one sample; got none")
     if x.ndim < 2 or y.shape not in ((len(x),), (len(x), 1)):
         raise DataError(
-            f"{who}: expected features of shape (n, ...) and labels of shape (n,); got shapes {x.shape} and {y.shape}"
+            f"{who}: expected features with a row for each sample, of shape (n, d) or (n, ...), and labels of shape "
+            f"(n,); got shapes {x.shape} and {y.shape}"
         )
     return (x / np.float32(255) if x.dtype == np.uint8 else x), y.reshape(-1)
 

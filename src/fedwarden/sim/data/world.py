@@ -20,6 +20,7 @@ from ...core.config import Component
 from ...core.errors import ConfigError, FedwardenError
 from ...core.registry import lookup, make, parameters, required
 from ...core.seeds import numpy_rng
+from ..changes import Change
 from ..scenario import AttackConfig, Scenario
 from .own import check, of_clients
 from .partition import Partition
@@ -239,7 +240,7 @@ class Assault(NamedTuple):
     """A data attack on one client, or a difference: its place among the client's own, and its part of the reserve."""
 
     config: AttackConfig
-    attack: DataAttack
+    attack: DataAttack | Change
     number: int
     reserve: Rows
 
@@ -253,9 +254,9 @@ def _data_attacks(scenario: Scenario, reserve: Rows) -> dict[int, list[Assault]]
     found: dict[int, list[Assault]] = {}
     seen: Counter[tuple[str, int]] = Counter()
     for config, _, members in scenario.plans():
-        attack = config.make("attack")
+        attack = config.make_part()
         for i, (client, share) in enumerate(zip(members, np.array_split(reserve, max(len(members), 1)), strict=False)):
-            if isinstance(attack, DataAttack):
+            if isinstance(attack, DataAttack | Change):
                 own = attack.part(i, len(members)) if isinstance(attack, Divided) else attack
                 found.setdefault(client, []).append(Assault(config, own, seen[config.word, client], share))
             seen[config.word, client] += 1
@@ -280,7 +281,10 @@ def _poison(
                     numpy_rng(seed, a.purpose("attack"), a.number, client),
                 )
                 try:
-                    samples = a.attack.poison(samples, pool, data.classes, rng)
+                    if isinstance(a.attack, Change):
+                        samples = a.attack.change(samples, pool, data, rng)
+                    else:
+                        samples = a.attack.poison(samples, pool, data.classes, rng)
                 except ValueError as error:
                     raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {error}") from error
         versions[which] = place(samples)

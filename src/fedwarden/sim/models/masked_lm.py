@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,8 +13,19 @@ from torch.nn import functional as F
 
 from ...core.errors import require
 from ...core.registry import register
-from ..data.places import MINILM, folders, model_folder
+from ..data.sources import folders
 from . import Shape
+
+MINILM = "minilm_mlm"  # a masked language model that lies among the data, and not on the hub
+
+
+def model_folder(name: str, folder: str | None = None) -> Path | None:
+    """The folder of a language model: the path itself, or of that name among the data; None: it is to be on the hub."""
+    places = [Path(name).expanduser(), *(place / name for place in folders(folder))]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None and name == MINILM:
+        raise FileNotFoundError("which is not on the hub")
+    return found
 
 
 class Adapted(nn.Module):
@@ -36,7 +48,8 @@ class Adapted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         correction = F.linear(F.linear(self.dropout(x), self.a), self.b)
-        return self.layer(x) + self.scale * correction  # type: ignore[no-any-return]
+        out: Tensor = self.layer(x)
+        return out + self.scale * correction
 
 
 def freeze(model: nn.Module) -> None:

@@ -33,10 +33,6 @@ SHARED_MEMORY = Path("/dev/shm")
 ALIGNMENT = 64  # bytes, of a cache line
 
 
-class ScratchError(FedwardenError):
-    """No room for what the processes share."""
-
-
 Kind = tuple[tuple[int, ...], torch.dtype]
 """The shape and the type of an array."""
 
@@ -57,7 +53,7 @@ def create(arrays: Mapping[str, Kind], job: Mapping[str, Any]) -> tuple[BinaryIO
     except OSError as error:
         file.close()
         where = f"{folder or 'the folder of temporary files'} has no room for {end / 1e6:,.1f} MB"
-        raise ScratchError(
+        raise FedwardenError(
             f"{where} that workers share ({error.strerror}); make room there, or set train.workers = 1"
         ) from error
     return file, end, views(file.fileno(), places)

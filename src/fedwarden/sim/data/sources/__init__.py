@@ -6,10 +6,9 @@ is not there is downloaded through ``datasets`` where the public source is known
 
 from __future__ import annotations
 
-import gzip
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,14 +22,9 @@ from torch import Tensor
 
 from ....core.errors import FedwardenError, MissingExtra
 from ....core.registry import register
-from ..places import folders
 
 Array = NDArray[Any]
 PUT = "put it there or point FEDWARDEN_DATA to its folder"
-SUBFOLDER = "cifar-10-batches-bin"
-TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
-TEST = ("test_batch.bin",)
-IMAGE = (3, 32, 32)
 
 
 class DataError(FedwardenError):
@@ -51,7 +45,8 @@ class Dataset:
 
     Features are float32, images channels first; or token ids, int64. Labels are what the task says: classes (int64),
     or numbers (float32). ``classes`` is what a model has to choose from: classes, or the tokens of a vocabulary, which
-    ``tokens`` tells of; 1 where it gives a number. ``names`` are the names of the clients, where they have any.
+    ``tokens`` tells of; 1 where it gives a number. ``names`` are the names of the clients, where they have any, and
+    ``labels`` those of the classes; ``columns`` has the place in a row of features of each column of numbers.
     """
 
     x_train: Tensor
@@ -62,6 +57,13 @@ class Dataset:
     clients: tuple[NDArray[np.int64], ...] | None = None
     tokens: Tokens | None = None
     names: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    columns: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, or their numbers where they have none."""
+        return self.labels or tuple(map(str, range(self.classes)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,6 +75,12 @@ class Dataset:
             if row in rows:
                 return f"client {self.names[i] if self.names else i}"
         return f"training sample {row}"
+
+
+def folders(folder: str | None = None) -> list[Path]:
+    """Where data files are looked for, in order."""
+    places = [folder, os.environ.get("FEDWARDEN_DATA"), "../shared/data"]
+    return [Path(p).expanduser() for p in places if p]
 
 
 def locate(name: str, folder: str | None) -> Path:
@@ -101,7 +109,8 @@ def find(
                 with np.load(place / name, allow_pickle=False) as file:
                     arrays = {key: file[key] for key in file.files}
             except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
-                raise DataError(f"{place / name} cannot be read as a .npz file of plain arrays: {error}") from error
+                words = "is no .npz file of plain arrays, without objects, as numpy.savez writes them"
+                raise DataError(f"{place / name} {words}") from error
             if missing := [key for key in needs if key not in arrays]:
                 raise DataError(f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}")
             return arrays
@@ -142,44 +151,6 @@ def images(arrays: dict[str, Array], clients: list[Array] | None = None) -> Data
     classes = int(max(label.max() for label in labels)) + 1
     given = None if clients is None else tuple(np.asarray(rows, dtype=np.int64) for rows in clients)
     return Dataset(pixels(arrays["x_train"]), labels[0], pixels(arrays["x_test"]), labels[1], classes, given)
-
-
-def unpack(raw: bytes) -> tuple[Array, Array]:
-    """Images (n, 32, 32, 3) and labels (n,) of records of one byte for the label and 3,072 for the pixels by channel.
-
-    Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009), the binary version of the data set.
-
-    >>> images, labels = unpack(bytes([7]) + bytes(1024) + bytes([255]) * 2048)
-    >>> images.shape, labels.tolist(), images[0, 0, 0].tolist()
-    ((1, 32, 32, 3), [7], [0, 255, 255])
-    """
-    size = 1 + int(np.prod(IMAGE))
-    if len(raw) % size:
-        raise ValueError(f"records have {size} bytes; got {len(raw)} bytes")
-    records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, size)
-    return records[:, 1:].reshape(-1, *IMAGE).transpose(0, 2, 3, 1), records[:, 0]
-
-
-def read_batches(folder: Path) -> dict[str, Array] | None:
-    """All of CIFAR-10 from a data folder, None where a file of it is missing."""
-    found: dict[str, Array] = {}
-    for split, names in (("train", TRAIN), ("test", TEST)):
-        files = [_file(folder / SUBFOLDER / name) for name in names]
-        if not all(files):
-            return None
-        parts = [unpack(_read(path)) for path in files if path]
-        found[f"x_{split}"] = np.concatenate([x for x, _ in parts])
-        found[f"y_{split}"] = np.concatenate([y for _, y in parts])
-    return found
-
-
-def _file(path: Path) -> Path | None:
-    packed = path.with_name(f"{path.name}.gz")
-    return path if path.is_file() else packed if packed.is_file() else None
-
-
-def _read(path: Path) -> bytes:
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def column(values: list[str], train: Array, codes: bool) -> Array:
@@ -252,21 +223,6 @@ def fashion_mnist(folder: str | None = None) -> Dataset:
 
 
 @register("dataset", "cifar10")
-def cifar10(folder: str | None = None, whole: bool = False) -> Dataset:
-    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it.
-
-    With ``whole`` all of it in any case: from the files of its binary form in the subfolder cifar-10-batches-bin of a
-    data folder, else from its public source.
-    """
-    if whole:
-        for place in folders(folder):
-            try:
-                arrays = read_batches(place)
-            except (OSError, EOFError, ValueError) as error:
-                raise DataError(
-                    f"{place / SUBFOLDER} cannot be read as CIFAR-10 in its binary form: {error}"
-                ) from error
-            if arrays is not None:
-                return images(arrays)
-        return images(find("cifar10.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))
+def cifar10(folder: str | None = None) -> Dataset:
+    """CIFAR-10, 32x32 colour: the first 18,000 / 3,000 images where cifar10_21k.npz is at hand, else all of it."""
     return images(find("cifar10_21k.npz", folder, lambda: from_hub("uoft-cs/cifar10", image="img")))

@@ -1,4 +1,4 @@
-"""Data sets of one's own in one file: arrays (.npz), or a table with named columns (.csv, .parquet)."""
+"""Data sets of one's own: arrays (.npz), a table with named columns (.csv, .parquet), or folders of images."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ..own import TEST, Table, dataset_of, held_back, whose
 from . import Array, DataError, Dataset, column, find, locate
 
 Columns = dict[str, list[str]]
+ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 WORDS = 100  # different words in a column of categories, at most
 
 
@@ -34,7 +36,8 @@ def npz(
     """Arrays of your own in one file: ``features``, ``labels`` and, where there are clients, ``clients``.
 
     Features are numbers (n, ...), taken as they are, or images of 8 bits, (n, height, width) or with their channels
-    last. ``test`` is a share of every client's rows, or another such file.
+    last. An array ``columns`` names the columns of features (n, d). ``test`` is a share of every client's rows, or
+    another such file.
     """
     first = _npz(file, folder, features, label, client)
     if isinstance(test, str):
@@ -43,13 +46,14 @@ def npz(
             shapes = f"{first[0].shape[1:]} and {second[0].shape[1:]}"
             raise DataError(f"{file}: expected samples of one shape here and in {test}; got {shapes}")
     else:
-        second = (first[0][:0], first[1][:0], None)
+        second = (first[0][:0], first[1][:0], None, ())
     sizes = len(first[0]), len(second[0])
     owners = None if first[2] is None else np.concatenate([first[2].astype(str), np.full(sizes[1], "")])
     share = np.arange(sum(sizes)) >= sizes[0] if isinstance(test, str) else held_back(owners, sizes[0], test, file)
     x, labels = (np.concatenate(pair) for pair in zip(first[:2], second[:2], strict=True))
     places = np.concatenate([np.arange(size) for size in sizes])
-    return dataset_of(Table(x, labels, owners, share, places), file, classes, numbers)
+    columns = {str(name): i for i, name in enumerate(first[3])}
+    return dataset_of(Table(x, labels, owners, share, places, columns=columns), file, classes, numbers)
 
 
 @register("dataset", "csv")
@@ -97,20 +101,23 @@ def _named(file: str, folder: str | None, kind: str) -> Path:
 
 def _npz(
     file: str, folder: str | None, features: str, label: str, client: str | None
-) -> tuple[Array, Array, Array | None]:
-    """Features, labels and clients of a file."""
+) -> tuple[Array, Array, Array | None, Sequence[str]]:
+    """Features, labels, clients and names of the columns of a file."""
     _named(file, folder, "npz")
     arrays = find(file, folder or ".", needs=[name for name in (features, label, client) if name])
     x, y, owners = arrays[features], arrays[label], arrays.get(client or "clients")
+    columns = arrays.get("columns", np.zeros(0, dtype=str))
     if x.ndim < 2 or y.ndim not in (1, 2) or len(y) != len(x):
         raise DataError(
             f"{file}: expected {features} of shape (n, ...) and {label} of shape (n,); got {x.shape} and {y.shape}"
         )
     if owners is not None and owners.shape != (len(x),):
         raise DataError(f"{file}: expected a client for each of {len(x)} rows; got shape {owners.shape}")
+    if len(columns) and columns.shape != x.shape[1:]:
+        raise DataError(f"{file}: expected a name in columns for each of {x.shape[1:]} features; got {columns.shape}")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
         x = (x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)) / np.float32(255)
-    return x, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, owners
+    return x, y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y, owners, columns.tolist()
 
 
 def _csv(file: str, folder: str | None) -> Columns:
@@ -198,10 +205,12 @@ def _table(
     for name in used:
         _check_column(name, columns[name], owners, places, file)
     share = np.arange(size + more) >= size if isinstance(test, str) else held_back(owners, size, test, file)
-    x = np.concatenate([column(columns[name], ~share, codes=False) for name in used], axis=1)
-    return dataset_of(
-        Table(x, _labels(columns[label], numbers, classes), owners, share, places), file, classes, numbers
-    )
+    made = {name: column(columns[name], ~share, codes=False) for name in used}
+    ends = np.cumsum([part.shape[1] for part in made.values()])
+    figures = {name: int(end) - 1 for name, end in zip(used, ends, strict=True) if _is_number(columns[name][0])}
+    labels, known = _labels(columns[label], numbers, classes)
+    x = np.concatenate(list(made.values()), axis=1)
+    return dataset_of(Table(x, labels, owners, share, places, known, figures), file, classes, numbers)
 
 
 def _check_column(name: str, values: list[str], owners: Array | None, places: Array, file: str) -> None:
@@ -220,18 +229,21 @@ def _check_column(name: str, values: list[str], owners: Array | None, places: Ar
         )
 
 
-def _labels(values: list[str], numbers: bool, classes: int | None) -> Array:
+def _labels(values: list[str], numbers: bool, classes: int | None) -> tuple[Array, tuple[str, ...] | None]:
     """Words; numbers; or classes, where all are whole: as they are if it is known how many, else those found, in order.
 
-    >>> _labels(["2.0", "1.0", "2.0"], False, None).tolist(), _labels(["1.5", "2"], False, None).tolist()
-    ([1, 0, 1], [1.5, 2.0])
+    >>> _labels(["3.0", "1.0", "3.0"], False, None), _labels(["1.5", "2"], False, None)
+    ((array([1, 0, 1]), ('1', '3')), (array([1.5, 2. ]), None))
     """
     if not all(map(_is_number, values)):
-        return np.array(values)
+        return np.array(values), None
     found = [float(value) for value in values]
     if numbers or not all(number.is_integer() for number in found):
-        return np.array(found)
-    return np.array(list(map(int, found))) if classes else np.unique(found, return_inverse=True)[1]
+        return np.array(found), None
+    if classes:
+        return np.array(list(map(int, found))), None
+    known, codes = np.unique(found, return_inverse=True)
+    return codes, tuple(str(int(label)) for label in known)
 
 
 def _is_number(value: str) -> bool:
@@ -240,3 +252,61 @@ def _is_number(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@register("dataset", "folders")
+def folders(
+    path: str = "",
+    size: int | None = None,
+    grey: bool = False,
+    test: float | str = TEST,
+    folder: str | None = None,
+) -> Dataset:
+    """Images of your own in folders: ``path/class/image``, or ``path/client/class/image``; needs Pillow.
+
+    Images are of one size, or made ``size`` pixels wide and high; in colour, or ``grey``. ``test`` is a share of every
+    client's images, or another such folder.
+    """
+    if not path:
+        raise DataError('dataset \'folders\' needs the name of a folder, as in {name = "folders", path = "photos"}')
+    pillow = require("PIL.Image", "data", "dataset 'folders'")
+    places = [
+        (path, locate(path, folder or ".")),
+        *([(test, locate(test, folder or "."))] if isinstance(test, str) else []),
+    ]
+    found = [_images(root, name) for name, root in places]
+    files = [file for part in found for file in part]
+    x = [_pixels(file, size, grey, pillow) for file in files]
+    if other := next((i for i, image in enumerate(x) if image.shape != x[0].shape), None):
+        raise DataError(
+            f"{files[other]}: expected {x[0].shape[1]} x {x[0].shape[0]} pixels, as {files[0].name} has; got "
+            f"{x[other].shape[1]} x {x[other].shape[0]}: set size to make them alike"
+        )
+    labels = np.array([file.parent.name for file in files])
+    owned = len(found[0][0].relative_to(places[0][1]).parts) == 3
+    owners = np.array([file.parents[1].name for file in files]) if owned else None
+    apart = np.arange(len(files)) >= len(found[0])
+    share = apart if isinstance(test, str) else held_back(owners, len(files), test, path)
+    pixels = np.stack(x).transpose(0, 3, 1, 2) / np.float32(255)
+    return dataset_of(Table(pixels, labels, owners, share, np.array([file.name for file in files])), path)
+
+
+def _images(root: Path, name: str) -> list[Path]:
+    """The images below a folder, all of them as deep."""
+    files = sorted(file for file in root.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+    depths = {len(file.relative_to(root).parts) for file in files}
+    if depths not in ({2}, {3}):
+        got = f"images {' and '.join(str(d - 1) for d in sorted(depths))} folders deep" if files else "no images"
+        raise DataError(f"{root}: expected {name}/class/image, or {name}/client/class/image; got {got}")
+    return files
+
+
+def _pixels(file: Path, size: int | None, grey: bool, pillow: ModuleType) -> Array:
+    """An image as 8-bit numbers (height, width, channels)."""
+    try:
+        with pillow.open(file) as opened:
+            image = opened.convert("L" if grey else "RGB")
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+        raise DataError(f"{file} cannot be read as an image: {error}") from error
+    pixels = np.asarray(image if size is None else image.resize((size, size)))
+    return pixels[:, :, None] if grey else pixels

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
-from ..core.errors import one_of
-from ..core.registry import register
-from . import Knowledge, View
-from .model import noise_like
+from fedwarden.attacks import Knowledge, View
+from fedwarden.attacks.model import noise_like
+from fedwarden.core.errors import one_of
+from fedwarden.core.registry import register
 
 How = Literal["copy", "surround", "oppose", "shrink", "crowd"]
 NEAR = 0.05  # of its length: near it, and not the same
