@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from numpy.typing import ArrayLike
 
 import fedwarden as fw
+from fedwarden.core import plugins, registry
 from fedwarden.core.types import WatchRecord
 
 CohortOf = Callable[..., fw.Cohort]
@@ -171,3 +173,19 @@ def the_signals_of_the_others() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the test registers and what it imports from its folder is forgotten afterwards."""
+    for kind in registry.FOLDERS:
+        registry.names(kind)  # found now, so that only what the test adds is forgotten
+    monkeypatch.setattr(registry, "_entries", {kind: dict(table) for kind, table in registry._entries.items()})
+    monkeypatch.setattr(registry, "_adopted", dict(registry._adopted))
+    monkeypatch.setattr(plugins, "_files", dict(plugins._files))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    modules = set(sys.modules)
+    yield
+    for name in set(sys.modules) - modules:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]

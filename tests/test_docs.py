@@ -231,13 +231,10 @@ def plain(line: str) -> list[str]:
 
 
 @pytest.fixture
-def reader(tmp_path, monkeypatch, capsys):
+def reader(tmp_path, monkeypatch, capsys, forgetful):
     """A reader in a folder that looks like a checkout, whose rules and modules are forgotten afterwards."""
     for name in IN_A_CHECKOUT:
         (tmp_path / name).symlink_to(ROOT / name)
-    for kind in registry.FOLDERS:
-        registry.names(kind)
-    monkeypatch.setattr(registry, "_entries", {kind: dict(table) for kind, table in registry._entries.items()})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "examples" / "flower-quickstart")
     monkeypatch.syspath_prepend(tmp_path)
@@ -248,13 +245,10 @@ def reader(tmp_path, monkeypatch, capsys):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }.items():
         monkeypatch.setenv(name, str(value))
-    threads, modules = torch.get_num_threads(), set(sys.modules)
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield Reader(tmp_path, capsys)
     torch.set_num_threads(threads)
-    for name in set(sys.modules) - modules:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
-            del sys.modules[name]
 
 
 def read(reader: Reader, page: Path, slow: bool) -> None:

@@ -1,7 +1,6 @@
 """A comparison of defences on a scenario of one's own: its statistics, its files, and what it refuses."""
 
 import csv
-import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,12 +37,10 @@ SMALL = 'rounds = 2\ndata = {dataset = "digits", clients = 5}\nmodel = {name = "
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def file(tmp_path, forgetful):
     (tmp_path / "mine_here.py").write_text(MINE)
     (tmp_path / "my.toml").write_text(SMALL)
-    yield tmp_path / "my.toml"
-    sys.modules.pop("mine_here", None)
+    return tmp_path / "my.toml"
 
 
 def results(**measured):

@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 
 from fedwarden.core import plugins, registry
@@ -9,21 +7,14 @@ RULE = "def {name}():\n    pass\n"
 
 
 @pytest.fixture
-def folders(tmp_path, monkeypatch):
-    """A current folder and one beside it, each with modules; forgotten afterwards."""
+def folders(tmp_path, monkeypatch, forgetful):
+    """A current folder and one beside it, each with modules."""
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
         (folder / f"only_{folder.name}.py").write_text(RULE.format(name=folder.name))
     monkeypatch.chdir(here)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    registry.names("rule")  # found now, so that only what a test adds is forgotten
-    monkeypatch.setitem(registry._entries, "rule", dict(registry._entries["rule"]))
-    monkeypatch.setattr(registry, "_adopted", dict(registry._adopted))
-    yield here, there
-    for name in ("only_here", "only_there"):
-        sys.modules.pop(name, None)
-        plugins._files.pop(name, None)
+    return here, there
 
 
 def test_a_module_is_looked_up_beside_a_file_and_without_one_in_the_current_folder(folders):

@@ -190,7 +190,7 @@ def test_in_the_simulator_a_poisoned_site_is_skipped_by_name(tmp_path):
         assert {c for c in record.client_ids if RoundStory(record).in_doubt.get(c)} == {"site-3"}
         assert record.weights[record.client_ids.index("site-3")] == 0
         assert record.metrics["train/accuracy"] == pytest.approx(0.5)
-    assert "fedwarden: client site-3" in said
+    assert "fedwarden: Client site-3 was skipped in round" in said
     (saved,) = (tmp_path / "workspace").rglob("server.npy")
     step = np.load(saved) - np.arange(24.0).reshape(4, 6)
     np.testing.assert_allclose(step, 0.4, atol=0.1)

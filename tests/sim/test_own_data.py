@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,22 +61,13 @@ def beyond(data, n, rng):
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """A folder and a workspace of its own; modules, names and search paths are forgotten afterwards."""
+def place(tmp_path, monkeypatch, forgetful):
+    """A folder and a workspace of its own."""
     monkeypatch.setenv("FEDWARDEN_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("FEDWARDEN_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-    for kind in registry.FOLDERS:
-        registry.names(kind)
-    monkeypatch.setattr(registry, "_entries", {kind: dict(table) for kind, table in registry._entries.items()})
-    monkeypatch.setattr(registry, "_adopted", dict(registry._adopted))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
-            del sys.modules[name]
+    return tmp_path
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ def load(spec: str, beside: Path | None = None, why: str = "which --import asks 
 def options(names: Iterable[str]) -> str:
     """The options that load these modules again; a module that lies in another folder than this one by its file.
 
-    >>> options(["tukey", "mine.rules"])
-    ' --import tukey --import mine.rules'
+    >>> options(["acme_fl", "acme_fl.rules"])
+    ' --import acme_fl --import acme_fl.rules'
     """
     given = []
     for name in names:

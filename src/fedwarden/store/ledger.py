@@ -234,12 +234,16 @@ class Ledger:
                 ends = [] if self.old else self.rows("round", run, AT, first, PIECE - 1, of="round")
                 last = ends[0]["round"] if ends and isinstance(ends[0]["round"], int) else LARGEST
                 found = self.piece(run, first, last, names)
-                if last == LARGEST and not self.heads("WHERE id = ?", run):
+                if last == LARGEST and not self.has(run):
                     raise LedgerError(f"run {run} was removed while it was read")
             yield from found
             if last == LARGEST:
                 return
             first = last + 1
+
+    def has(self, run: int) -> bool:
+        """Whether there is such a run."""
+        return bool(self.query("SELECT 1 FROM run WHERE id = ?", run))
 
     def piece(
         self, run: int, first: int, last: int, names: dict[object, tuple[str, ...]] | None = None
