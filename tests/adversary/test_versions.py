@@ -88,7 +88,7 @@ def test_readers_migrate_nothing_and_a_writer_waits_for_the_end_of_the_old_one(
         code, _, lines = of_today("run", file, "--quiet")
         assert code == 2
         assert len(lines) == 1
-        assert f"has schema {OLD_SCHEMA}, and another process has it open; end that first" in lines[0]
+        assert f"another process has the ledger {home / 'ledger.sqlite'} open; end it, then try again" in lines[0]
         assert schema(home) == OLD_SCHEMA
         assert not list(home.glob("*.schema-*"))
         go.touch()
