@@ -138,6 +138,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "update_too_long": (
         "its update is {times:.3g} times as long as the median one; at most {most:g} times is accepted"
     ),
+    "adapter_rank": "array {array!r} has rank {rank}; expected 1 to {most}",
     # why an update is rejected by column shards
     "update_dtype": "its update has dtype {dtype}; expected {expected}",
     "update_gone": "its update was already used, and no copy of it is kept",

@@ -118,8 +118,7 @@ def coordinates(products: Numbers, rounding: Numbers) -> tuple[Numbers, Numbers]
     lengths = np.sqrt(np.where(squares > rounding, squares, 0.0))
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     values, vectors = np.linalg.eigh(products * np.outer(inverse, inverse))
-    floor = np.max(rounding * inverse**2, initial=len(lengths) * np.finfo(np.float64).eps)
-    roots = np.sqrt(np.where(values > floor, values, 0.0))
+    roots = np.sqrt(np.where(values > len(lengths) * np.finfo(np.float64).eps, values, 0.0))
     back = np.divide(vectors, roots, out=np.zeros_like(vectors), where=roots > 0).T * inverse
     return lengths[:, None] * vectors * roots, back
 
@@ -132,17 +131,17 @@ def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) ->
     Largest singular values come first, so that the first k rows and columns are the best approximation of rank k. The
     rows of A keep the length c that those of the ``model`` have, as a mean square: in balanced factors, both of length
     sqrt(S), the step of a client would be the shortest of all that lead to the same product. A direction that nobody
-    has learned yet keeps its row of the model, with zeros in B, so that it can be learned later.
+    has learned yet keeps its row of the model, or gets one that is drawn, with zeros in B, so that it can be learned.
     """
     m = torch.from_numpy(coefficients * layer.sizes)
     some = m != 0
     m, rows, columns = m[some], layer.rows[some], layer.columns[some]
     down, across = layer.row_products[some][:, some], layer.column_products[some][:, some]
     length = float(np.sqrt(np.square(model.a, dtype=np.float64).sum() / max(model.rank, 1))) or 1.0
-    a, b = np.zeros((rank, model.a.shape[1])), np.zeros((model.b.shape[0], rank))
-    keep = min(rank, model.rank)
-    a[:keep] = model.a[:keep]
-    total, k = float(m @ (down * across) @ m), min(rank, *rows.shape, columns.shape[1])
+    a, b = np.random.default_rng(0).standard_normal((rank, model.a.shape[1])), np.zeros((len(model.b), rank))
+    a *= length / np.linalg.norm(a, axis=1, keepdims=True)
+    a[: model.rank] = model.a[:rank]
+    total, k = float(m @ (down * across) @ m), min(rank, *rows.shape, *columns.shape)
     if not k or total <= 0:
         return Factors(a, b), 0.0, max(total, 0.0)
     factor = torch.linalg.cholesky(across + RIDGE * len(m) * torch.eye(len(m), dtype=m.dtype))
