@@ -123,6 +123,10 @@ class Adapters:
             )
         return found
 
+    def firsts(self, names: Sequence[str]) -> list[str]:
+        """The names of the first factors."""
+        return [names[i] for i, _ in self.pairs(names)]
+
     def ranked(self, places: Sequence[Place], sent: Mapping[str, Shape]) -> list[Any]:
         """The arrays of the model with the ranks of what one client sent, or :class:`Unfit` for a rank that none has.
 
