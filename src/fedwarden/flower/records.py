@@ -196,7 +196,8 @@ class Template:
 
     def unflatten(self, flat: Tensor) -> ArrayRecord:
         """A record of the model's dtypes."""
-        return self.record([part.numpy().reshape(s) for part, s in zip(flat.split(self.sizes), self.shapes, strict=True)])
+        parts = zip(flat.split(self.sizes), self.shapes, strict=True)
+        return self.record([part.numpy().reshape(shape) for part, shape in parts])
 
     def record(self, layers: Sequence[NDArray[Any]]) -> ArrayRecord:
         """A record of these arrays in the model's dtypes."""

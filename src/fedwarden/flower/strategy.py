@@ -100,7 +100,7 @@ class Guarded(Strategy):
         if self.adapters is not None:
             if noisy:
                 raise ConfigError(f"{noisy[0]} adds noise to the factors of adapters: leave one of them out")
-            self.warden = self.adapters.guarding(self.warden)
+            self.warden = self.warden.of_products()
         if self.warden.guard.paired and noisy:
             raise ConfigError(
                 f"paired sends jurors a second model that shows one update without the noise of {noisy[0]}: leave one "
@@ -308,7 +308,8 @@ class Guarded(Strategy):
 
     def _brought(self, record: ArrayRecord, client: str) -> ArrayRecord:
         """The model at the ranks of a client."""
-        assert self.template is not None and self.adapters is not None
+        assert self.template is not None
+        assert self.adapters is not None
         names, layers = self.template.names, self.template.layers(record)
         brought = self.adapters.brought(names, layers, self.ranks[client], client)
         return ArrayRecord(dict(zip(names, map(Array, brought), strict=True)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..updates.survey import LARGEST
 from ..updates.updates import Updates
 from .admission import Letter
 from .arrays import Unfit, row
-from .warden import Warden
 
 KINDS = {"lora": {"lora_A": "lora_B", "lora_embedding_A": "lora_embedding_B"}}
 """The names of the two factors, as parts of the names of arrays, by the kind of the adapter."""
@@ -93,21 +92,6 @@ class Adapters:
                 raise ConfigError(f"adapters has no option {key!r}; {nearest(str(key), known)}")
         return cls(**table)
 
-    def guarding(self, warden: Warden) -> Warden:
-        """A warden for updates in the coordinates of adapters: these change by round, and a single one means nothing.
-
-        Watches that look at single weights are left out. What carries a vector from round to round is refused.
-        """
-        if warden.guard.paired:
-            raise ConfigError("paired adds a vector to the model, and adapters have none: leave one of them out")
-        if warden.aggregator.carries:
-            raise ConfigError(
-                f"{type(warden.aggregator).__name__} carries vectors from round to round, and those of adapters have "
-                "other coordinates in each: use another aggregator"
-            )
-        watches = [w for w in (*warden.watches, *warden.waiting) if w.action != "contain"]
-        return warden.but(watches=watches)
-
     def pairs(self, names: Sequence[str]) -> list[tuple[int, int]]:
         """The positions of the factors A and B of each pair among the model's arrays."""
         factors, places = KINDS[self.kind], {name: i for i, name in enumerate(names)}
@@ -175,7 +159,7 @@ class Adapters:
         measured: Sequence[tuple[int, int]],
         reported: Reported,
     ) -> Folded:
-        """The cohort of these clients: arrays that are no factors as they are, n coordinates for the n updates of a pair.
+        """The cohort of n clients: arrays that are no factors as they are, and n coordinates for each pair of factors.
 
         ``measured`` are ranges over the model's arrays in one row. Distances and angles are those of the products.
         """

@@ -108,7 +108,7 @@ class GuardedAggregator(ModelAggregator):
             self.guard.carried = self.guard.aggregator.init()
         self.low_rank = Adapters.of(adapters)
         if self.low_rank is not None:
-            self.guard = self.low_rank.guarding(self.guard)
+            self.guard = self.guard.of_products()
         self.lock = Lock()  # models may come in several threads
         self.came: dict[str, Contribution] = {}
         self.refused: list[Rejection] = []

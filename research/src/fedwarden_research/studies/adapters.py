@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -78,7 +78,7 @@ def recipes(case: str) -> list[Recipe]:
 
 
 class World:
-    """A frozen network of two layers, and clients' samples of another one that lies four ranks from it in each layer."""
+    """A frozen network of two layers, and clients' samples of one that lies four ranks from it in each layer."""
 
     def __init__(self, seed: int, alpha: float | None) -> None:
         rng = np.random.default_rng(seed)
@@ -139,7 +139,8 @@ def trained(world: World, own: Sequence[Recipe], starts: Sequence[Arrays], seed:
     else:
         factors = [torch.stack([_padded(start[k], k % 2 == 1) for start in starts]) for k in range(len(NAMES))]
     begin = [f.clone() for f in factors]
-    rates = [torch.tensor([DENSE_RATE if dense else RATE * r.rates[k % 2] for r in own])[:, None, None] for k in range(4)]
+    usual = [[DENSE_RATE if dense else RATE * r.rates[k % 2] for r in own] for k in range(len(NAMES))]
+    rates = [torch.tensor(values)[:, None, None] for values in usual]
     scales = torch.tensor([RANK / rank for rank in ranks])[:, None, None]
     labels = world.y.clone()
     for i, recipe in enumerate(own):
@@ -200,7 +201,7 @@ def played(
     world, own, adapters = World(seed, alpha), recipes(case), Adapters()
     model = [f.numpy().copy() for f in world.frozen] if way == DENSE else world.model
     preset, options = GUARDS[guard]
-    warden = adapters.guarding(Warden.preset(preset, **options, secret=seed))
+    warden = Warden.preset(preset, **options, secret=seed).of_products()
     records, accuracies, cuts = [], [], []
     for t in range(1, rounds + 1):
         if way == EXACT:
@@ -316,9 +317,10 @@ def honest(results: Results, rounds: int) -> str:
     rows: list[list[object]] = []
     for case, guard in product((*HONEST, MIXED), ("auto", "auto, alike")):
         found = select(results, {"case": case, "guard": guard, "way": EXACT})
-        means = [f"{np.mean([r[k] for r in found]):.2f}" if found else "-" for k in ("honest_flagged", "honest_skipped")]
-        accuracy = confidence([r["late_accuracy"] for r in found])
-        rows.append([case, guard, len(found), share(sum(r["honest_out"] > 0 for r in found), len(found)), *means, accuracy])
+        rates = [[r[key] for r in found] for key in ("honest_flagged", "honest_skipped")]
+        means = [f"{np.mean(values):.2f}" if values else "-" for values in rates]
+        out = share(sum(r["honest_out"] > 0 for r in found), len(found))
+        rows.append([case, guard, len(found), out, *means, confidence([r["late_accuracy"] for r in found])])
     return markdown(header, rows)
 
 
@@ -365,8 +367,8 @@ def page(results: Results, rounds: int, command: str) -> str:
 ```
 
 - {CLIENTS} clients train adapters of rank {RANK} on a frozen network of two layers, {STEPS} steps of Adam at {RATE:g} a
-  round, {SAMPLES} samples each, IID, for {count(rounds, "round")}. The network that labelled the samples lies four ranks
-  from the frozen one in each layer.
+  round, {SAMPLES} samples each, IID, for {count(rounds, "round")}. The network that labelled the samples lies four
+  ranks from the frozen one in each layer.
 - Shares of runs are in percent, with the 95 % interval (Clopper and Pearson). *Accuracy* is on test samples, averaged
   over the last {LATE} rounds, in percent with the 95 % interval over runs.
 
