@@ -243,6 +243,19 @@ class Folded:
         return made, {CUT: math.sqrt(lost / total) if total else 0.0}
 
 
+def at_rank(model: Mapping[str, Any], rank: int, kind: str = "lora") -> dict[str, Array]:
+    """The arrays of a model with its adapters at another rank, for a client that trains them at that rank.
+
+    >>> made = at_rank({"q.lora_A": np.eye(2), "q.lora_B": np.diag([1.0, 3.0])}, rank=1)
+    >>> {name: array.shape for name, array in made.items()}
+    {'q.lora_A': (1, 2), 'q.lora_B': (2, 1)}
+    """
+    names, adapters = list(model), Adapters(kind)
+    layers = [np.asarray(array) for array in model.values()]
+    many = len(adapters.pairs(names))
+    return dict(zip(names, adapters.brought(names, layers, [rank] * many), strict=True))
+
+
 def _like(factors: Factors, a: Array, b: Array) -> tuple[Array, Array]:
     """Factors in the dimensions and dtypes that the model's have."""
     new_a, new_b = factors.a.reshape(factors.rank, *a.shape[1:]), factors.b.reshape(len(b), factors.rank, *b.shape[2:])

@@ -94,11 +94,6 @@ class Layer:
         """The coefficients of the global model with a combination of the updates on top."""
         return self.model + coefficients @ self.updates
 
-    def matrix(self, coefficients: Numbers) -> Numbers:
-        """The dense matrix (d_out, d_in) of these coefficients, for layers that are small enough."""
-        weighted = torch.from_numpy(coefficients * self.sizes)[:, None] * self.rows
-        return np.asarray((self.columns.T @ weighted).numpy())
-
 
 def coordinates(products: Numbers, rounding: Numbers) -> tuple[Numbers, Numbers]:
     """Rows x (n, n) with these inner products, and the inverse V (n, n): u V combines the updates to the vector u.
