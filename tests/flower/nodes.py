@@ -267,10 +267,12 @@ def bad(kind: str, node: int) -> Node:
     return answer
 
 
-def play(strategy: flower.Strategy, nodes: dict[int, Node], rounds: int = 2) -> tuple[LocalGrid, flower.Result]:
+def play(
+    strategy: flower.Strategy, nodes: dict[int, Node], rounds: int = 2, arrays: ArrayRecord | None = None
+) -> tuple[LocalGrid, flower.Result]:
     random.seed(0)  # Flower samples nodes with it
     grid = LocalGrid(nodes)
-    return grid, strategy.start(grid, model(), num_rounds=rounds)
+    return grid, strategy.start(grid, arrays or model(), num_rounds=rounds)
 
 
 def first_message() -> Message:

@@ -38,6 +38,9 @@ def here(place, tmp_path, monkeypatch, one_thread):
     monkeypatch.setenv("FEDWARDEN_CACHE", str(tmp_path / "cache"))
 
 
+TRAIN = {"optimizer": "adam", "lr": 0.05, "batch_size": 8, "proximal": 0.01, "steps": 3, "workers": 1}
+
+
 def scenario(**changes):
     return load_scenario(
         {
@@ -48,9 +51,7 @@ def scenario(**changes):
                 "clients": 4, "reserve": 12, "probe": 8,
             },
             "model": {"name": "masked_lm", "base": "tiny", "rank": 2, "alpha": 4.0},
-            "train": {
-                "optimizer": "adam", "lr": 0.05, "batch_size": 8, "proximal": 0.01, "steps": 3, "workers": 1,
-            },
+            "train": TRAIN,
             **changes,
         }
     )  # fmt: skip
@@ -102,9 +103,9 @@ def test_adapters_agree_with_peft():
     pairs = {n: m for n, m in theirs.base_model.model.named_modules() if hasattr(m, "lora_A")}
     for name, module in ours.base.named_modules():
         if isinstance(module, Adapted):
-            nn.init.normal_(module.b)
-            pairs[name].lora_A["default"].weight.data.copy_(module.a)
-            pairs.pop(name).lora_B["default"].weight.data.copy_(module.b)
+            nn.init.normal_(module.lora_B)
+            pairs[name].lora_A["default"].weight.data.copy_(module.lora_A)
+            pairs.pop(name).lora_B["default"].weight.data.copy_(module.lora_B)
     assert not pairs
     tokens = torch.randint(V, (3, LENGTH))
     torch.testing.assert_close(ours(tokens), theirs.eval()(input_ids=tokens).logits)
@@ -126,7 +127,7 @@ def test_answers_are_the_logits_of_the_places_that_are_asked():
     model = language_model().eval()
     for module in model.modules():
         if isinstance(module, Adapted):
-            nn.init.normal_(module.b)
+            nn.init.normal_(module.lora_B)
     tokens = torch.randint(5, V, (3, LENGTH))
     wanted = torch.rand(3, LENGTH) < 0.4
     everywhere = model(tokens)
@@ -201,3 +202,36 @@ def test_a_missing_file_or_extra_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedwarden\[text\]'"):
         lookup("model", "masked_lm")((LENGTH,), V)
+
+
+def test_adapters_of_mixed_ranks_are_trained_judged_and_recorded():
+    ranks = {"1": {"rank": 1}}
+    federation = Federation(scenario(guard={"adapters": "lora"}, train=TRAIN | {"own": ranks}))
+    low, layout = federation.low_rank, federation.engine.layout
+    rng = np.random.default_rng(0)
+    federation.params = torch.from_numpy(rng.standard_normal(layout.d)).float()
+    row = federation._train(federation._pool().__enter__(), 1, ("1",))[0]
+    model = dict(zip(layout.names, low._layers(row), strict=True))
+    for name in (name for name in model if name.endswith("lora_A")):
+        start = dict(zip(layout.names, low._layers(federation.params), strict=True))
+        assert model[name][0].any()
+        assert not model[name][1:].any()
+        assert not model[name.replace("lora_A", "lora_B")][:, 1:].any()
+        assert not np.allclose(model[name][0], start[name][0])
+    record = next(iter(federation.play()))
+    assert 0 <= record.metrics["adapters_cut"] < 1
+    assert not record.rejected
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"train": {"own": {"1": {"rank": 1}}}}, "needs guard.adapters"),
+        ({"guard": {"adapters": {"rank": 9}}}, "raise model.rank"),
+        ({"guard": {"adapters": "lorra"}}, "did you mean 'lora'"),
+        ({"guard": {"adapters": "lora", "aggregator": "foolsgold"}}, "carries vectors"),
+    ],
+)
+def test_adapters_that_do_not_fit_the_model_are_refused(changes, says):
+    with pytest.raises(ConfigError, match=says):
+        Federation(scenario(**changes))

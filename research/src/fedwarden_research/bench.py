@@ -55,6 +55,10 @@ BENCHES: Mapping[str, tuple[tuple[str, ...], str]] = {  # its module in studies:
         ("data", "attack"),
         "Let three named clients judge, and count the attackers and the honest clients that are excluded.",
     ),
+    "adapters": (
+        ("case",),
+        "Let clients train low-rank adapters in different ways, or attack, and combine adapters in different ways.",
+    ),
     "evaders": (
         ("defence", "case"),
         "Let attackers come and go, drift, forge buffers or change names; one of four sites flips labels.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -103,6 +104,8 @@ class NormClipping:
 @dataclass(frozen=True)
 class CenteredClipping:
     """Clipping about the last round's result; by default to the median distance from it."""
+
+    carries: ClassVar[bool] = True
 
     limit: float | None = None
     steps: int = 3

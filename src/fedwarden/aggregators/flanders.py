@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -85,6 +85,8 @@ class Flanders:
     Works on ``sample`` random parameters and the last ``window`` rounds of each client, from their third round on. What
     a client that was left out sent is remembered as it was foretold.
     """
+
+    carries: ClassVar[bool] = True
 
     window: int = 5
     sample: int = 200

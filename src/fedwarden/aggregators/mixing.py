@@ -75,6 +75,10 @@ def _pairs(wrapper: Any) -> bool:
     return inner(wrapper.then).pairs
 
 
+def _carries(wrapper: Any) -> bool:
+    return inner(wrapper.then).carries
+
+
 def _init(wrapper: Any) -> State:
     return inner(wrapper.then).init()
 
@@ -93,7 +97,7 @@ class NearestNeighbourMixing:
     f: int | None = None
     then: Any = "trimmed_mean"
 
-    init, equip = _init, _equip
+    carries, init, equip = property(_carries), _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -120,7 +124,7 @@ class Bucketing:
     then: Any = "geometric_median"
     seed: int = 0
 
-    pairs, init, equip = property(_pairs), _init, _equip
+    pairs, carries, init, equip = property(_pairs), property(_carries), _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
@@ -143,7 +147,7 @@ class ARC:
     f: int | None = None
     then: Any = "nearest_neighbour_mixing"
 
-    pairs, init, equip = property(_pairs), _init, _equip
+    pairs, carries, init, equip = property(_pairs), property(_carries), _init, _equip
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)

@@ -78,6 +78,8 @@ def bipartition(similarity: NDArray[np.float64]) -> NDArray[np.bool_]:
 class FoolsGold:
     """Clients whose summed updates point the same way count less: made against Sybils, not against lone attackers."""
 
+    carries: ClassVar[bool] = True
+
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept, ids = cohort.updates.select(keep), [cohort.client_ids[i] for i in keep]

@@ -138,6 +138,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "update_too_long": (
         "its update is {times:.3g} times as long as the median one; at most {most:g} times is accepted"
     ),
+    "adapter_rank": "array {array!r} has rank {rank}; expected 1 to {most}",
     # why an update is rejected by column shards
     "update_dtype": "its update has dtype {dtype}; expected {expected}",
     "update_gone": "its update was already used, and no copy of it is kept",
@@ -176,6 +177,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "unreadable": "cannot be read ({error}: {words})",
     # why a site's model is rejected by an aggregator of NVIDIA FLARE
     "not_a_model": "sent {sent}; expected arrays by name",
+    "adapters_difference": "sent differences of factors; adapters are combined from whole models (FULL)",
     "params_type": "sent its parameters as {sent}; most sites sent {expected}",
     # what a guard notices in a round
     "aggregator_failed": f"the aggregator could not combine {{updates}} updates ({{error}}); {KEPT}",
@@ -234,6 +236,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "attack_failed": "attack {attack!r} was not carried out: {error}",
     "checkpoint_passed_over": "{fault}; continued from the one of round {round}",
     "converted": "{clients}: sent {sent} for {many} array{s}; the model has {model}: converted",
+    "adapters_unknown": f"the guard does not know which adapters the sites started from; {KEPT}",
     "base_unknown": (
         "the guard does not know which model the sites started from: their median is used, and no site is judged"
     ),

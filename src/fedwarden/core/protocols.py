@@ -121,9 +121,14 @@ class CompletePolicy(Policy, Protocol):
 
 
 class CompleteAggregator(Aggregator, Protocol):
-    """An aggregator and what it declares: with ``pairs`` it asks for the inner products of all pairs of updates."""
+    """An aggregator and what it declares.
+
+    With ``pairs`` it asks for the inner products of all pairs of updates. One that ``carries`` keeps vectors of a round
+    for later ones, which must have the same columns.
+    """
 
     pairs: ClassVar[bool] = False
+    carries: ClassVar[bool] = False
 
     def init(self) -> State:
         return {}

@@ -18,6 +18,7 @@ from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
 from ..core.stats import Counts
 from ..core.types import Rejection, Reported
+from ..guard.adapters import Adapters
 from ..guard.admission import read_each
 from ..guard.arrays import Converted, Unfit, attempt, cast
 from ..guard.decide import Decision
@@ -95,14 +96,14 @@ def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
 
 
 def open_letters(
-    found: Iterable[tuple[str, Message]], template: Template | None, key: str
+    found: Iterable[tuple[str, Message]], template: Template | None, key: str, adapters: Adapters | None = None
 ) -> tuple[list[Letter], list[Rejection]]:
     """The replies that can be read and are named alike, and the others with the reason.
 
     With a template their arrays fit the model; without one they are evaluations, which have none. Each client has one
     reply, so that nobody outvotes the others on how replies are named.
     """
-    letters, refused = read_each(found, partial(read_letter, template, key))
+    letters, refused = read_each(found, partial(read_letter, template, key, adapters))
     odd = odd_ones([letter.form for letter in letters])
     if template is not None:
         for i, negative in enumerate([below_zero(template.names, letter.layers) for letter in letters]):
@@ -112,8 +113,10 @@ def open_letters(
     return [letter for i, letter in enumerate(letters) if i not in odd], refused
 
 
-def read_letter(template: Template | None, key: str, client: str, message: Message) -> Letter:
-    """A reply in the form of the model, or :class:`Unfit`."""
+def read_letter(
+    template: Template | None, key: str, adapters: Adapters | None, client: str, message: Message
+) -> Letter:
+    """A reply in the form of the model, or :class:`Unfit`; its ``adapters`` may have ranks of their own."""
     answered(message)
     metrics = metrics_of(message)
     claimed = metrics.get(key)
@@ -122,10 +125,16 @@ def read_letter(template: Template | None, key: str, client: str, message: Messa
     if template is None:
         return letter
     place, record = arrays_of(message)
+    if adapters is not None:
+        shapes = {name: view(record[name]).shape for name in adapters.firsts(template.names) if name in record}
+        template = replace(template, slots=tuple(adapters.ranked(template.slots, shapes)))
     settled, converted = template.settle(record)
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     size = sum(len(array.data) for array in record.values())
-    return replace(letter, arrays=settled, layers=template.layers(settled), converted=converted, size=size)
+    layers = template.layers(settled)
+    if adapters is not None:
+        adapters.check(template.names, layers)
+    return replace(letter, arrays=settled, layers=layers, converted=converted, size=size)
 
 
 def rebased(

@@ -104,6 +104,10 @@ class Slot:
         size = len(file.getvalue()) + array.nbytes
         return cls(name, array.shape, array.dtype, str(array.dtype), file.getvalue(), size)
 
+    def shaped(self, shape: tuple[int, ...]) -> Slot:
+        """The same for arrays of another shape."""
+        return Slot.of(self.name, np.broadcast_to(np.zeros((), self.dtype), shape))
+
     def settle(self, array: Array) -> tuple[Array, np.dtype[Any]]:
         """An array as it belongs here, and the dtype that it came in; the same one where nothing is to be done."""
         data = array.data
@@ -192,13 +196,13 @@ class Template:
 
     def unflatten(self, flat: Tensor) -> ArrayRecord:
         """A record of the model's dtypes."""
-        parts = flat.split(self.sizes)
-        return ArrayRecord(
-            {
-                slot.name: Array(np.asarray(cast(part.numpy(), slot.dtype)).reshape(slot.shape))
-                for slot, part in zip(self.slots, parts, strict=True)
-            }
-        )
+        parts = zip(flat.split(self.sizes), self.shapes, strict=True)
+        return self.record([part.numpy().reshape(shape) for part, shape in parts])
+
+    def record(self, layers: Sequence[NDArray[Any]]) -> ArrayRecord:
+        """A record of these arrays in the model's dtypes."""
+        named = zip(self.slots, layers, strict=True)
+        return ArrayRecord({slot.name: Array(np.asarray(cast(layer, slot.dtype))) for slot, layer in named})
 
 
 def metrics_of(message: Message) -> MetricRecord:

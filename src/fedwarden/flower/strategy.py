@@ -21,6 +21,7 @@ from ..core.registry import component
 from ..core.reported import joined
 from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
+from ..guard.adapters import Adapters
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.journal import experiment, kept
@@ -59,6 +60,7 @@ class Guarded(Strategy):
         sinks: Sequence[Any] = (),
         accuracy: str = "",
         preset: str = "",
+        adapters: str | Mapping[str, Any] | None = None,
     ) -> None:
         """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
@@ -67,7 +69,8 @@ class Guarded(Strategy):
         end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records: a function
         of its number, or the key under which nodes send one in a metric or config record, as "partition-id".
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
-        is the metric that is shown as the accuracy, by default the first whose name says so.
+        is the metric that is shown as the accuracy, by default the first whose name says so. ``adapters``, as "lora" or
+        a table, says that the model has low-rank adapters: their products are judged and combined, by the warden.
         """
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
             kind = strategy if isinstance(strategy, type) else type(strategy)
@@ -79,9 +82,10 @@ class Guarded(Strategy):
         self.strategy = strategy
         self.warden = copy(Warden.preset(warden) if isinstance(warden, str) else warden)
         self.preset = warden if isinstance(warden, str) else ""
-        self.combines = aggregator is not None
+        self.adapters = Adapters.of(adapters)
+        self.combines = aggregator is not None or self.adapters is not None
         if self.combines:
-            self.warden.aggregator = component("aggregator", aggregator)
+            self.warden.aggregator = component("aggregator", aggregator or "mean")
             self.warden.carried = self.warden.aggregator.init()
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
@@ -93,12 +97,17 @@ class Guarded(Strategy):
             | ({f"those of run {standing}"} if (standing := self.warden.guard.standing) else set())
         )
         noisy = [type(s).__name__ for s in chain(strategy) if isinstance(s, NOISY)]
+        if self.adapters is not None:
+            if noisy:
+                raise ConfigError(f"{noisy[0]} adds noise to the factors of adapters: leave one of them out")
+            self.warden = self.warden.of_products()
         if self.warden.guard.paired and noisy:
             raise ConfigError(
                 f"paired sends jurors a second model that shows one update without the noise of {noisy[0]}: leave one "
                 "of them out"
             )
         self.template: Template | None = None
+        self.ranks: dict[str, tuple[int, ...]] = {}  # of clients whose adapters have others than the model's
         self.arrays = ArrayRecord()
         self.grid: Any = None
         self.sent: list[Message] = []
@@ -125,7 +134,7 @@ class Guarded(Strategy):
     ) -> Result:
         """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
         grid = self._careful(grid, timeout)
-        self._meet(initial_arrays)
+        initial_arrays = self._meet(initial_arrays)
         if self.template is None:
             warn("the model has no floating-point arrays; its rounds are not guarded")
             return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
@@ -154,7 +163,7 @@ class Guarded(Strategy):
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to nodes that the warden asks."""
         t = server_round + self.done
-        self._meet(arrays)
+        arrays = self._meet(arrays)
         self._send()
         if self.template is None:
             return self.strategy.configure_train(t, arrays, config, grid)
@@ -164,11 +173,14 @@ class Guarded(Strategy):
             self.strategy.configure_train, t, arrays, config, grid, lambda c: self.warden.asks(c, self._judging)
         )
         for message in self.sent:
-            if self.names(message.metadata.dst_node_id) in self.warden.apart:  # strategies share a content among nodes
+            client = self.names(message.metadata.dst_node_id)
+            if client in self.warden.apart or client in self.ranks:  # strategies share a content among nodes
                 records = message.content.array_records.items()
                 place, record = next((x for x in records if x[1] is arrays), None) or arrays_of(message)
-                moved = self.template.moved(record, self.warden.shift)
-                message.content = RecordDict({**message.content, place: moved})
+                own = self._brought(record, client) if client in self.ranks else None
+                message.content = RecordDict(
+                    {**message.content, place: own or self.template.moved(record, self.warden.shift)}
+                )
         return self.sent
 
     def aggregate_train(
@@ -202,12 +214,19 @@ class Guarded(Strategy):
         No other row outlives the call: models made from here on share the memory with the kept replies alone.
         """
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
-        letters, refused = open_letters(found, template, self._weight_key)
+        letters, refused = open_letters(found, template, self._weight_key, self.adapters)
         letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
-        params = template.flatten(self.arrays)
-        cohort = cohort_of(t, letters, template, params, base=params, reported=reported)
+        params, folded = template.flatten(self.arrays), None
+        if self.adapters is None:
+            cohort = cohort_of(t, letters, template, params, base=params, reported=reported)
+        else:
+            model, names = template.layers(self.arrays), template.names
+            folded = self.adapters.fold(t, letters, names, model, template.measured, reported)
+            cohort, usual = folded.cohort, self.adapters.ranks(names, model)
+            self.ranks |= {letter.client_id: self.adapters.ranks(names, letter.layers) for letter in letters}
+            self.ranks = {client: ranks for client, ranks in self.ranks.items() if ranks != usual}
         decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         conversions = conversion_notes([(letter.client_id, letter.converted) for letter in letters])
@@ -215,6 +234,10 @@ class Guarded(Strategy):
         messages = [letter.message for letter in combined]
         if self.combines:
             outcome = self.warden.combine(decision)
+            if folded is not None:
+                made, told_too = folded.unfold(outcome.update)
+                record = replace(outcome.record, metrics={**outcome.record.metrics, **told_too})
+                return messages, record, notes, template.record(made)
             return messages, outcome.record, notes, template.unflatten(params + outcome.update.float())
         counts = decision.cohort.num_examples * decision.weights
         weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
@@ -263,14 +286,33 @@ class Guarded(Strategy):
         """The operator's word as the warden gets it."""
         return self.word
 
-    def _meet(self, arrays: ArrayRecord) -> None:
-        """Learn the form of the model from the first arrays seen; none where nothing in it can be measured."""
+    def _meet(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Learn the form of the model from the first arrays seen; none where nothing in it can be measured.
+
+        The arrays come back, at the rank that the adapters are to have.
+        """
         if self.template is None:
             try:
                 template = Template.of(arrays, self.buffers)
             except Unfit:
-                return
+                return arrays
+            if self.adapters is not None:
+                many = len(self.adapters.pairs(template.names))
+                if self.adapters.rank is not None:
+                    model, ranks = template.layers(arrays), [self.adapters.rank] * many
+                    brought = self.adapters.brought(template.names, model, ranks)
+                    arrays = ArrayRecord(dict(zip(template.names, map(Array, brought), strict=True)))
+                    template = Template.of(arrays, self.buffers)
             self.template = template if template.measured else None
+        return arrays
+
+    def _brought(self, record: ArrayRecord, client: str) -> ArrayRecord:
+        """The model at the ranks of a client."""
+        assert self.template is not None
+        assert self.adapters is not None
+        names, layers = self.template.names, self.template.layers(record)
+        brought = self.adapters.brought(names, layers, self.ranks[client], client)
+        return ArrayRecord(dict(zip(names, map(Array, brought), strict=True)))
 
     def _ask(
         self,
@@ -349,6 +391,8 @@ class Guarded(Strategy):
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
         names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
+        if self.adapters is not None:
+            names.append(str(self.adapters))
         same = experiment(names, self.warden, template.slots, template.buffers)
         recorded = {**config, **guard, **kept(self.warden), "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
@@ -376,11 +420,13 @@ class Guarded(Strategy):
 
     def _remembered(self) -> dict[str, Any]:
         """What a run that is continued needs besides the model."""
-        return {"warden": self.warden.remembered(), "names": self.names.state_dict()}
+        ranks = {client: list(ranks) for client, ranks in self.ranks.items()}
+        return {"warden": self.warden.remembered(), "names": self.names.state_dict(), "ranks": ranks}
 
     def _recall(self, state: Mapping[str, Any]) -> None:
         self.warden.load_state_dict(state["warden"])
         self.names.load_state_dict(state.get("names", {}))
+        self.ranks = {client: tuple(ranks) for client, ranks in state.get("ranks", {}).items()}
 
     def _amend(self, metrics: Mapping[str, float], notes: Sequence[Note], reported: Reported | None = None) -> None:
         """Add what evaluation says to the round's record."""

@@ -52,6 +52,7 @@ class GuardConfig(Strict):
 
     The name of a preset stands for it, as that of any component does. ``alike`` says of ``auto`` that all clients hold
     data of the same kind. ``trusted`` and ``jurors`` name clients; if ``paired``, each juror is sent one of two models.
+    ``adapters`` says how the model's low-rank adapters are named, if it has any, so that their products are judged.
     ``standing`` names the run whose trusted, excluded and suspended clients are so from the first round on.
     """
 
@@ -72,6 +73,7 @@ class GuardConfig(Strict):
     trusted: tuple[str, ...] | None = None
     jurors: tuple[str, ...] | None = None
     paired: bool | None = None
+    adapters: str | dict[str, Any] | None = None
     admission: AdmissionConfig = AdmissionConfig()
 
     @model_validator(mode="before")
@@ -98,7 +100,8 @@ class GuardConfig(Strict):
         parts |= {key: clients for key in NAMED if (clients := getattr(self, key)) is not None}
         parts |= {} if secret is None else {"secret": parts.get("secret", secret)}
         limits = self.admission.model_dump(exclude_none=True)
-        return base.but(admission=replace(base.admission, known=known, **limits), **parts)
+        warden = base.but(admission=replace(base.admission, known=known, **limits), **parts)
+        return warden if self.adapters is None else warden.of_products()
 
 
 def spell(part: object) -> str:
@@ -158,7 +161,12 @@ def alter(warden: Warden, settings: Sequence[str]) -> Warden:
     spread = []
     for setting in settings:
         head = setting.partition("=")[0].split(".")[0].strip()
-        known = {*PER_WATCH, *GuardConfig.model_fields} - {"preset", "options", "alike"}  # a warden is past those
+        known = {*PER_WATCH, *GuardConfig.model_fields} - {
+            "preset",
+            "options",
+            "alike",
+            "adapters",
+        }  # all in the warden
         if head not in known:
             raise ConfigError(f"a guard has no setting {head!r}; {nearest(head, known)}")
         each = head in PER_WATCH

@@ -125,6 +125,22 @@ class Warden:
         own = {key: getattr(self.guard, key) for key in GUARD} | {"aggregator": self.aggregator}
         return type(self)(**{**own, "watches": (*self.watches, *self.waiting), **parts})
 
+    def of_products(self) -> Warden:
+        """The same for updates in the coordinates of adapters: these change by round, and a single one means nothing.
+
+        Watches that look at single weights are left out. What keeps a vector from round to round is refused.
+        """
+        aggregator = describe(self.aggregator)["name"]
+        faults = {
+            "paired adds a vector to the model": self.guard.paired,
+            f"{aggregator} carries vectors from round to round": self.aggregator.carries,
+            "the warden was lent a server's model": self.trial is not None,
+        }
+        for fault, found in faults.items():
+            if found:
+                raise ConfigError(f"{fault}, and with adapters there are only coordinates of products: leave one out")
+        return self.but(watches=[w for w in (*self.watches, *self.waiting) if w.action != "contain"])
+
     @property
     def watches(self) -> tuple[Watch, ...]:
         return self.guard.watches

@@ -31,6 +31,7 @@ from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason, short
+from ..guard.adapters import Adapters
 from ..guard.arrays import BUFFERS, Unfit, attempt
 from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
@@ -66,6 +67,7 @@ class GuardedAggregator(ModelAggregator):
         buffers: Sequence[str] = BUFFERS,
         sinks: Sequence[Any] = (),
         wait: float | None = WAIT,
+        adapters: str | Mapping[str, Any] | None = None,
     ) -> None:
         """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
 
@@ -77,6 +79,8 @@ class GuardedAggregator(ModelAggregator):
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``wait`` is
         for how many seconds, or as long again as they took if that is longer, a round waits for the other sites once
         more than half have answered; None waits for ever, unless the controller has a timeout.
+        ``adapters``, as "lora" or a table, says that the model has low-rank adapters: their products are judged and
+        combined.
         """
         super().__init__()
         if warden == "":
@@ -90,6 +94,7 @@ class GuardedAggregator(ModelAggregator):
         self.shares = None if shares is None else dict(shares)
         self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
         self.buffers, self.sinks, self.wait = tuple(buffers), tuple(sinks), wait
+        self.adapters = dict(adapters) if isinstance(adapters, Mapping) else adapters
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
         if self.guard.guard.paired:
@@ -101,6 +106,9 @@ class GuardedAggregator(ModelAggregator):
         if aggregator is not None:
             self.guard.aggregator = component("aggregator", aggregator)
             self.guard.carried = self.guard.aggregator.init()
+        self.low_rank = Adapters.of(adapters)
+        if self.low_rank is not None:
+            self.guard = self.guard.of_products()
         self.lock = Lock()  # models may come in several threads
         self.came: dict[str, Contribution] = {}
         self.refused: list[Rejection] = []
@@ -249,7 +257,7 @@ class GuardedAggregator(ModelAggregator):
         form = form_of(came, sent, self.buffers)
         self._begin(form)
         known = self.guard.excluded
-        made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear())
+        made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear(), self.low_rank)
         self._keep(made.record, known)
         return made
 
@@ -296,7 +304,8 @@ class GuardedAggregator(ModelAggregator):
 
     def _journal(self, form: Form, resume: bool) -> Journal:
         config = {"strategy": type(self).__name__, "warden": repr(self.guard), "weigh_by": self.weigh_by}
-        same = experiment([type(self).__name__], self.guard, form.slots, form.buffers)
+        parts = [type(self).__name__, *([] if self.low_rank is None else [str(self.low_rank)])]
+        same = experiment(parts, self.guard, form.slots, form.buffers)
         more = {"rounds": self.planned} if self.planned and not resume else {}  # a job knows its own rounds alone
         options = {"options": self.options} if self.options else {}
         guard = {"guard": {"preset": self.warden, **options}} if self.warden else {}

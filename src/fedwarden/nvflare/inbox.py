@@ -18,6 +18,7 @@ from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights, number
 from ..core.types import NO_WORD, Cohort, Outcome, Rejection, Reported, RoundRecord, Word, name_fault
 from ..core.words import printable
+from ..guard.adapters import Adapters
 from ..guard.admission import cohort_of, count_fault, read_each
 from ..guard.arrays import Converted, Unfit, conversion_notes
 from ..guard.metrics import bounded
@@ -115,17 +116,26 @@ def form_of(came: Sequence[Contribution], base: Mapping[str, Any] | None, buffer
 
 
 def open_letters(
-    came: Sequence[Contribution], form: Form, kind: ParamsType, base: Arrays | None
+    came: Sequence[Contribution], form: Form, kind: ParamsType, base: Arrays | None, adapters: Adapters | None = None
 ) -> tuple[list[Letter], list[Rejection]]:
     """The contributions that fit the model, and the others with the reason."""
-    return read_each([(sent.site, sent) for sent in came], partial(open_letter, form, kind, base))
+    return read_each([(sent.site, sent) for sent in came], partial(open_letter, form, kind, base, adapters))
 
 
-def open_letter(form: Form, kind: ParamsType, base: Arrays | None, site: str, sent: Contribution) -> Letter:
+def open_letter(
+    form: Form, kind: ParamsType, base: Arrays | None, adapters: Adapters | None, site: str, sent: Contribution
+) -> Letter:
     """A contribution in the form of the model, or :class:`Unfit`."""
     if sent.kind != kind:
         raise Unfit.of("params_type", sent=TYPES[sent.kind], expected=TYPES[kind])
+    if adapters is not None:
+        if kind is ParamsType.DIFF:
+            raise Unfit.of("adapters_difference")
+        ranked = adapters.ranked(form.slots, {name: array.shape for name, array in sent.arrays.items()})
+        form = replace(form, slots=tuple(ranked))
     layers, converted = form.settle(sent.arrays)
+    if adapters is not None:
+        adapters.check(form.names, layers)
     if (kind is ParamsType.FULL or base is not None) and (
         fault := negative_variance(layers, form, None if kind is ParamsType.FULL else base)
     ):
@@ -178,19 +188,28 @@ def play(
     sent: Params | None,
     round: int,
     word: Word = NO_WORD,
+    adapters: Adapters | None = None,
 ) -> Made:
     """Judge the sites' models and combine what remains; the warden remembers it. ``word`` is the operator's.
 
-    ``sent`` is the model that the sites were sent, as NVIDIA FLARE holds it.
+    ``sent`` is the model that the sites were sent, as NVIDIA FLARE holds it; of ``adapters`` the products are combined.
     """
     if not form.measured:
         return Made(idle_round(round, came, refused, Note.of("nothing_to_measure")))
     base = None if sent is None else read_all(sent)
-    letters, unfit = open_letters(came, form, kind, base)
+    if adapters is not None and base is None:
+        return Made(idle_round(round, came, refused, Note.of("adapters_unknown")))
+    letters, unfit = open_letters(came, form, kind, base, adapters)
     params = None if base is None else form.flatten(base)
     base_of_rows = params if kind is ParamsType.FULL else None
-    cohort = cohort_of(round, letters, form, params, base=base_of_rows, reported=reported_by(came))
-    outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
+    reported, folded, notes = reported_by(came), None, list[Note]()
+    if adapters is not None and base is not None:
+        model = [base[name] for name in form.names]
+        folded = adapters.fold(round, letters, form.names, model, form.measured, reported)
+        outcome = warden.step(folded.cohort, [*refused, *unfit], word)
+    else:
+        cohort = cohort_of(round, letters, form, params, base=base_of_rows, reported=reported)
+        outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
     notes += conversion_notes((letter.client_id, letter.converted) for letter in letters)
     metrics, cut = average_metrics(letters, outcome.weights)
     record = replace(outcome.record, notes=(*outcome.record.notes, *notes, *cut))
@@ -198,10 +217,17 @@ def play(
         return Made(record)
     make = form.whole if kind is ParamsType.FULL else form.difference
     with np.errstate(over="ignore"):
-        made = make(outcome.update, base)
+        if folded is None:
+            made = make(outcome.update, base)
+        else:
+            layers, more = folded.unfold(outcome.update)
+            slots = [slot.shaped(layer.shape) for slot, layer in zip(form.slots, layers, strict=True)]
+            form = replace(form, slots=tuple(slots))
+            made = {slot.name: slot.wrap(layer) for slot, layer in zip(slots, layers, strict=True)}
+            record = replace(record, metrics={**record.metrics, **more})
     if examine(form.flatten(read_all(made)), form.names, [slot.size for slot in form.slots]).fault:
         notes = [*record.notes, Note.of("new_not_finite")]
-        return Made(replace(record, weights=np.zeros(len(cohort)), notes=tuple(notes)))
+        return Made(replace(record, weights=np.zeros(len(outcome.weights)), notes=tuple(notes)))
     if kind is ParamsType.FULL and sent is not None:
         made = {**sent, **made}  # what no site sends stays
     told = {f"train/{printable(name)}": value for name, value in metrics.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -90,6 +90,10 @@ class Slot:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    def shaped(self, shape: tuple[int, ...]) -> Slot:
+        """The same for arrays of another shape."""
+        return replace(self, shape=shape)
 
     def settle(self, array: NDArray[Any]) -> NDArray[Any]:
         """A site's array in the dtype of the model, or :class:`Unfit`."""

@@ -21,9 +21,10 @@ from ..core.notes import Note
 from ..core.registry import check_options, lookup, parameters
 from ..core.reported import WORSE, joined
 from ..core.seeds import numpy_rng
-from ..core.stats import Mask, Weights
+from ..core.stats import Counts, Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..core.words import count
+from ..guard.adapters import Folded
 from ..guard.decide import decide
 from ..guard.jury import worse
 from ..sinks.courier import Live
@@ -37,6 +38,7 @@ from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
 from .evaluation import Asked, Evaluation, Jurors, fit, try_model
+from .low_rank import LowRank
 from .metrics import Detection, Truth, detection, round_detection, rounds_to, watch_quality
 from .models import build_model
 from .observers import Observer, Rewrite, Sight
@@ -119,10 +121,8 @@ class Federation:
         self.clients = tuple(self.world.rows)
         self.warden = scenario.guard.build(frozenset(self.clients), scenario.seed)
         local = LocalTraining(**train.model_dump(include={f.name for f in fields(LocalTraining)}))
-        recipes = {
-            scenario.client_named(key, "train.own"): replace(local, **own.model_dump(exclude_none=True))
-            for key, own in train.own.items()
-        }
+        own = {key: o.model_dump(exclude_none=True, exclude={"rank"}) for key, o in train.own.items()}
+        recipes = {scenario.client_named(key, "train.own"): replace(local, **how) for key, how in own.items()}
         self.joins = {scenario.client_named(key, "data.joins"): t for key, t in scenario.data.joins.items()}
         x, y, rows = self.world.x, self.world.y, self.world.rows
         engine = Engine(self.model, local, scenario.seed, x, y, rows, device=self.device, task=self.task, own=recipes)
@@ -130,7 +130,9 @@ class Federation:
         self.params = self.engine.layout.flatten(self.model.state_dict())
         layout = self.engine.layout
         self.output, self.layers = output_layer(layout.shapes), first_columns(layout.names, layout.shapes)
-        self.warden.equip(self._server())
+        self.low_rank = LowRank.of(scenario, layout)
+        if self.low_rank is None:  # the coordinates of adapters are no weights of a model that a server could run
+            self.warden.equip(self._server())
         self.truth = scenario.truth()
         asked = Asked(_goals(scenario, self.world), _kinds(scenario, self.world), scenario.recalls)
         self.evaluation = Evaluation(self.task, self.world, asked, scenario.seed, self.device)
@@ -208,19 +210,21 @@ class Federation:
         models = self._train(pool, t, chosen)
 
         def accepted(models: Tensor) -> Mask:
-            cohort = self._cohort(t, chosen, models, told)
+            cohort, _ = self._gathered(t, chosen, models, told)
             return decide(self.warden.guard, self.warden.memory, cohort, word=word)[1].unsuspected
 
         def foreseen(models: Tensor) -> tuple[Tensor, Weights, Mask]:
-            decision, outcome = self.warden.foresee(self._cohort(t, chosen, models, told), word)
-            return outcome.update, outcome.weights, decision.unsuspected
+            cohort, folded = self._gathered(t, chosen, models, told)
+            decision, outcome = self.warden.foresee(cohort, word)
+            return self._update(folded, outcome.update)[0], outcome.weights, decision.unsuspected
 
         notes = self.adversary.act(Round(models, self.params, self.previous, t, chosen, accepted, foreseen))
         for i, client in enumerate(chosen):
             if client in self.senders:
                 models[i] = self.params + self.senders[client](t, models[i] - self.params)
-        outcome = self.warden.step(self._cohort(t, chosen, models, told), word=word)
-        update = outcome.update.to(torch.float32)
+        cohort, folded = self._gathered(t, chosen, models, told)
+        outcome = self.warden.step(cohort, word=word)
+        update, lost = self._update(folded, outcome.update)
         if self.publisher is not None:
             update = self.publisher(t, update)
         self.params = self.params + update
@@ -230,12 +234,14 @@ class Federation:
             observer(self._sight(t, client, chosen, models))
         record, (metrics, own) = outcome.record, self._evaluate(word)
         detected = round_detection(record, self.truth) if self.scenario.attacks else {}
-        metrics = {**record.metrics, **metrics, **detected}
+        metrics = {**record.metrics, **lost, **metrics, **detected}
         return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
 
     def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
         """The models of these clients as if all had been sent the global one: what they learned, put on top of it."""
         changed = self.world.changed(t)
+        if self.low_rank is not None and self.low_rank.ranks:
+            return self._train_ranks(self.low_rank, pool, t, chosen)
         apart = [i for i, client in enumerate(chosen) if client in self.warden.apart]
         if not apart:
             return pool.train(self.params, t, chosen, changed).to(self.device)
@@ -245,6 +251,15 @@ class Federation:
             if members:
                 sent = self.warden.sent(members[0], self.params)
                 models[index] = pool.train(sent, t, members, changed).to(self.device) - (sent - self.params)
+        return models
+
+    def _train_ranks(self, low_rank: LowRank, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
+        """The models of these clients, each of which starts from the global one at its own rank."""
+        models, changed = torch.empty(len(chosen), len(self.params), device=self.device), self.world.changed(t)
+        for rank in {low_rank.ranks.get(client) for client in chosen}:
+            index = [i for i, client in enumerate(chosen) if low_rank.ranks.get(client) == rank]
+            sent = low_rank.sent(self.params, chosen[index[0]])
+            models[index] = pool.train(sent, t, [chosen[i] for i in index], changed).to(self.device)
         return models
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
@@ -267,15 +282,32 @@ class Federation:
         share = len(self.world.rows[client]) / sum(len(self.world.rows[c]) for c in chosen)
         return Sight(t, self.params.clone(), models[chosen.index(client)].clone(), len(chosen), share)
 
+    def _update(self, folded: Folded | None, update: Tensor) -> tuple[Tensor, dict[str, float]]:
+        """What is added to the model, and what is to be recorded of it."""
+        if self.low_rank is None or folded is None:
+            return update.to(torch.float32), {}
+        return self.low_rank.update(folded, update, self.params)
+
+    def _gathered(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> tuple[Cohort, Folded | None]:
+        """The cohort of a round, and the way back from the coordinates of adapters."""
+        if self.low_rank is None:
+            return self._cohort(t, chosen, models, told), None
+        counts = self._counts(t, chosen).tolist()
+        folded = self.low_rank.fold(t, chosen, models, counts, self.params, told)
+        return folded.cohort, folded
+
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
-        claims = self.adversary.claims(t)
-        counts = np.array([len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen], dtype=np.float64)
+        counts = self._counts(t, chosen)
         updates = (
             Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
         )
         return Cohort(
             t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
         )
+
+    def _counts(self, t: int, chosen: Sequence[str]) -> Counts:
+        claims = self.adversary.claims(t)
+        return np.array([len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen], dtype=np.float64)
 
     def _choose(self, t: int, word: Word) -> list[str]:
         asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]

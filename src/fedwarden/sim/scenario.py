@@ -64,7 +64,10 @@ class DataConfig(Strict):
 
 
 class RecipeConfig(Strict):
-    """How one client trains where it trains in another way than the rest; what is left out is as for the rest."""
+    """How one client trains where it trains in another way than the rest; what is left out is as for the rest.
+
+    ``rank`` is that of its adapters, at most that of the model's; it needs ``guard.adapters``.
+    """
 
     optimizer: Literal["sgd", "adam"] | None = None
     lr: float | None = Field(None, gt=0)
@@ -74,6 +77,7 @@ class RecipeConfig(Strict):
     batch_size: int | None = Field(None, ge=1, le=1_000_000)
     proximal: float | None = Field(None, ge=0)
     steps: int | None = Field(None, ge=1)
+    rank: int | None = Field(None, ge=1)
 
 
 class TrainConfig(Strict):

@@ -1,4 +1,4 @@
-"""Mods of a ClientApp: the auditor, jurors, a red team that is off until a node switches it on, and noise.
+"""Mods of a ClientApp: the auditor, adapters of a rank, jurors, a red team that is off until a node switches it on, and noise.
 
 Names are imported when they are first used: a client without a red team loads no attack.
 """
@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from ...core.late import late
 
 if TYPE_CHECKING:
+    from .adapters import adapter_mod
     from .audit import audit_mod
     from .jury import jury_mod
     from .privacy import clip_and_noise
     from .red_team import attack_mod, poisoned
 
-__all__ = ["attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "poisoned"]
+__all__ = ["adapter_mod", "attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "poisoned"]
 
 __getattr__ = late(
     __name__,
     {
+        "adapters": ["adapter_mod"],
         "audit": ["audit_mod"],
         "jury": ["jury_mod"],
         "privacy": ["clip_and_noise"],

@@ -34,20 +34,20 @@ class Adapted(nn.Module):
         h = W x + b + (alpha / r) B A dropout(x),   A (r, inputs) random, B (outputs, r) zero at first
 
     Hu et al. (2022), section 4.1. Differs from the paper: A is drawn uniformly, as torch draws a linear layer's weights
-    and as the library peft does.
+    and as the library peft does, which gave the factors their names.
     """
 
     def __init__(self, layer: nn.Linear, rank: int, alpha: float, dropout: float) -> None:
         super().__init__()
         self.layer = layer
-        self.a = nn.Parameter(torch.empty(rank, layer.in_features))
-        self.b = nn.Parameter(torch.zeros(layer.out_features, rank))
+        self.lora_A = nn.Parameter(torch.empty(rank, layer.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(layer.out_features, rank))
         self.dropout = nn.Dropout(dropout)
         self.scale = alpha / rank
-        nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        correction = F.linear(F.linear(self.dropout(x), self.a), self.b)
+        correction = F.linear(F.linear(self.dropout(x), self.lora_A), self.lora_B)
         out: Tensor = self.layer(x)
         return out + self.scale * correction
 
@@ -67,7 +67,7 @@ def adapt(model: nn.Module, layers: Sequence[str], rank: int, alpha: float, drop
     >>> model = nn.ModuleDict({"query": nn.Linear(4, 4), "key": nn.Linear(4, 4)})
     >>> adapt(model, ["query"], rank=2, alpha=4.0, dropout=0.1)
     >>> {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    {'query.a': (2, 4), 'query.b': (4, 2)}
+    {'query.lora_A': (2, 4), 'query.lora_B': (4, 2)}
     """
     if rank < 1 or not 0 <= dropout < 1:
         raise ValueError(f"an adapter has a rank of at least 1 and a dropout in [0, 1); got {rank} and {dropout}")

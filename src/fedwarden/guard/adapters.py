@@ -1,0 +1,262 @@
+"""Low-rank adapters in a guarded round: which arrays are pairs, what clients may send, and the way there and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.errors import ConfigError, nearest
+from ..core.types import Cohort, Reported, first_columns
+from ..core.words import listed
+from ..updates.adapters import Factors, Layer, approximated, coordinates, truncated
+from ..updates.survey import LARGEST
+from ..updates.updates import Updates
+from .admission import Letter
+from .arrays import Unfit, row
+
+KINDS = {"lora": {"lora_A": "lora_B", "lora_embedding_A": "lora_embedding_B"}}
+"""The names of the two factors, as parts of the names of arrays, by the kind of the adapter."""
+CUT = "adapters_cut"
+"""The metric of what is lost where the sum is brought back to the rank of the model, as a share of its length."""
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class Place(Protocol):
+    """One array of the model, which can be had with another shape."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> Shape: ...
+    def shaped(self, shape: Shape) -> Self: ...
+
+
+def partner(name: str, factors: Mapping[str, str]) -> str | None:
+    """The name of the second factor, if this is the name of a first one.
+
+    >>> partner("layer.0.query.lora_A.default.weight", KINDS["lora"])
+    'layer.0.query.lora_B.default.weight'
+    """
+    parts = name.split(".")
+    found = next((i for i, part in enumerate(parts) if part in factors), None)
+    return None if found is None else ".".join([*parts[:found], factors[parts[found]], *parts[found + 1 :]])
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """How adapters are named, the rank of the global model's, and the scale of each client's.
+
+    ``rank`` is by default that of the model that the run starts from. A client of rank r adds alpha / r times the
+    product of its factors, as peft has it; ``alpha`` is by default the rank of the model, and ``alphas`` has the
+    clients with another one.
+    """
+
+    kind: str = "lora"
+    rank: int | None = None
+    alpha: float | None = None
+    alphas: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"there are no adapters of the kind {self.kind!r}; {nearest(self.kind, KINDS)}")
+        if self.rank is not None and (not isinstance(self.rank, int) or self.rank < 1):
+            raise ConfigError(f"adapters: rank is a whole number of at least 1; got {self.rank!r}")
+        scales = {"alpha": self.alpha, **{f"alphas.{client}": alpha for client, alpha in self.alphas.items()}}
+        for key, alpha in scales.items():
+            if alpha is not None and not (isinstance(alpha, int | float) and 0 < alpha < math.inf):
+                raise ConfigError(f"adapters: {key} is a number above 0; got {alpha!r}")
+
+    @classmethod
+    def of(cls, spec: str | Mapping[str, Any] | Adapters | None) -> Adapters | None:
+        """Adapters from the name of their kind or from a table; None: the model has none.
+
+        >>> Adapters.of("lora") == Adapters.of({"kind": "lora"})
+        True
+        """
+        if spec is None or isinstance(spec, Adapters):
+            return spec
+        if not isinstance(spec, str | Mapping):
+            raise ConfigError(f'adapters is a kind or a table, as "lora" or {{"kind": "lora"}}; got {spec!r:.60}')
+        table = {"kind": spec} if isinstance(spec, str) else spec
+        known = [part.name for part in fields(cls)]
+        for key in table:
+            if key not in known:
+                raise ConfigError(f"adapters has no option {key!r}; {nearest(str(key), known)}")
+        return cls(**table)
+
+    def pairs(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """The positions of the factors A and B of each pair among the model's arrays."""
+        factors, places = KINDS[self.kind], {name: i for i, name in enumerate(names)}
+        wanted = [(i, second) for i, name in enumerate(names) if (second := partner(name, factors)) is not None]
+        found = [(i, places[second]) for i, second in wanted if second in places]
+        seconds = [i for i, name in enumerate(names) if not set(name.split(".")).isdisjoint(factors.values())]
+        if odd := sorted({i for i, _ in wanted}.union(seconds) - {i for pair in found for i in pair}):
+            raise ConfigError(f"the model's array {names[odd[0]]!r} is a factor of {self.kind} without its partner")
+        if not found:
+            raise ConfigError(
+                f"the model has no pair of {self.kind} factors; expected names with {listed(sorted(factors))}, got "
+                f"{', '.join(map(repr, names[:3]))}: leave adapters out, or send the arrays under peft's names"
+            )
+        return found
+
+    def firsts(self, names: Sequence[str]) -> list[str]:
+        """The names of the first factors."""
+        return [names[i] for i, _ in self.pairs(names)]
+
+    def ranked(self, places: Sequence[Place], sent: Mapping[str, Shape]) -> list[Any]:
+        """The arrays of the model with the ranks of what one client sent, or :class:`Unfit` for a rank that none has.
+
+        The shape of the first factor decides; that of the second has to agree, as every other one.
+        """
+        fitted = list(places)
+        for i, j in self.pairs([place.name for place in places]):
+            first, second = places[i], places[j]
+            shape = sent.get(first.name, ())
+            most = min(math.prod(first.shape[1:]), second.shape[0])
+            if shape and shape[0] != first.shape[0]:
+                if not 1 <= shape[0] <= most:
+                    raise Unfit.of("adapter_rank", array=first.name, rank=shape[0], most=most)
+                fitted[i] = first.shaped((shape[0], *first.shape[1:]))
+                fitted[j] = second.shaped((second.shape[0], shape[0], *second.shape[2:]))
+        return fitted
+
+    def check(self, names: Sequence[str], layers: Sequence[Array]) -> None:
+        """Raise :class:`Unfit` for factors that are no numbers, before they meet those of others."""
+        for i in [i for pair in self.pairs(names) for i in pair]:
+            if not (np.abs(layers[i]) <= LARGEST).all():
+                raise Unfit.of("update_not_finite", most=LARGEST)
+
+    def ranks(self, names: Sequence[str], layers: Sequence[Array]) -> tuple[int, ...]:
+        """The rank of each pair."""
+        return tuple(len(layers[i]) for i, _ in self.pairs(names))
+
+    def brought(
+        self, names: Sequence[str], model: Sequence[Array], ranks: Sequence[int], client: str | None = None
+    ) -> list[Array]:
+        """The model at other ranks, its pairs the best approximations; with the scale of a client, if it is for one."""
+        made = list(model)
+        for (i, j), rank in zip(self.pairs(names), ranks, strict=True):
+            factors = Factors.of(model[i], model[j])
+            new = approximated(factors, rank)
+            scale = self._scale(None, factors.rank, factors.rank) / self._scale(client, rank, factors.rank)
+            made[i], made[j] = _like(Factors(new.a, new.b * scale), model[i], model[j])
+        return made
+
+    def fold(
+        self,
+        round: int,
+        letters: Sequence[Letter],
+        names: Sequence[str],
+        model: Sequence[Array],
+        measured: Sequence[tuple[int, int]],
+        reported: Reported,
+    ) -> Folded:
+        """The cohort of n clients: arrays that are no factors as they are, and n coordinates for each pair of factors.
+
+        ``measured`` are ranges over the model's arrays in one row. Distances and angles are those of the products.
+        """
+        pairs = self.pairs(names)
+        factors = {i for pair in pairs for i in pair}
+        others = [i for i in range(len(model)) if i not in factors]
+        starts = list(first_columns(names, [a.shape for a in model]).values())
+        counted, base = {start for start, _ in measured}, [model[i].reshape(-1).astype(np.float64) for i in others]
+        rows: list[list[Any]] = [row([letter.layers[i] for i in others]) for letter in letters]
+        layers, backs = [], []
+        ranges, end = [], 0
+        for i, values in zip(others, base, strict=True):
+            if starts[i] in counted:
+                ranges.append((end, end + len(values)))
+            end += len(values)
+        head, columns = end, {}
+        for i, j in pairs:
+            whole = Factors.of(model[i], model[j])
+            sent = [Factors.of(letter.layers[i], letter.layers[j]) for letter in letters]
+            if any(part.rank < whole.rank for part in sent):
+                whole = approximated(whole, whole.rank)
+            scales = [self._scale(x.client_id, part.rank, whole.rank) for x, part in zip(letters, sent, strict=True)]
+            layer = Layer.of(whole, sent, self._scale(None, whole.rank, whole.rank), scales)
+            coordinate, back = coordinates(*layer.products())
+            for parts, values in zip(rows, coordinate, strict=True):
+                parts.append(torch.from_numpy(values))
+            layers.append(layer)
+            backs.append(back)
+            columns[names[i]] = end
+            ranges.append((end, end + len(letters)))
+            end += len(letters)
+        flat = torch.from_numpy(np.concatenate([*base, np.zeros(end - head)]))
+        cohort = Cohort(
+            round,
+            [letter.client_id for letter in letters],
+            Updates.of(rows, flat, ranges) if rows else Updates.empty(end),
+            np.array([letter.count for letter in letters]),
+            reported=reported,
+            layers=columns,
+        )
+        return Folded(cohort, self, pairs, others, list(model), layers, backs)
+
+    def _scale(self, client: str | None, rank: int, usual: int) -> float:
+        """What the product of a client's factors is multiplied by, or of the model's, whose rank is ``usual``."""
+        own = self.alphas.get(client) if client is not None else None
+        return (own or self.alpha or usual) / rank
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """A cohort in the coordinates of a round, and the way back to the arrays of the model."""
+
+    cohort: Cohort
+    adapters: Adapters
+    pairs: Sequence[tuple[int, int]]
+    others: Sequence[int]
+    model: list[Array]
+    layers: Sequence[Layer]
+    backs: Sequence[NDArray[np.float64]]
+
+    def unfold(self, update: Tensor) -> tuple[list[Array], dict[str, float]]:
+        """The arrays of the new model, and the share of the length of its products that is lost at its rank."""
+        made, flat = list(self.model), update.detach().cpu().double().numpy()
+        if not flat.any():
+            return made, {}
+        sizes = [made[i].size for i in self.others] + [len(back) for back in self.backs]
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        for i, part in zip(self.others, parts, strict=False):
+            new = made[i] + part.reshape(made[i].shape)
+            made[i] = new if made[i].dtype.kind == "f" else np.rint(new)
+        lost = total = 0.0
+        found = zip(self.pairs, self.layers, self.backs, parts[len(self.others) :], strict=True)
+        for (i, j), layer, back, part in found:
+            whole = Factors.of(self.model[i], self.model[j])
+            rank = self.adapters.rank or whole.rank
+            coefficients = layer.combined(part @ back)
+            new, left_out, all_of_it = truncated(layer, coefficients, rank, whole)
+            scale = self.adapters._scale(None, rank, whole.rank)
+            made[i], made[j] = _like(Factors(new.a, new.b / scale), self.model[i], self.model[j])
+            lost, total = lost + left_out, total + all_of_it
+        return made, {CUT: math.sqrt(lost / total) if total else 0.0}
+
+
+def at_rank(model: Mapping[str, Any], rank: int, kind: str = "lora") -> dict[str, Array]:
+    """The arrays of a model with its adapters at another rank, for a client that trains them at that rank.
+
+    >>> made = at_rank({"q.lora_A": np.eye(2), "q.lora_B": np.diag([1.0, 3.0])}, rank=1)
+    >>> {name: array.shape for name, array in made.items()}
+    {'q.lora_A': (1, 2), 'q.lora_B': (2, 1)}
+    """
+    names, adapters = list(model), Adapters(kind)
+    layers = [np.asarray(array) for array in model.values()]
+    many = len(adapters.pairs(names))
+    return dict(zip(names, adapters.brought(names, layers, [rank] * many), strict=True))
+
+
+def _like(factors: Factors, a: Array, b: Array) -> tuple[Array, Array]:
+    """Factors in the dimensions and dtypes that the model's have."""
+    new_a, new_b = factors.a.reshape(factors.rank, *a.shape[1:]), factors.b.reshape(len(b), factors.rank, *b.shape[2:])
+    return new_a.astype(a.dtype), new_b.astype(b.dtype)
