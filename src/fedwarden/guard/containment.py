@@ -9,6 +9,8 @@ import numpy as np
 from ..core.stats import Mask, Norms, Scores, Weights, shrink
 
 KNOWN = 3  # rounds after which a client is no newcomer: those that evidence takes at least
+CARRIED = 1.5  # carried median lengths that one client has at most: four of five honest updates are no longer
+PART = 0.02  # of a round's median lengths that updates have which point away, twice what honest ones do
 LONGEST = 16.0  # median lengths that one client in doubt has at most: the only owner of a class among 40 needs as many
 
 
@@ -56,15 +58,36 @@ def bounded(
     return factors
 
 
-def newcomers_share(rounds: Scores) -> Weights:
-    """The factors by which newcomers have the weight of one client together, where most of a round is known.
+def held(lengths: Norms, away: Mask, middle: float) -> Weights:
+    """The factors that bring updates down to what each may move the model by where clients are seen a few times.
 
-    ``rounds`` counts the rounds of each client before this one. A client that comes back under a new name before any
-    evidence is gathered has no more weight for it, and neither have many of them.
+        ||f_i x_i|| <= 1.5 m for each client;   sum over those away of ||f_i x_i|| <= max(1.5, n / 50) m
 
-    >>> newcomers_share(np.array([3.0, 9.0, 4.0, 0.0, 1.0])).tolist(), newcomers_share(np.zeros(2)).tolist()
+    m is the ``middle`` length that is carried from round to round, see :class:`.Population`: no round moves the model
+    by more than 1.5 of it, whoever fills it. Updates that point ``away`` have together what twice the honest part of
+    them explains.
+
+    >>> held(np.array([1.0, 2.0, 30.0, 2.0]), np.array([0, 1, 0, 1], bool), middle=1.0).tolist()
+    [1.0, 0.375, 0.05, 0.375]
+    """
+    total = max(CARRIED, PART * len(lengths)) * middle
+    most = np.where(away, level(np.minimum(lengths[away], CARRIED * middle), total), CARRIED * middle)
+    return np.divide(most, lengths, out=np.ones_like(lengths), where=lengths > most)
+
+
+def newcomers_share(rounds: Scores, usual: float = 0.0) -> Weights:
+    """The factors by which newcomers have the weight together that a round allows them.
+
+        sum over newcomers of f_i <= max(1, n s + 2 sqrt(n s (1 - s)))
+
+    ``rounds`` counts the rounds of each client before this one, and s is the share of newcomers that is ``usual``. A
+    client that comes back under a new name before any evidence is gathered has no more weight for it, and neither have
+    many of them.
+
+    >>> newcomers_share(np.array([3.0, 9.0, 4.0, 0.0, 1.0])).tolist(), newcomers_share(np.zeros(2), 1.0).tolist()
     ([1.0, 1.0, 1.0, 0.5, 0.5], [1.0, 1.0])
     """
-    new = rounds < KNOWN
-    many = np.count_nonzero(new)
-    return np.where(new, 1.0 / many, 1.0) if 0 < 2 * many < len(rounds) else np.ones(len(rounds))
+    new, n = rounds < KNOWN, len(rounds)
+    many = int(np.count_nonzero(new))
+    allowed = max(1.0, n * usual + 2 * math.sqrt(n * usual * (1 - usual)))
+    return np.where(new, min(1.0, allowed / max(many, 1)), 1.0)
