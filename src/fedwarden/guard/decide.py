@@ -206,7 +206,9 @@ def decide(
     factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
     if judgement.seldom:
         middle = before.population.middle
-        factors = np.minimum(factors, held(measured.lengths, away & ~judgement.freed & kept, middle))
+        shares = weights * counts / max((weights * counts).sum(), 1e-300)
+        away &= kept & ~judgement.freed
+        factors = np.minimum(factors, held(measured.lengths, shares, away, middle, guard.shorten))
         judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle, "away": float(away.sum())})
     return memory, Decision(
         came=cohort,

@@ -23,9 +23,11 @@ from ..updates.updates import Updates
 WINDOW = 500  # updates that the numbers are about
 EARLIEST = 100  # updates before which a round is not held against them
 VISITS = 5.0  # of a client among the last WINDOW updates; fewer are few
-STEPS = (1.0, 0.1)  # by which a log length, and a cosine, of one round counts as off what is carried, at most
+STEPS = (1.0, 0.5)  # by which a log length, and a cosine, of one round counts as off what is carried, at most
 SIZE = 2048  # entries of the sketch of a direction: cosines are off by .02, those of honest clients spread by .1
-SPREADS = 3.0  # upper quartiles below the median: as far lie 2 % of a normal population; of honest clients 1 % did
+SPREADS = (
+    3.0  # upper quartiles below the median: beyond lie 2 % of a normal population, and 4 % of honest phones measured
+)
 Aims = tuple[NDArray[np.float64], Scores]
 """Directions of updates as sketches, a row each, and their cosines to the carried one."""
 
@@ -57,12 +59,16 @@ class Population:
     fresh: float = 1.0
     aimed: int = 0
     direction: tuple[float, ...] = ()
-    cosines: tuple[float, float] = (0.0, 0.0)
+    cosines: tuple[float, ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        """All of it, for a checkpoint."""
+        return {key: [*value] if isinstance(value, tuple) else value for key, value in vars(self).items()}
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Population:
         """What a checkpoint has of it."""
-        return cls(**{**state, "direction": tuple(state["direction"].tolist()), "cosines": tuple(state["cosines"])})
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in state.items()})
 
     def few(self, visits: Scores) -> bool:
         """Whether most clients of a round, by their earlier ``visits``, come too seldom to be known one by one.
@@ -92,15 +98,18 @@ class Population:
         return units, units @ mean / size if size > 0 else np.zeros(len(units))
 
     def away(self, cosines: Scores) -> Mask:
-        """The updates that point farther away from where the population goes than all but its tail did lately.
+        """The updates that point back from where the population goes, and farther than its own spread explains.
 
-        The spread is that of the upper half, which attackers that point away do not reach.
+            cos_i < min(0, median - 3 (upper quartile - median))
+
+        The spread is that of the upper half, which attackers that point back do not reach.
 
         >>> Population(aimed=500, cosines=(0.1, 0.2)).away(np.array([0.3, -0.1, -0.3])).tolist()
         [False, False, True]
         """
-        middle, upper = self.cosines
-        return np.asarray((cosines < middle - SPREADS * (upper - middle)) & (self.aimed >= EARLIEST))
+        middle, upper = self.cosines or (0.0, 0.0)
+        least = min(0.0, middle - SPREADS * (upper - middle))
+        return np.asarray((cosines < least) & (self.aimed >= EARLIEST))
 
     def after(self, n: int, fresh: float) -> Population:
         """The same after a round of n clients, of which a share was ``fresh``."""
@@ -121,6 +130,7 @@ class Population:
         mean, quartiles = units.mean(axis=0), np.quantile(cosines, (0.5, 0.75)).tolist()
         rate, first = n / min(WINDOW, self.aimed + n), not self.aimed or len(self.direction) != len(mean)
         old = mean if first else np.array(self.direction)
-        middle, upper = (follow(c, q, rate, STEPS[1]) for c, q in zip(self.cosines, quartiles, strict=True))
+        before = self.cosines or quartiles  # of the first round there are none: it had no direction before it
+        middle, upper = (follow(c, q, rate, STEPS[1]) for c, q in zip(before, quartiles, strict=True))
         aimed, direction = n if first else self.aimed + n, tuple((old + rate * (mean - old)).tolist())
-        return replace(found, aimed=aimed, direction=direction, cosines=(middle, upper))
+        return replace(found, aimed=aimed, direction=direction, cosines=() if first else (middle, upper))

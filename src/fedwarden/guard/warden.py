@@ -267,11 +267,7 @@ class Warden:
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
-            "population": {
-                **asdict(m.population),
-                "direction": torch.tensor(m.population.direction, dtype=torch.float64),
-            },
-            "secret": self.guard.secret,
+            "population": m.population.state(),
         }
 
     def state_dict(self) -> dict[str, Any]:
