@@ -82,7 +82,7 @@ def held(lengths: Norms, shares: Weights, away: Mask, middle: float, shorten: fl
     most = np.full(len(lengths), longest * middle)
     most[away] = np.minimum(most[away], level(lengths[away], max(longest, PART * len(lengths)) * middle))
     most = np.minimum(most, level(np.minimum(lengths, most), CARRIED * middle, shares))
-    return np.divide(most, lengths, out=np.ones_like(lengths), where=lengths > most)
+    return np.asarray(np.divide(most, lengths, out=np.ones_like(lengths), where=lengths > most))
 
 
 def newcomers_share(rounds: Scores, usual: float = 0.0) -> Weights:

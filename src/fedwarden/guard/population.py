@@ -25,9 +25,7 @@ EARLIEST = 100  # updates before which a round is not held against them
 VISITS = 5.0  # of a client among the last WINDOW updates; fewer are few
 STEPS = (1.0, 0.5)  # by which a log length, and a cosine, of one round counts as off what is carried, at most
 SIZE = 2048  # entries of the sketch of a direction: cosines are off by .02, those of honest clients spread by .1
-SPREADS = (
-    3.0  # upper quartiles below the median: beyond lie 2 % of a normal population, and 4 % of honest phones measured
-)
+SPREADS = 3.0  # upper quartiles below the median: beyond lie 2 % of a normal population, 4 % of phones measured
 Aims = tuple[NDArray[np.float64], Scores]
 """Directions of updates as sketches, a row each, and their cosines to the carried one."""
 
@@ -63,12 +61,13 @@ class Population:
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
-        return {key: [*value] if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        return {**vars(self), "direction": [*self.direction], "cosines": [*self.cosines]}
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Population:
         """What a checkpoint has of it."""
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in state.items()})
+        known: dict[str, Any] = {**state, "direction": (*state["direction"],), "cosines": (*state["cosines"],)}
+        return cls(**known)
 
     def few(self, visits: Scores) -> bool:
         """Whether most clients of a round, by their earlier ``visits``, come too seldom to be known one by one.

@@ -268,6 +268,7 @@ class Warden:
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
             "population": m.population.state(),
+            "secret": self.guard.secret,
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -211,15 +211,15 @@ def rows(results: Results) -> list[list[str]]:
                 case.setting, case.attack, defence, str(len(found)), confidence([r["late_accuracy"] for r in found]),
                 "-" if cost is None else f"{cost:.2f}", f"{100 * np.mean([r['left_out'] for r in found]):.2f} %",
                 str(sum(r["excluded"] for r in found)),
-                *_longest(found, "longest"), str(sum(r["filled"] for r in found)), *_longest(found, "longest_filled"),
+                _longest(found, "longest"), str(sum(r["filled"] for r in found)), _longest(found, "longest_filled"),
             ]
         )  # fmt: skip
     return made
 
 
-def _longest(found: Results, key: str) -> list[str]:
-    most = max(r[key] for r in found)
-    return [f"{most:.2f}" if most else "-"]
+def _longest(found: Results, key: str) -> str:
+    most = max(float(r[key]) for r in found)
+    return f"{most:.2f}" if most else "-"
 
 
 def headline(results: Results) -> str:
