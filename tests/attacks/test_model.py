@@ -154,3 +154,14 @@ def test_noise_is_as_long_as_asked_and_keeps_the_update(ratio):
     added = sent - x
     assert (added.norm(dim=1) / x.norm(dim=1)).tolist() == pytest.approx([ratio] * 3, rel=0.05)
     assert abs(float((added * x).sum() / (added.norm() * x.norm()))) < 0.05
+
+
+def test_fake_clients_pull_towards_one_model_whatever_the_round_is():
+    """From wherever the model is, what is sent leads to the same place: w + x / factor is w' for every w."""
+    places = []
+    for t, params in enumerate((torch.zeros(50), torch.ones(50))):
+        sent = forge("mpaf", View(torch.ones(3, 50), None, params, None, t, 9), seed=t, factor=4.0, deviation=0.5)
+        assert torch.equal(sent, sent[0].expand(3, 50))
+        places.append(params + sent[0] / 4.0)
+    torch.testing.assert_close(*places)
+    assert 0.3 < float(places[0].std()) < 0.7

@@ -63,6 +63,10 @@ BENCHES: Mapping[str, tuple[tuple[str, ...], str]] = {  # its module in studies:
         ("defence", "case"),
         "Let attackers come and go, drift, forge buffers or change names; one of four sites flips labels.",
     ),
+    "devices": (
+        ("defence", "attack", "case", "clients"),
+        "Ask a few of thousands of clients in each round, and see what attackers among them cost.",
+    ),
 }  # fmt: skip
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

@@ -9,23 +9,29 @@ import numpy as np
 from ..core.stats import Mask, Norms, Scores, Weights, shrink
 
 KNOWN = 3  # rounds after which a client is no newcomer: those that evidence takes at least
+CARRIED = 1.5  # carried median lengths that a round moves the model by at most; honest ones add up to 1.1 on average
+PART = 0.1  # of a round's median lengths, for all updates together that point back: twice the part of honest ones
 LONGEST = 16.0  # median lengths that one client in doubt has at most: the only owner of a class among 40 needs as many
 
 
-def level(lengths: Norms, total: float) -> float:
+def level(lengths: Norms, total: float, shares: Weights | None = None) -> float:
     """The length to which the longest updates must be shortened for all of them to add up to no more than a total.
 
-        sum_i min(||x_i||, l) = total;   the longest length where they add up to less
+        sum_i s_i min(||x_i||, l) = total;   the longest length where they add up to less
+
+    Shares s are 1 by default.
 
     >>> level(np.array([1.0, 4.0, 9.0]), 7.0), level(np.array([1.0, 2.0]), 7.0)
     (3.0, 2.0)
     """
-    ordered = np.sort(lengths)
-    if ordered.sum() <= total:
+    order = np.argsort(lengths)
+    ordered, weights = lengths[order], (np.ones(len(lengths)) if shares is None else shares[order])
+    parts = weights * ordered
+    if parts.sum() <= total:
         return float(ordered[-1]) if len(ordered) else 0.0
-    below = np.concatenate([[0.0], np.cumsum(ordered)[:-1]])
-    levels = (total - below) / np.arange(len(ordered), 0, -1)
-    return float(levels[np.argmax(levels <= ordered)])
+    left = np.cumsum(weights[::-1])[::-1]
+    levels = (total - np.cumsum(parts) + parts) / np.where(left > 0, left, 1.0)
+    return float(levels[np.argmax((levels <= ordered) & (left > 0))])
 
 
 def bounded(
@@ -56,15 +62,42 @@ def bounded(
     return factors
 
 
-def newcomers_share(rounds: Scores) -> Weights:
-    """The factors by which newcomers have the weight of one client together, where most of a round is known.
+def held(lengths: Norms, shares: Weights, away: Mask, middle: float, shorten: float | None) -> Weights:
+    """The factors that bring updates down to what each may move the model by where clients are seen a few times.
 
-    ``rounds`` counts the rounds of each client before this one. A client that comes back under a new name before any
-    evidence is gathered has no more weight for it, and neither have many of them.
+        ||f_i x_i|| <= shorten m;   sum_i s_i ||f_i x_i|| <= 1.5 m;   sum_{i away} ||f_i x_i|| <= max(shorten, n / 10) m
 
-    >>> newcomers_share(np.array([3.0, 9.0, 4.0, 0.0, 1.0])).tolist(), newcomers_share(np.zeros(2)).tolist()
+    m is the ``middle`` length that is carried from round to round, see :class:`.Population`: by the second sum no round
+    moves the model by more than 1.5 of it, whoever fills it. ``shares`` s of the model add up to 1. Updates that point
+    ``away``, see :meth:`.Population.away`, have together what twice the honest part of them explains; one alone has as
+    much as any other.
+
+    >>> away = np.array([0, 1, 0, 1], bool)
+    >>> held(np.array([1.0, 2.0, 30.0, 2.0]), np.full(4, 0.25), away, middle=1.0, shorten=3.0).tolist()
+    [1.0, 0.75, 0.06666666666666667, 0.75]
+    >>> held(np.full(4, 30.0), np.full(4, 0.25), np.zeros(4, bool), middle=1.0, shorten=3.0).tolist()
+    [0.05, 0.05, 0.05, 0.05]
+    """
+    longest = math.inf if shorten is None else shorten
+    most = np.full(len(lengths), longest * middle)
+    most[away] = np.minimum(most[away], level(lengths[away], max(longest, PART * len(lengths)) * middle))
+    most = np.minimum(most, level(np.minimum(lengths, most), CARRIED * middle, shares))
+    return np.asarray(np.divide(most, lengths, out=np.ones_like(lengths), where=lengths > most))
+
+
+def newcomers_share(rounds: Scores, usual: float = 0.0) -> Weights:
+    """The factors by which newcomers have the weight together that a round allows them.
+
+        sum over newcomers of f_i <= max(1, n s + 2 sqrt(n s (1 - s)))
+
+    ``rounds`` counts the rounds of each client before this one, and s is the share of newcomers that is ``usual``. A
+    client that comes back under a new name before any evidence is gathered has no more weight for it, and neither have
+    many of them.
+
+    >>> newcomers_share(np.array([3.0, 9.0, 4.0, 0.0, 1.0])).tolist(), newcomers_share(np.zeros(2), 1.0).tolist()
     ([1.0, 1.0, 1.0, 0.5, 0.5], [1.0, 1.0])
     """
-    new = rounds < KNOWN
-    many = np.count_nonzero(new)
-    return np.where(new, 1.0 / many, 1.0) if 0 < 2 * many < len(rounds) else np.ones(len(rounds))
+    new, n = rounds < KNOWN, len(rounds)
+    many = int(np.count_nonzero(new))
+    allowed = max(1.0, n * usual + 2 * math.sqrt(n * usual * (1 - usual)))
+    return np.where(new, min(1.0, allowed / max(many, 1)), 1.0)

@@ -22,7 +22,7 @@ from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squ
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter, named
-from .containment import bounded
+from .containment import bounded, held
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
@@ -189,6 +189,7 @@ def decide(
     measured = measure(guard, inside.trusting(trusted), pairs or guard.pairs)
     memory, judgement = judge(guard, memory, inside.round, inside.client_ids, leaders, trusted, measured.readings)
     memory, judgement = overrule(word, memory, judgement, inside.client_ids)
+    memory, away = _held_against(guard, memory, inside, trusted, measured.lengths, judgement.seldom)
     common = trusted & ~judgement.suspects
     details = deviations(inside, judgement.doubted, common if common.sum() > 1 else trusted)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders, details)
@@ -202,13 +203,20 @@ def decide(
         buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     bound = judgement.suspects & ~judgement.freed
+    factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
+    if judgement.seldom:
+        middle = before.population.middle
+        shares = weights * counts / max((weights * counts).sum(), 1e-300)
+        away &= kept & ~judgement.freed
+        factors = np.minimum(factors, held(measured.lengths, shares, away, middle, guard.shorten))
+        judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle, "away": float(away.sum())})
     return memory, Decision(
         came=cohort,
         index=index,
         cohort=replace(inside, num_examples=counts),
         measured=measured,
         weights=weights,
-        factors=bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint),
+        factors=factors,
         buffers=buffers,
         judgement=judgement,
         excluded=tuple(memory.excluded),
@@ -217,6 +225,20 @@ def decide(
         notes=tuple(notes),
         pair=memory.hearings.pair,
     )
+
+
+def _held_against(
+    guard: Guard, memory: Memory, cohort: Cohort, trusted: Mask, lengths: Norms, seldom: bool
+) -> tuple[Memory, Mask]:
+    """What is carried of the population with this round, and the updates that point away from where it went."""
+    if guard.newcomers:
+        return memory, np.zeros(len(cohort), bool)
+    population = memory.population
+    if not seldom:
+        return replace(memory, population=population.measuring(lengths[trusted])), np.zeros(len(cohort), bool)
+    units, cosines = population.aims(cohort.updates, guard.secret)
+    found = population.measuring(lengths[trusted], (units[trusted], cosines[trusted]))
+    return replace(memory, population=found), population.away(cosines)
 
 
 def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort, list[Note]]:

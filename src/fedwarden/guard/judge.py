@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -19,10 +20,11 @@ from ..core.stats import Mask, Scores, Weights, among, scatter, severity
 from ..core.types import Reading, State, Verdict, WatchRecord
 from ..history.capital import Capital
 from ..rules.ville import Ville, ville_threshold
-from .containment import newcomers_share
+from .containment import KNOWN, newcomers_share
 from .copies import Leaders, of_leaders
 from .jury import Hearings, drawn_pair, turns_of
 from .limits import Admission
+from .population import Population
 
 Combine = Literal["any", "all", "vote"]
 Action = Literal["contain", "doubt", "exclude"]
@@ -131,7 +133,7 @@ class Memory:
 
     ``tests`` counts the rounds in which each watch has judged; ``doubted`` are the clients in doubt, each as of the
     last round that it took part in. ``seen`` counts each client's rounds, where the guard cares, and ``hearings`` are
-    for its jurors.
+    for its jurors. ``population`` is what clients did lately that are seen too seldom for that.
     """
 
     histories: tuple[State, ...]
@@ -140,6 +142,7 @@ class Memory:
     doubted: frozenset[str] = frozenset()
     seen: State = field(default_factory=dict)
     hearings: Hearings = field(default_factory=Hearings)
+    population: Population = field(default_factory=Population)
 
     @property
     def suspended(self) -> tuple[str, ...]:
@@ -154,7 +157,7 @@ class Judgement:
     ``flagged`` marks the clients that a watch excludes, ``doubted`` the others that stand out, and ``alone`` those that
     move weights which the others leave as they are. ``trusted`` are the clients that define what is normal, and
     ``freed`` those that no watch may act on, by the operator's word. ``harmful`` are those that measured harm puts in
-    doubt. ``facts`` are of the whole round.
+    doubt. ``facts`` are of the whole round. Where most clients come ``seldom`` no watch doubts any of them.
     """
 
     watches: tuple[WatchRecord, ...] = ()
@@ -166,6 +169,7 @@ class Judgement:
     facts: Mapping[str, float] = field(default_factory=dict)
     freed: Mask = field(default_factory=lambda: np.zeros(0, bool))
     harmful: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    seldom: bool = False
 
     @property
     def suspects(self) -> Mask:
@@ -268,13 +272,16 @@ def judge(
     n = len(client_ids)
     good = in_good_standing(memory, client_ids, leaders)
     enough = bool(np.count_nonzero(good) >= guard.quorum)
+    known = Remembered.of(memory.seen)
+    visits = np.full(n, math.inf) if guard.newcomers else known.columns(client_ids, (0.0,))[0]
+    seldom = memory.population.few(visits)
     if (leaders != np.arange(n)).any():
         alike = [w.signal.weights_only for w in guard.watches]
         readings = [of_leaders(r, leaders, weights) for r, weights in zip(readings, alike, strict=True)]
     histories, tests, records = [], [], []
     for watch, past, test, signal in zip(guard.watches, memory.histories, memory.tests, readings, strict=True):
         state, scores = _remember(watch.history, past, client_ids, signal, trusted)
-        active = enough and round >= watch.start_round
+        active = enough and round >= watch.start_round and not (seldom and watch.action == "doubt")
         above, threshold, warning = flags_of(watch.rule, scores, trusted, test + 1)
         histories.append(state if enough else past)
         tests.append(test + active)
@@ -309,14 +316,16 @@ def judge(
         over = np.zeros(n, bool)
     if enough and (lasting or over.any()):
         lasting = (lasting - set(client_ids)) | {client_ids[i] for i in np.flatnonzero(over).tolist()}
+    population = memory.population
     if not guard.newcomers:
-        known = Remembered.of(seen)
-        rounds = known.columns(client_ids, (0.0,))[0]
-        weights, seen = weights * newcomers_share(rounds), known.updated(client_ids, [rounds + 1])
+        fresh = float(np.mean(visits < KNOWN)) if n else 0.0
+        usual = population.fresh if seldom else float(2 * fresh >= 1)
+        weights, seen = weights * newcomers_share(visits, usual), known.updated(client_ids, [visits + 1])
+        population = population.after(n, fresh)
     facts = {name: value for reading in readings for name, value in reading.facts.items()}
     return (
-        Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings),
-        Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful),
+        Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings, population),
+        Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful, seldom=seldom),
     )
 
 

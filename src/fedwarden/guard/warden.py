@@ -26,6 +26,7 @@ from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
 from .jury import FEWEST, Hearings, Pair
 from .limits import Admission
+from .population import Population
 from .word import exclusions, heard, obey
 
 RECENT = 100  # rounds that a warden can show
@@ -201,8 +202,11 @@ class Warden:
         >>> Warden().asks("a"), Warden().asks("a", Word(excluded=frozenset("a")))
         (True, False)
         """
-        client, word = str(client_id), heard(word, self.guard)
-        return client not in word.excluded and self.policy.asks(client, exclusions(word, self.memory.excluded))
+        client, excluded = str(client_id), self.memory.excluded
+        if word != NO_WORD or self.guard.trusted:  # asked of each of thousands of clients, most often without any
+            word = heard(word, self.guard)
+            excluded = exclusions(word, excluded)
+        return client not in word.excluded and self.policy.asks(client, excluded)
 
     def sent(self, client_id: str, params: torch.Tensor) -> torch.Tensor:
         """The model that this client is to be sent next, (d,); ``params`` for all but half of the jurors if ``paired``.
@@ -279,6 +283,7 @@ class Warden:
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
+            "population": m.population.state(),
             "secret": self.guard.secret,
         }
 
@@ -310,6 +315,7 @@ class Warden:
                 Pair.load(paired) if paired else None,
                 state["held"],
             ),
+            Population.load(state["population"]),
         )
         self.keep_secret(state["secret"])
         self.carried = state["aggregator"]
