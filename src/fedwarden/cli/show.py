@@ -25,7 +25,7 @@ from ..store.record import RunRecord
 from ..store.round import RoundStory
 from ..store.series import accuracy_words, client_order
 from ..store.story import Client, Standing, Story, rounds_by_note
-from ..store.word import NOTES, UNSAID, Said, latest
+from ..store.word import NOTES, UNSAID, Said, absent, latest
 from .common import LOG, AsJson, Home, Imports, RunNumber, bring, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMN = 7  # characters that an accuracy takes in its row
@@ -131,9 +131,14 @@ def _word(said: Sequence[Said]) -> None:
         return
     shown = table("the operator", "client", "from round", "by", "reason", left=(0, 1, 3, 4))
     for s in said:
+        if s.carried and s.round is None:
+            continue
         when = "next" if s.round is None else str(s.round)
         shown.add_row(*map(safe, (s.kind, s.client or "-", when, s.by, s.reason or UNSAID)))
-    out.print(shown)
+    if shown.row_count:
+        out.print(shown)
+    if missing := absent(said):
+        out.print(missing)
 
 
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:

@@ -116,9 +116,9 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
         if run.state == "done":
             instead = f"; for the next run set guard.trusted = [{client!r}]" if kind == "trust" else ""
             raise FedwardenError(f"run {run.id} is done and has no next round; expected an unfinished run{instead}")
-        if client:
-            check_client(client, run, known_clients(ledger, run))
         entries = said_in(ledger, run.id)
+        if client:
+            check_client(client, run, known_clients(ledger, run).union(s.client for s in entries))
         word = latest(entries)
         known = already(run, entries, word, kind, client)
         made = known or say(ledger, run.id, kind, client, short(by) or user(), short(reason, 500))
