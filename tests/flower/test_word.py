@@ -158,7 +158,7 @@ def _operated(guarded, home, words):
 
 @pytest.mark.parametrize("wrap", [Guarded, partial(GuardedGroups, groups=Groups(2, colluders=0.1))])
 def test_what_an_earlier_run_left_waits_until_its_node_joins(tmp_path, wrap, capsys):
-    """A node that is excluded is asked in no round, not even in that in which it joins; one that is away has no name."""
+    """A node that is excluded is asked in no round, not even in that in which it joins; one that is away has none."""
     with Ledger(tmp_path) as ledger:
         ledger.start("before", "flower", {}, {})
         for client in (DRIFTER, "999"):

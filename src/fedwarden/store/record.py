@@ -69,7 +69,8 @@ class RunRecord:
             run = ledger.run(which)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
             said, told = tuple(said_in(ledger, run.id)), most_told(ledger.reported(run.id))
-            shown = [name for name in (names := ledger.watches(run.id)) if watches is None or name in watches]
+            names = ledger.watches(run.id)
+            shown = [name for name in names if watches is None or name in watches]
             past = old.series if old is not None and old.run.identity == run.identity and len(old.series) else None
             after = 0 if past is None else int(past.rounds[-1])
             series = read_series(ledger, run.id, after, shown, told if reported is None else reported)

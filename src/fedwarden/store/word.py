@@ -158,9 +158,8 @@ def take_up(ledger: Ledger, run: int, round: int, clients: Collection[str] = ())
 def absent(entries: Sequence[Said]) -> str:
     """How many clients of an earlier run have not joined, as a sentence; empty where all have."""
     many = len({s.client for s in entries if s.carried and s.round is None})
-    return f"{count(many, 'client')} known from an earlier run {'has' if many == 1 else 'have'} not joined." * (
-        many > 0
-    )
+    known = f"{count(many, 'client')} known from an earlier run"
+    return f"{known} {'has' if many == 1 else 'have'} not joined." if many else ""
 
 
 def read_said(row: Row) -> Said:
