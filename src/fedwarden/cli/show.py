@@ -226,7 +226,7 @@ def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None)
         others = count(len(clients) - len(picked), "other client")
         out.print(f"[dim]{others if picked else count(len(clients), 'client')} below half of every limit: --all[/]\n")
     for client, standing in list(story.standings.items())[: None if every else MOST]:
-        out.print(f"[{_colour(standing)}]{safe(story.told(client, run))}[/]", soft_wrap=True)
+        out.print(f"[{_colour(standing)}]{safe(story.told(client, run))}[/]")
     if len(story.standings) > MOST and not every:
         out.print(f"{len(story.standings) - MOST} more with --all")
     for c in clients:
@@ -324,7 +324,7 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
             shown.add_row(safe(client), *cells, style=styles[i])
         out.print(shown)
     for reason in reasons.values():
-        out.print(f"[red]{safe(reason)}[/]", soft_wrap=True)
+        out.print(f"[red]{safe(reason)}[/]")
     for rejection in record.rejected:
         out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
     for note in (note for note in record.notes if note.kind not in DOUBTS):

@@ -127,12 +127,10 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
         return emit({"run": run.id, "state": run.state, "recorded": known is None, **asdict(made)})
     effect = safe(EFFECTS[kind].format(client=client))
     if known:
-        out.print(
-            f"run {run.id}: {effect} already (operator {safe(known.by)}); nothing new is recorded", soft_wrap=True
-        )
+        out.print(f"run {run.id}: {effect} already (operator {safe(known.by)}); nothing new is recorded")
         return None
     done = f"round {last} is the last one recorded" if last else "no round is recorded yet"
-    out.print(f"run {run.id}: {effect} from the next round on; {done}", soft_wrap=True)
+    out.print(f"run {run.id}: {effect} from the next round on; {done}")
     if kind == "trust" and client in word.excluded:
         out.print(f"It stays excluded until: fedwarden readmit {run.id} {safe(spelt(client))}", soft_wrap=True)
     resume = f"fedwarden run --resume {run.id}  # the next round is played when the run goes on"

@@ -50,9 +50,8 @@ def runs(
             told += [size(row["checkpoint_bytes"]), str(row["pending"])]
         else:
             told = [safe(row["preset"] or "-"), percent(row["accuracy"]), safe(row["verdict"])]
-        state = row["state_in_words" if long else "state"]
         done = f"{row['rounds']}/{row['of']}" if row["of"] else str(row["rounds"] or "-")
-        shown.add_row(str(row["run"]), safe(row["name"]), state, done, *told)
+        shown.add_row(str(row["run"]), safe(row["name"]), row["state_in_words"], done, *told)
     out.print(shown)
     if rows:
         hint(
