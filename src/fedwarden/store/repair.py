@@ -20,6 +20,7 @@ from .. import __version__
 from ..core.types import Observation, RoundRecord
 from ..core.words import count
 from .checkpoint import DRAFT, CheckpointError, load
+from .claim import is_abandoned
 from .connection import ERRORS, copy, journal, logs_of, made_by, strangers
 from .earlier import beside
 from .ledger import Ledger, LedgerError
@@ -111,6 +112,7 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
     for run in (head for head in runs.values() if head is not None and head.state == "running"):
         after = count(run.rounds, "round")
         words = f"marked running after {after}; if no process is at it, fedwarden run --resume {run.id}"
+        words = f"interrupted after {after}" if is_abandoned(folder, run.id, run.committed) else words
         findings.append(Finding("running", words, run.id, fault=False))
     return findings + list(_checkpoints(folder, runs)), saved
 
