@@ -72,6 +72,7 @@ def failed(what: str, error: Exception, limit: float) -> LedgerError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     late = f"it took longer than {limit:g} s, which no sound ledger does"
     reason = late if code == sqlite3.SQLITE_INTERRUPT else ascii(str(error))[1:-1]
+    reason += ": another process writes to it; end it or wait, then try again" if code in ALONE else ""
     return LedgerError(f"{what}: {reason}", doctor=code not in OUTSIDE)
 
 
