@@ -234,12 +234,16 @@ class Ledger:
                 ends = [] if self.old else self.rows("round", run, AT, first, PIECE - 1, of="round")
                 last = ends[0]["round"] if ends and isinstance(ends[0]["round"], int) else LARGEST
                 found = self.piece(run, first, last, names)
-                if last == LARGEST and not self.heads("WHERE id = ?", run):
+                if last == LARGEST and self.removed(run):
                     raise LedgerError(f"run {run} was removed while it was read")
             yield from found
             if last == LARGEST:
                 return
             first = last + 1
+
+    def removed(self, run: int) -> bool:
+        """Whether there is no such run any more."""
+        return not self.heads("WHERE id = ?", run)
 
     def piece(
         self, run: int, first: int, last: int, names: dict[object, tuple[str, ...]] | None = None

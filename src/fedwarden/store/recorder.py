@@ -79,11 +79,7 @@ class Recorder:
         self.close()
 
     def start(
-        self,
-        name: str,
-        engine: str,
-        config: Mapping[str, Any],
-        software: Mapping[str, str] | None = None,
+        self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
     ) -> None:
         """Begin a new run; ``software`` are versions beside those that every run depends on.
 

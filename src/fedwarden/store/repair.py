@@ -79,6 +79,9 @@ class Patient(Ledger):
     def _allow(self, seconds: float) -> None:
         super()._allow(PATIENCE)
 
+    def removed(self, run: int) -> bool:
+        return False  # a run whose own row is lost keeps its rounds
+
     def keys(self, sql: str, *values: object) -> set[int]:
         """Whole numbers that a query gives, read from both ends, since a damaged page ends it early."""
         found: set[int] = set()
