@@ -120,3 +120,16 @@ def test_prune_loses_no_alert_and_no_run_of_another_machine(home, capsys):
     assert main(["prune", "--keep", "1", "--unfinished"]) == 0
     with Ledger(read_only=True) as ledger:
         assert [run.id for run in ledger.runs()] == [5, 3]
+
+
+def test_a_damaged_message_ends_no_command_for_good(home, capsys):
+    """The doctor that every command sends to finds it, and saves the others."""
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as db:
+        db.execute("INSERT INTO outbox SELECT run, sink, 2, round, '[]', made, 0, 0, '', NULL FROM outbox LIMIT 1")
+    assert "table outbox: column content" in refused(capsys, "show", "1")
+    assert main(["doctor"]) == 1
+    assert "damaged outbox: run 1" in capsys.readouterr().out
+    assert main(["doctor", "--repair"]) == 0
+    with Ledger(read_only=True) as ledger:
+        assert [(m.number, m.content) for m in outbox.messages(ledger)] == [(1, {"kind": "excluded"})]
+    assert main(["show", "1"]) == 0

@@ -102,7 +102,10 @@ def restore(file: Path, folder: Path) -> None:
                 shutil.copyfileobj(source, written)
         if not (Path(place) / "ledger.sqlite").is_file():
             raise LedgerError(f"{file} is no backup of a workspace: it has no ledger")
-        Ledger(Path(place), read_only=True).close()
+        try:
+            Ledger(Path(place), read_only=True).close()
+        except LedgerError as error:
+            raise LedgerError(f"the ledger in {file} cannot be used here: {error.fault}") from error
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "ledger.sqlite"):  # a workspace without its ledger has no runs
             with suppress(FileNotFoundError):
