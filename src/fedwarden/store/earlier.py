@@ -141,7 +141,8 @@ def migrate(path: Path) -> None:
             db.execute("SELECT 1 FROM sqlite_master").fetchall()  # from here on nobody else can commit
             if db.execute("PRAGMA user_version").fetchone()[0] != version:  # another process was first
                 db.execute("ROLLBACK")
-                return copy.unlink()
+                copy.unlink()
+                return
             with closing(sqlite3.connect(copy)) as target:
                 db.backup(target)
             _fill(db, version)
