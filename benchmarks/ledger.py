@@ -1,6 +1,7 @@
 """What a ledger costs however long a run is: a commit, a round on disk, and reading a run of 10,000 rounds.
 
-Every reader is a process of its own; its memory is counted above ``import fedwarden``.
+Every reader is a process of its own; its memory is counted above ``import fedwarden``. A page is drawn by a dashboard
+that is running: what it imports as it starts is counted apart, and not again for a page.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pathlib import Path
 from fedwarden.dashboard.state import Workspace
 from fedwarden.dashboard.pages.run import told
 from fedwarden.figures import clients, guard
+
 workspace = Workspace(Path(home))
 watch = workspace.loudest(1)
 view = workspace.view(1, watch)
@@ -49,6 +51,7 @@ clients.similarity(view.story).to_json()
 from pathlib import Path
 from fedwarden.dashboard.state import Workspace
 from fedwarden.dashboard.pages.client import sheet
+
 sheet(Workspace(Path(home)).view(1), "hospital-3", False).to_plotly_json()
 """,
     "report": RUN.format("['report', '1', '-o', home + '/report.html', '--force']"),
@@ -58,9 +61,11 @@ PROBE = """
 import json, sys, time
 import fedwarden
 def peak(): return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-home, before, cpu, wall = sys.argv[1], peak(), time.process_time(), time.perf_counter()
+home, before, start = sys.argv[1], peak(), time.process_time()
+{imports}
+cpu, wall = time.process_time(), time.perf_counter()
 {command}
-print("\\n" + json.dumps([time.perf_counter() - wall, time.process_time() - cpu, peak() - before]))
+print("\\n" + json.dumps([time.perf_counter() - wall, time.process_time() - cpu, peak() - before, cpu - start]))
 """
 
 
@@ -102,13 +107,12 @@ def commits(n: int, folder: Path) -> tuple[float, float]:
     return median(took[100:200]), median(took[2200:])
 
 
-def read(command: str, folder: Path) -> tuple[float, float, float]:
-    """Seconds, seconds of CPU and MB of a reader in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(command=command), str(folder)], stdout=subprocess.PIPE, check=True
-    )
-    wall, cpu, peak = json.loads(done.stdout.splitlines()[-1])
-    return wall, cpu, peak
+def read(command: str, folder: Path) -> list[float]:
+    """Seconds, seconds of CPU and MB of a reader in a process of its own, and seconds of CPU of its imports before."""
+    imports, _, command = command.rpartition("\n\n")
+    probe = [sys.executable, "-c", PROBE.format(imports=imports, command=command), str(folder)]
+    done = subprocess.run(probe, stdout=subprocess.PIPE, check=True)
+    return list(json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
@@ -130,7 +134,8 @@ def main() -> None:
                 ledger.append(run, record)
         size = ledger.path.stat().st_size / args.rounds / 1024
         print(f"A round of {args.clients} clients: {size:.1f} KB.\n")
-        print(f"| {args.rounds:,} rounds x {args.clients} clients | s | s of CPU | MB |\n|---|---|---|---|")
+        print(f"| {args.rounds:,} rounds x {args.clients} clients | s | s of CPU | MB | imports before |")
+        print("|---|---|---|---|---|")
         for name, command in COMMANDS.items():
             print(f"| {name} | {' | '.join(f'{value:.1f}' for value in read(command, Path(folder)))} |", flush=True)
 

@@ -55,6 +55,16 @@ def test_an_excluded_site_weighs_nothing_until_it_is_readmitted(kind):
     assert [(r.round, n.kind) for r in records for n in r.notes] == [(3, "word_excluded"), (5, "word_readmitted")]
 
 
+def test_what_an_earlier_run_left_names_the_sites_that_are_there():
+    with Ledger() as ledger:
+        ledger.start("before", "nvflare", {}, {})
+        for site in ("site-2", "elsewhere"):
+            say(ledger, 1, "exclude", site, "alice", "")
+    _, records, said = play({}, 2, bad=honest, options={"standing": "before"})
+    assert [(r.excluded, weight(r, "site-2")) for r in records] == [(("site-2",), 0.0)] * 2
+    assert [(s.client, s.round) for s in said] == [("elsewhere", None), ("site-2", 1)]
+
+
 def test_the_word_holds_in_a_round_in_which_nobody_is_judged():
     """Whole models of a round whose model nobody knows: their median counts, without the site that is excluded."""
     with Ledger() as ledger:
@@ -82,10 +92,10 @@ def test_a_word_that_cannot_be_read_ends_no_job(caplog):
             super()._begin(form)
             hear = self.journal.recorder.word
 
-            def word(t):
+            def word(t, there):
                 if t == 3:
                     raise OSError("the disk is away")
-                return hear(t)
+                return hear(t, there)
 
             self.journal.recorder.word = word
 

@@ -1,6 +1,7 @@
 """The operator's word in a Flower server that runs: said between its rounds, obeyed from the next one on."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg
 
 import fedwarden as fw
+from fedwarden.cli import main
 from fedwarden.flower import Guarded, GuardedGroups
 from fedwarden.guard.groups import Groups
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.recorder import standing
 from fedwarden.store.round import RoundStory
 from fedwarden.store.word import said_in, say
 
@@ -151,3 +154,41 @@ def _operated(guarded, home, words):
 
     guarded._commit = after
     return guarded
+
+
+@pytest.mark.parametrize("wrap", [Guarded, partial(GuardedGroups, groups=Groups(2, colluders=0.1))])
+def test_what_an_earlier_run_left_waits_until_its_node_joins(tmp_path, wrap, capsys):
+    """A node that is excluded is asked in no round, not even in that in which it joins; one that is away has none."""
+    with Ledger(tmp_path) as ledger:
+        ledger.start("before", "flower", {}, {})
+        for client in (DRIFTER, "999"):
+            say(ledger, 1, "exclude", client, "alice", "stolen key")
+    members = {n: node(n) if wrap is not Guarded else honest(n) for n in NODES}
+    late = members.pop(int(DRIFTER))
+
+    class Joining(Operated):
+        def send_and_receive(self, messages, *, timeout=None):
+            replies = super().send_and_receive(messages, timeout=timeout)
+            if len(self.trained) == 1:
+                self.nodes[int(DRIFTER)] = late
+            return replies
+
+    random.seed(0)
+    grid = Joining(members, tmp_path, {})
+    warden = fw.Warden.preset("auto", standing="before")
+    wrap(FedAvg(min_available_nodes=2, min_train_nodes=2), warden=warden, home=tmp_path).start(grid, model(), 3)
+    with Ledger(tmp_path) as ledger:
+        records, said = ledger.records(2), said_in(ledger, 2)
+        left = standing(ledger, 2)
+    assert [r.excluded for r in records] == [(), (DRIFTER,), (DRIFTER,)]
+    assert all(("train", int(DRIFTER)) != asked for asked in grid.asked)
+    assert [(s.client, s.round) for s in said] == [(DRIFTER, 2), ("999", None)]
+    told = [(r.round, str(n)) for r in records for n in r.notes if n.kind.startswith("word_")]
+    why = f"client {DRIFTER} is excluded until it is readmitted (run 1: by operator alice from the end on: stolen key)"
+    assert told == [(2, why)]
+    assert [entry[1] for entry in left] == [DRIFTER, "999"]  # the run after it may meet it
+    assert main(["show", "2", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "999" not in out
+    assert "1 client known from an earlier run has not joined." in out
+    assert main(["readmit", "2", "999", "--home", str(tmp_path)]) == 2  # the run is done

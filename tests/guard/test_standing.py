@@ -90,7 +90,9 @@ def test_a_server_of_another_engine_goes_on_from_it_as_well(home):
     ):
         config = {**kept(warden), "experiment": experiment(["FedAvg"], warden, (), ())}
         journal = Journal(home, name, "flower", config, ("warden",), print)
-        word = journal.recorder.word(1)
+        words = [journal.recorder.word(1, there) for there in ((), ("2", "4"), map(str, range(6)))]
         journal.close("done")
-        assert (word.excluded, word.suspended) == ({"2"}, {"4"} if name == "second" else set())
-        assert word.trusted == ({"0", "1"} if name == "second" else {"0", "1", "5"})
+        assert [w.excluded for w in words] == [set(), {"2"}, {"2"}]
+        assert [w.suspended for w in words] == [set(), *[{"4"} if name == "second" else set()] * 2]
+        assert words[-1].trusted == ({"0", "1"} if name == "second" else {"0", "1", "5"})
+        assert not any(w.trusted for w in words[:2])

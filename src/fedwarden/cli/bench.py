@@ -95,7 +95,7 @@ def attacks(
         counts = {"held": len(held), "did_not_hold": len(broken), "not_run": len(left)}
         listed = [suite.as_json(outcome) for outcome in (*broken, *held, *left)]
         return emit({**counts, "runs": len(found), "seeds": list(numbers), "page": str(path), "cases": listed})
-    out.print(suite.headline(told, seeds), style="bold", soft_wrap=True)
+    out.print(suite.headline(told, seeds), style="bold")
     for title, group in (("Did not hold", broken), ("Held", held), ("Not run", left)):
         if group:
             headings = ["\n".join(h.rsplit(" ", 1)) if " " in h else f"\n{h}" for h in suite.HEADER]

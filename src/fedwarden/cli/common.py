@@ -110,9 +110,11 @@ def has(command: str) -> bool:
 
 
 def vacant(path: Path, force: bool = False) -> Path:
-    """The path, unless a file is there that may not be replaced."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; give a file")
+    """The path, unless a file is there that may not be replaced; a ledger, a device or a pipe never may."""
+    ledger = path.name.startswith("ledger.sqlite")
+    if ledger or (path.exists() and not path.is_file()):
+        what = "a ledger" if ledger else "a folder" if path.is_dir() else "no regular file"
+        raise ConfigError(f"{path} is {what}; give another file")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder {path.parent}; make it, or give a file in another one")
     if path.exists() and not force:

@@ -11,7 +11,7 @@ import typer
 
 from .. import dashboard as room
 from ..store.ledger import home as default_home
-from .common import LOG, Home, Imports, bring
+from .common import LOG, Home, Imports, bring, vacant
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -64,6 +64,6 @@ def dashboard(
     bring(imports)
     folder = home or default_home()
     if picture is not None:
-        room.screenshot.screenshot(folder, picture, page, dark)
+        room.screenshot.screenshot(folder, vacant(picture, force=True), page, dark)
     else:
         room.server.serve(folder, host, port, access, ready)

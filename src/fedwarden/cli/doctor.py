@@ -114,8 +114,8 @@ def _show(findings: Sequence[store.repair.Finding], told: str) -> None:
     for found in findings:
         style, word = ("red", "damaged") if found.fault else ("yellow", "note")
         where = f"run {found.run}: " if found.run is not None and not found.words.startswith("run ") else ""
-        out.print(f"[{style}]{word}[/] {found.kind}: {safe(where + found.words)}", soft_wrap=True)
-    out.print(told, markup=False, soft_wrap=True)
+        out.print(f"[{style}]{word}[/] {found.kind}: {safe(where + found.words)}")
+    out.print(told, markup=False)
 
 
 def _told(faults: Sequence[store.repair.Finding], saved: Sequence[store.repair.Saved], kept: Path | None) -> str:

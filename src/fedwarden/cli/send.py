@@ -91,7 +91,7 @@ def _pending(which: str | None, home: Path | None, as_json: bool, drop: bool) ->
         verb = "given up for" if drop else "delivered to"
         done = [f"run {n}: {outbox.what(some)} {verb} {sink!r}" for (n, sink), some in outbox.by_sink(gone).items()]
         for line in [*done, *still] or ["nothing is pending"]:
-            out.print(safe(line), soft_wrap=True)
+            out.print(safe(line))
     if left:
         raise typer.Exit(1)
 

@@ -25,7 +25,7 @@ from ..store.record import RunRecord
 from ..store.round import RoundStory
 from ..store.series import accuracy_words, client_order
 from ..store.story import Client, Standing, Story, rounds_by_note
-from ..store.word import NOTES, UNSAID, Said, latest
+from ..store.word import NOTES, UNSAID, Said, absent, latest
 from .common import LOG, AsJson, Home, Imports, RunNumber, bring, emit, hint, notes_as_tables, out, reader, safe, table
 
 COLUMN = 7  # characters that an accuracy takes in its row
@@ -131,9 +131,14 @@ def _word(said: Sequence[Said]) -> None:
         return
     shown = table("the operator", "client", "from round", "by", "reason", left=(0, 1, 3, 4))
     for s in said:
+        if s.carried and s.round is None:
+            continue
         when = "next" if s.round is None else str(s.round)
         shown.add_row(*map(safe, (s.kind, s.client or "-", when, s.by, s.reason or UNSAID)))
-    out.print(shown)
+    if shown.row_count:
+        out.print(shown)
+    if missing := absent(said):
+        out.print(missing)
 
 
 def _config(run: Run, truth: set[str] | None) -> dict[str, str]:
@@ -221,7 +226,7 @@ def _clients(story: Story, truth: set[str] | None, every: bool, run: int | None)
         others = count(len(clients) - len(picked), "other client")
         out.print(f"[dim]{others if picked else count(len(clients), 'client')} below half of every limit: --all[/]\n")
     for client, standing in list(story.standings.items())[: None if every else MOST]:
-        out.print(f"[{_colour(standing)}]{safe(story.told(client, run))}[/]", soft_wrap=True)
+        out.print(f"[{_colour(standing)}]{safe(story.told(client, run))}[/]")
     if len(story.standings) > MOST and not every:
         out.print(f"{len(story.standings) - MOST} more with --all")
     for c in clients:
@@ -319,7 +324,7 @@ def _one_round(run: Run, record: RoundRecord, as_json: bool) -> None:
             shown.add_row(safe(client), *cells, style=styles[i])
         out.print(shown)
     for reason in reasons.values():
-        out.print(f"[red]{safe(reason)}[/]", soft_wrap=True)
+        out.print(f"[red]{safe(reason)}[/]")
     for rejection in record.rejected:
         out.print(f"[yellow]rejected[/] client {safe(rejection.client_id)}: {safe(rejection.reason)}")
     for note in (note for note in record.notes if note.kind not in DOUBTS):

@@ -116,9 +116,9 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
         if run.state == "done":
             instead = f"; for the next run set guard.trusted = [{client!r}]" if kind == "trust" else ""
             raise FedwardenError(f"run {run.id} is done and has no next round; expected an unfinished run{instead}")
-        if client:
-            check_client(client, run, known_clients(ledger, run))
         entries = said_in(ledger, run.id)
+        if client:
+            check_client(client, run, known_clients(ledger, run).union(s.client for s in entries))
         word = latest(entries)
         known = already(run, entries, word, kind, client)
         made = known or say(ledger, run.id, kind, client, short(by) or user(), short(reason, 500))
@@ -127,12 +127,10 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
         return emit({"run": run.id, "state": run.state, "recorded": known is None, **asdict(made)})
     effect = safe(EFFECTS[kind].format(client=client))
     if known:
-        out.print(
-            f"run {run.id}: {effect} already (operator {safe(known.by)}); nothing new is recorded", soft_wrap=True
-        )
+        out.print(f"run {run.id}: {effect} already (operator {safe(known.by)}); nothing new is recorded")
         return None
     done = f"round {last} is the last one recorded" if last else "no round is recorded yet"
-    out.print(f"run {run.id}: {effect} from the next round on; {done}", soft_wrap=True)
+    out.print(f"run {run.id}: {effect} from the next round on; {done}")
     if kind == "trust" and client in word.excluded:
         out.print(f"It stays excluded until: fedwarden readmit {run.id} {safe(spelt(client))}", soft_wrap=True)
     resume = f"fedwarden run --resume {run.id}  # the next round is played when the run goes on"

@@ -50,9 +50,8 @@ def runs(
             told += [size(row["checkpoint_bytes"]), str(row["pending"])]
         else:
             told = [safe(row["preset"] or "-"), percent(row["accuracy"]), safe(row["verdict"])]
-        state = row["state_in_words" if long else "state"]
         done = f"{row['rounds']}/{row['of']}" if row["of"] else str(row["rounds"] or "-")
-        shown.add_row(str(row["run"]), safe(row["name"]), state, done, *told)
+        shown.add_row(str(row["run"]), safe(row["name"]), row["state_in_words"], done, *told)
     out.print(shown)
     if rows:
         hint(
@@ -67,7 +66,7 @@ def runs(
 def prune(
     keep: Annotated[int, typer.Option(min=1, help="How many of the newest runs stay.", show_default=False)],
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Remove runs that failed or were interrupted, too.")
+        bool, typer.Option("--unfinished", help="Also runs that failed, were interrupted or have messages pending.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     home: Home = None,
@@ -75,7 +74,8 @@ def prune(
 ) -> None:
     """Remove all but the newest runs, with their checkpoints.
 
-    Older runs that are not done stay, unless `--unfinished` is given; a run that a process writes always stays.
+    Older runs that are not done, or whose alerts have not arrived, stay unless `--unfinished` is given; a run that a
+    process writes always stays.
     """
     with reader(home) if dry_run else Ledger(home, create=False) as ledger:
         gone = superfluous(ledger, keep, unfinished)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..core.types import Observation, RoundRecord
 from ..store.claim import is_abandoned
+from ..store.connection import logs_of, stamp
 from ..store.ledger import Ledger, LedgerError, Run
 from ..store.record import RunRecord, brief, read_series
 from ..store.series import Series
@@ -117,9 +118,8 @@ class Workspace:
         path = self.folder / "ledger.sqlite"
         gone = tuple(run.id for run in self._running if is_abandoned(self.folder, run.id, run.committed))
         try:
-            parts = (_size_and_time(path), _size_and_time(path.with_name(f"{path.name}-wal")))
-            # readers make empty logs
-            return Stamp(path.stat().st_ino, tuple(part for part in parts if part and part[0]), gone)
+            parts = [stamp(part) for part in (path, *logs_of(path))]
+            return Stamp(path.stat().st_ino, tuple(part for part in parts if part[0]), gone)  # readers make empty logs
         except OSError:
             return Stamp(0, ())
 
@@ -153,11 +153,3 @@ def _find(ledger: Ledger, number: int) -> Run:
     if found is None:
         raise LedgerError(f"Run {number} does not exist.")
     return found
-
-
-def _size_and_time(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns

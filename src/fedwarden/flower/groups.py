@@ -70,14 +70,14 @@ class GuardedGroups(Guarded):
         """The wrapped strategy's messages, one to each group of the round."""
         hidden = self.hidden
         assert hidden is not None
-        self._hear(server_round + self.done)
-        self.evidence = self.evidence.obeying(self._clients)
-        out = {*self.evidence.excluded, *self.word.excluded}
-        hidden.excluded = frozenset(int(client) for client in out if client.isdecimal())
         core = Declared.by(self.strategy)
         floor = max(core.min_train_nodes, core.min_available_nodes)
         while len(nodes := hidden.everybody()) < self.groups.size * floor:
             time.sleep(WAIT)
+        self._hear(server_round + self.done, nodes)
+        self.evidence = self.evidence.obeying(self._clients)
+        out = {*self.evidence.excluded, *self.word.excluded}
+        hidden.excluded = frozenset(int(client) for client in out if client.isdecimal())
         asked = sorted(set(nodes) - hidden.excluded)
         hidden.form(self.groups.form([str(node) for node in asked], server_round + self.done), server_round + self.done)
         if len(hidden.groups) < floor:

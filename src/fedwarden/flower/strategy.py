@@ -114,6 +114,7 @@ class Guarded(Strategy):
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
         self.word, self.heard = NO_WORD, 0  # the operator's, and the round that it was read for
+        self.there: frozenset[str] = frozenset()  # with these clients
         self.done = 0
         self.accuracy, self.found_in = accuracy, 0  # the round whose accuracy was found among other metrics
 
@@ -273,10 +274,11 @@ class Guarded(Strategy):
         self._amend(told, notes, reported)
         return metrics
 
-    def _hear(self, t: int) -> None:
-        """Read the operator's word for a round that begins."""
-        if self.journal is not None and self.heard != t:
-            self.word, self.heard = self.journal.recorder.word(t), t
+    def _hear(self, t: int, nodes: Iterable[int] = ()) -> None:
+        """Read the operator's word for a round that begins, and again for nodes that join before they are asked."""
+        there = frozenset(map(self.names, nodes))
+        if self.journal is not None and (self.heard != t or not there <= self.there):
+            self.word, self.heard, self.there = self.journal.recorder.word(t, there), t, there
 
     def _said(self, t: int) -> Sequence[Note]:
         return () if self.journal is None else self.journal.recorder.notes(t)
@@ -328,11 +330,13 @@ class Guarded(Strategy):
         floor = max(core.min_train_nodes, core.min_evaluate_nodes, core.min_available_nodes)
 
         def shown(nodes: list[int]) -> list[int]:
+            self._hear(t, nodes)
             mine = [node for node in nodes if asks(self.names(node))]
             others = [node for node in nodes if not asks(self.names(node))]
             return mine + others[: max(0, floor - len(mine))]
 
-        messages = configure(t, arrays, config, cast(Grid, Visible(grid, shown)))
+        messages = list(configure(t, arrays, config, cast(Grid, Visible(grid, shown))))
+        self._hear(t, [m.metadata.dst_node_id for m in messages])
         return [m for m in messages if asks(self.names(m.metadata.dst_node_id))]
 
     def _delegate(

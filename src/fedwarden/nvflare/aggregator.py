@@ -267,8 +267,9 @@ class GuardedAggregator(ModelAggregator):
         Not earlier: events come in threads of NVIDIA FLARE's own, and the ledger is used by one thread alone.
         """
         if self.word is None and self.journal is not None:
+            there = {*self.came, *self.sites, *(rejection.client_id for rejection in self.refused)}
             try:
-                self.word = self.journal.recorder.word(self.done + 1)
+                self.word = self.journal.recorder.word(self.done + 1, there)
             except Exception as error:
                 self.word = self.heard
                 self._warn(f"the operator's word cannot be read for round {self.done + 1}: {reason(error)}")

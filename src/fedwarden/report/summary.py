@@ -13,6 +13,7 @@ from ..sim.recorded import answered, truth_of, unanswered
 from ..store.conclusion import fates, observed
 from ..store.record import RunRecord
 from ..store.series import accuracy_words
+from ..store.word import absent
 
 NAMED = 5  # reasons and warnings that are told one by one
 
@@ -21,7 +22,7 @@ def tell(record: RunRecord) -> list[str]:
     """What happened, what became of the model, which clients were left out and why, and what else one should know."""
     if found := answered(record.run):
         return answer.words(found)
-    said = map(str, record.said)
+    said = [*(str(s) for s in record.said if not s.carried or s.round), *filter(None, [absent(record.said)])]
     last = [sentence for part in (_truth, _contributions, _silent, _rejections, _warnings) for sentence in part(record)]
     seen = unanswered(record.run) or observed(record.observations)
     return [*_state(record), *_model(record), *_clients(record), *said, *last, *seen]

@@ -376,13 +376,13 @@ def simulate(
         scenario, before = federation.scenario, federation.params
         notes: tuple[Note, ...] = ()
         if resume is None:
-            recorder.start(scenario.name, engine, scenario.model_dump(mode="json"), clients=federation.clients)
+            recorder.start(scenario.name, engine, scenario.model_dump(mode="json"))
         else:
             found = recorder.ledger.run(resume)
             _, notes = recorder.resume(found, _same(found, scenario), partial(_restore, federation))
         if on_start:
             on_start(recorder.run, federation)
-        for record in federation.play(trainer, recorder.word):
+        for record in federation.play(trainer, partial(recorder.word, clients=federation.clients)):
             noted = (*notes, *recorder.notes(record.round), *record.notes)
             record, notes = replace(record, notes=noted), ()
             recorder.commit(record, federation.state_dict)

@@ -18,10 +18,6 @@ SILENT = 3600.0  # seconds without a commit after which a writer that cannot be 
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of a machine
 
 
-class RunInUse(FedwardenError):
-    """Another process writes the same run."""
-
-
 @contextmanager
 def claim(folder: Path, run: int) -> Iterator[None]:
     """Be the only process that writes this run of a workspace; the file names the process and stays."""
@@ -38,7 +34,7 @@ def claim(folder: Path, run: int) -> Iterator[None]:
                     file.seek(0)
                     who = next(iter(file.read().split()), "that is just starting")
                     words = f"run {run} is being written by process {who}; wait for it, or end it first"
-                    raise RunInUse(words) from error
+                    raise FedwardenError(words) from error
                 time.sleep(LOOK / 10)
         file.truncate(0)
         file.write(f"{os.getpid()} {' '.join(_machine())}\n")
@@ -52,13 +48,19 @@ def is_abandoned(folder: Path, run: int, committed: float | None) -> bool:
     The lock tells it of a writer on this machine. Of any other, an hour without a round does.
     """
     here = False
+    with suppress(OSError):
+        here = not _machine().isdisjoint(_lock(folder, run).read_text().split())
+    return not is_claimed(folder, run) and (here or (committed is not None and time.time() - committed > SILENT))
+
+
+def is_claimed(folder: Path, run: int) -> bool:
+    """Whether a process on this machine writes a run; nothing is written to find out."""
     with suppress(OSError), _lock(folder, run).open() as file:
-        here = not _machine().isdisjoint(file.read().split())
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-    return here or (committed is not None and time.time() - committed > SILENT)
+            return True
+    return False
 
 
 def _lock(folder: Path, run: int) -> Path:

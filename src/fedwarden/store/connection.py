@@ -72,6 +72,7 @@ def failed(what: str, error: Exception, limit: float) -> LedgerError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     late = f"it took longer than {limit:g} s, which no sound ledger does"
     reason = late if code == sqlite3.SQLITE_INTERRUPT else ascii(str(error))[1:-1]
+    reason += ": another process writes to it; end it or wait, then try again" if code in ALONE else ""
     return LedgerError(f"{what}: {reason}", doctor=code not in OUTSIDE)
 
 
@@ -91,7 +92,7 @@ def open_reader(path: Path, patience: float) -> tuple[sqlite3.Connection, Tempor
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in NO_RIGHTS:
             raise
-    if not any(map(_size, logs_of(path))):
+    if not any(stamp(log)[0] for log in logs_of(path)):
         return _read(path, "immutable=1", patience), None
     copied = TemporaryDirectory(prefix="fedwarden-")
     try:
@@ -121,11 +122,11 @@ def copy(path: Path, target: Path) -> None:
     """The file and its logs, all of one moment."""
     both = ((path, target), *zip(logs_of(path), logs_of(target), strict=True))
     for _ in range(TRIES):
-        before = [_stamp(source) for source, _ in both]
+        before = [stamp(source) for source, _ in both]
         for source, goal in both:
-            if _size(source):  # readers make empty logs
+            if stamp(source)[0]:  # readers make empty logs
                 shutil.copyfile(source, goal)
-        if before == [_stamp(source) for source, _ in both]:
+        if before == [stamp(source) for source, _ in both]:
             return
     raise sqlite3.OperationalError("it is written to, and what is beside it cannot be read; try again later")
 
@@ -189,9 +190,6 @@ def _read(path: Path, mode: str, patience: float) -> sqlite3.Connection:
         raise
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _stamp(path: Path) -> tuple[int, int]:
+def stamp(path: Path) -> tuple[int, int]:
+    """The size of a file and when it changed; zeros where there is none."""
     return (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else (0, 0)

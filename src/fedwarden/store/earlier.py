@@ -11,7 +11,7 @@ import logging
 import sqlite3
 import struct
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -120,8 +120,12 @@ class _ByName:
 
 
 def beside(path: Path, what: str) -> Path:
-    """A name beside the ledger that is not taken, for a copy of it."""
-    return next(p for n in count(1) if not (p := path.with_name(f"{path.name}.{what}-{n}")).exists())
+    """An empty file beside the ledger, for a copy of it, that no other process takes as well."""
+    for n in count(1):
+        with suppress(FileExistsError):
+            (made := path.with_name(f"{path.name}.{what}-{n}")).touch(exist_ok=False)
+            break
+    return made
 
 
 def migrate(path: Path) -> None:
@@ -135,6 +139,10 @@ def migrate(path: Path) -> None:
             journal(db, path, "DELETE", PATIENCE)
             db.execute("BEGIN")
             db.execute("SELECT 1 FROM sqlite_master").fetchall()  # from here on nobody else can commit
+            if db.execute("PRAGMA user_version").fetchone()[0] != version:  # another process was first
+                db.execute("ROLLBACK")
+                copy.unlink()
+                return
             with closing(sqlite3.connect(copy)) as target:
                 db.backup(target)
             _fill(db, version)

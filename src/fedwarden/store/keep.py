@@ -13,14 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .. import store
-from .claim import RunInUse, claim
+from . import outbox
+from .claim import claim, is_claimed
 from .connection import ERRORS, LedgerError, failed
 from .ledger import Ledger, Run
 from .schema import TABLES
 
 PART = re.compile(r"ledger\.sqlite|checkpoints/[0-9]{1,18}/round-[0-9]{1,18}\.(safetensors|rows)")
 TRIES = 10  # to copy the checkpoints of a run that replaces them
-UNFINISHED = ("failed", "interrupted", "running")
 
 
 def sizes(ledger: Ledger, run: int) -> tuple[int, int]:
@@ -38,12 +38,14 @@ def sizes(ledger: Ledger, run: int) -> tuple[int, int]:
 
 
 def superfluous(ledger: Ledger, keep: int, unfinished: bool = False) -> list[Run]:
-    """All but the newest runs; those that are not done only where ``unfinished`` ones may go, and none that is written.
+    """All but the newest runs, and none that is written, here or elsewhere.
 
-    The newest always stays, so that no number is given twice.
+    Those that are not done, or whose messages are pending, go only where ``unfinished`` ones may. The newest always
+    stays, so that no number is given twice.
     """
-    old = [run for run in ledger.runs()[keep:] if unfinished or run.state not in UNFINISHED]
-    return [run for run in old if not _written(ledger.folder, run.id)]
+    pending = {message.run for message in outbox.messages(ledger)}
+    old = [run for run in ledger.runs()[keep:] if unfinished or (run.state == "done" and run.id not in pending)]
+    return [run for run in old if run.state != "running" and not is_claimed(ledger.folder, run.id)]
 
 
 def remove(ledger: Ledger, run: int) -> None:
@@ -58,7 +60,7 @@ def remove(ledger: Ledger, run: int) -> None:
 
 def shrink(ledger: Ledger) -> None:
     """Give back the room of what was removed; where a run is written, its next rounds take it."""
-    if not any(_written(ledger.folder, run.id) for run in ledger.runs()):
+    if not any(is_claimed(ledger.folder, run.id) for run in ledger.runs()):
         with suppress(*ERRORS), closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
             db.execute("VACUUM")
 
@@ -98,7 +100,12 @@ def restore(file: Path, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             with source, open(target, "wb") as written:
                 shutil.copyfileobj(source, written)
-        Ledger(Path(place), read_only=True).close()
+        if not (Path(place) / "ledger.sqlite").is_file():
+            raise LedgerError(f"{file} is no backup of a workspace: it has no ledger")
+        try:
+            Ledger(Path(place), read_only=True).close()
+        except LedgerError as error:
+            raise LedgerError(f"the ledger in {file} cannot be used here: {error.fault}") from error
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "ledger.sqlite"):  # a workspace without its ledger has no runs
             with suppress(FileNotFoundError):
@@ -126,17 +133,10 @@ def _add(made: tarfile.TarFile, folder: Path, run: int) -> None:
             return
 
 
-def _written(folder: Path, run: int) -> bool:
-    """Whether a process writes a run."""
-    try:
-        with claim(folder, run):
-            return False
-    except RunInUse:
-        return True
-
-
 @contextmanager
 def _reading(file: Path) -> Iterator[tarfile.TarFile]:
+    if file.exists() and not file.is_file():  # a pipe would wait for its writer
+        raise LedgerError(f"{file} is no backup of a workspace: it is no regular file")
     try:
         with tarfile.open(file, "r:") as made:  # as it was written: what is unpacked is no larger than the file
             yield made

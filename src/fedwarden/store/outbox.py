@@ -48,7 +48,7 @@ class Message:
 def rounds_of(ledger: Ledger, run: int, sink: str) -> Message | None:
     """Number 0 of a sink; None where the outbox does not know it."""
     rows = ledger.query(f"SELECT * FROM outbox WHERE {OF_SINK} AND number = 0", run, sink)
-    return _read(rows[0]) if rows else None
+    return read(rows[0]) if rows else None
 
 
 def put(
@@ -82,7 +82,7 @@ def due(ledger: Ledger, run: int, sink: str) -> float | None:
 def take(ledger: Ledger, run: int, sink: str) -> list[Message]:
     """What is pending, with this try counted and the next one put off."""
     with ledger.transaction():
-        found = [_read(row) for row in ledger.rows("outbox", run, f"AND sink = ? AND {PENDING} LIMIT {MOST}", sink)]
+        found = [read(row) for row in ledger.rows("outbox", run, f"AND sink = ? AND {PENDING} LIMIT {MOST}", sink)]
         pauses = [min(FIRST * 2 ** min(message.tries, 20), LONGEST) for message in found]
         made = [(time.time() + pause, *_key(message)) for pause, message in zip(pauses, found, strict=True)]
         ledger.db.executemany(f"UPDATE outbox SET tries = tries + 1, due = ? WHERE {OF_SINK} AND number = ?", made)
@@ -103,7 +103,7 @@ def messages(ledger: Ledger, run: int | None = None, pending: bool = True) -> li
     """What has not arrived, or all that is known, of one run or of all."""
     which = f"WHERE (?1 IS NULL OR run = ?1){f' AND {PENDING}' * pending} ORDER BY run, sink, number"
     with ledger.reading("table outbox"):
-        return [_read(row) for row in ledger.query(f"SELECT * FROM {ledger.sources['outbox']} {which}", run)]
+        return [read(row) for row in ledger.query(f"SELECT * FROM {ledger.sources['outbox']} {which}", run)]
 
 
 def drop(ledger: Ledger, run: int | None, operator: str) -> None:
@@ -121,7 +121,7 @@ def told(ledger: Ledger, run: int | None, again: str = "try now with: fedwarden 
     for (number, sink), mine in by_sink(messages(ledger, run)).items():
         last = max(mine, key=lambda m: m.tries)
         how = f"after {count(last.tries, 'try')}{f' ({last.error})' if last.error else ''}"
-        due = datetime.fromtimestamp(min(m.due for m in mine))
+        due = datetime.fromtimestamp(max(time.time(), min(m.due for m in mine)))
         goes_on = ledger.run(number).state == "running"
         when = f"the run tries again at {due:%H:%M:%S}" if goes_on else again.format(run=number)
         lines.append(f"run {number}: {what(mine)} pending for {sink!r} {how}; {when}")
@@ -142,7 +142,7 @@ def _key(message: Message) -> tuple[int, str, int]:
     return message.run, message.sink, message.number
 
 
-def _read(row: Row) -> Message:
+def read(row: Row) -> Message:
     return Message(
         cells.whole(row, "run", 1), cells.text(row, "sink"), cells.whole(row, "number"), cells.whole(row, "round"),
         cells.table(row, "content"), cells.moment(row, "made"), cells.whole(row, "tries"), cells.moment(row, "due"),

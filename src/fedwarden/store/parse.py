@@ -89,10 +89,6 @@ def _is_figure(found: object) -> bool:
     return found is None or cells.is_number(found)
 
 
-def _is_text(found: object) -> bool:
-    return isinstance(found, str | None)
-
-
 def _is_guard(found: object) -> bool:
     if not isinstance(found, dict):
         return False

@@ -68,16 +68,18 @@ class RunRecord:
         with ledger.snapshot():
             run = ledger.run(which)
             seen = {who: tuple(ledger.observations(run.id, who)) for who in ledger.observers(run.id)}
-            said, names = tuple(said_in(ledger, run.id)), ledger.watches(run.id)
+            said, told = tuple(said_in(ledger, run.id)), most_told(ledger.reported(run.id))
+            names = ledger.watches(run.id)
+            shown = [name for name in names if watches is None or name in watches]
             past = old.series if old is not None and old.run.identity == run.identity and len(old.series) else None
             after = 0 if past is None else int(past.rounds[-1])
-            series = read_series(ledger, run.id, after, watches, reported)
+            series = read_series(ledger, run.id, after, shown, told if reported is None else reported)
             if past is not None and old is not None:
                 if not len(series) and (run, seen, said) == (old.run, old.observations, old.said):
                     return old
                 series = Series.joined([past, series]) if len(series) else past
             story = Story(series, partial(ledger.record, run.id), names)
-            return cls(run, story, seen, said, tuple(most_told(ledger.reported(run.id))))
+            return cls(run, story, seen, said, tuple(told))
 
     @property
     def series(self) -> Series:
@@ -155,7 +157,7 @@ def read_series(
     watches: Collection[str] | None = None,
     reported: Collection[str] | None = None,
 ) -> Series:
-    """The rounds of a run after one of them, with some ``watches`` and some of what clients ``reported``, or all.
+    """The rounds of a run after one of them, with some of its ``watches`` and some of what is ``reported``, or all.
 
     They are read by column and no record is made of a round, so that a long run costs little.
     """
@@ -164,7 +166,7 @@ def read_series(
     remarks = ledger.rows("remark", run, f"{tail}, position", first)
     seen = {w: ledger.rows("watch", run, f"AND watch = ? {tail}", w, first,
                            of="round, threshold, warning, flagged, signal, score")
-            for w in ledger.watches(run) if watches is None or w in watches}  # fmt: skip
+            for w in (ledger.watches(run) if watches is None else watches)}  # fmt: skip
     names = most_told(ledger.reported(run)) if reported is None else reported
     told = {name: ledger.rows("report", run, f"AND name = ? {tail}", name, first) for name in names}
     clients_of = cache(lambda column, packed: ledger.clients(run, column, packed))

@@ -79,20 +79,14 @@ class Recorder:
         self.close()
 
     def start(
-        self,
-        name: str,
-        engine: str,
-        config: Mapping[str, Any],
-        software: Mapping[str, str] | None = None,
-        clients: Collection[str] | None = None,
+        self, name: str, engine: str, config: Mapping[str, Any], software: Mapping[str, str] | None = None
     ) -> None:
         """Begin a new run; ``software`` are versions beside those that every run depends on.
 
-        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one, of its
-        ``clients`` where they are known.
+        Where ``config`` names a run for the clients' ``standing``, what it left is said again in the new one.
         """
         which = config.get("standing") or (config.get("guard") or {}).get("standing")
-        left = [] if which is None else standing(self.ledger, which, clients)
+        left = [] if which is None else standing(self.ledger, which)
         run = self.ledger.start(name, engine, config, {**versions(), **(software or {})})
         self.held.enter_context(claim(self.ledger.folder, run))
         self._begun(self.ledger.run(run))
@@ -115,9 +109,9 @@ class Recorder:
         self._begun(run)
         return made, notes
 
-    def word(self, round: int) -> Word:
-        """The operator's word in a round that begins: what was said since the last one takes effect in it."""
-        return word_of(take_up(self.ledger, self.run, round), round)
+    def word(self, round: int, clients: Collection[str] = ()) -> Word:
+        """The operator's word in a round that begins, with these ``clients``: what is new of it takes effect."""
+        return word_of(take_up(self.ledger, self.run, round, clients), round)
 
     def notes(self, round: int) -> tuple[Note, ...]:
         """What the operator said that takes effect in a round, to be noted in its record."""
@@ -187,27 +181,24 @@ def versions() -> dict[str, str]:
     }
 
 
-def standing(
-    ledger: Ledger, which: str | int, clients: Collection[str] | None = None
-) -> list[tuple[Kind, str, str, str]]:
+def standing(ledger: Ledger, which: str | int) -> list[tuple[Kind, str, str, str]]:
     """The clients that are trusted, excluded or suspended at the end of a run, with why, as another run is told it."""
     told = RunRecord.read(ledger, which)
     run, said, word = told.run, told.said, latest(told.said)
     out = {client: s for client, s in told.story.standings.items() if s.out}
     trusted = word.trusted.union(run.config.get("trusted", ()), (run.config.get("guard") or {}).get("trusted") or ())
     back = trusted.union(s.client for s in said if s.kind == "readmit" and s.round is None)
-    suspended = {c for c, s in out.items() if s.verdict == "suspended"} - back - word.excluded
+    waits = {s.client for s in said if s.kind == "suspend" and s.round is None}
+    suspended = waits.union(c for c, s in out.items() if s.verdict == "suspended") - back - word.excluded
     left: dict[Kind, Collection[str]] = {
         "trust": trusted, "exclude": word.excluded | (out.keys() - back - suspended), "suspend": suspended
     }  # fmt: skip
     entries = {(s.kind, s.client): s for s in said}
     found = list[tuple[Kind, str, str, str]]()
     for kind, client in [(kind, client) for kind, some in left.items() for client in sorted(some)]:
-        if clients is not None and client not in clients:
-            continue
         entry, verdict = entries.get((kind, client)), out.get(client)
         by, why = f"{EARLIER}{run.id}", "trusted by its configuration"
-        if entry and entry.by.startswith(EARLIER):
+        if entry and entry.carried:
             by, why = entry.by, entry.reason
         elif entry:
             when = "the end" if entry.round is None else f"round {entry.round}"

@@ -19,7 +19,9 @@ from tempfile import TemporaryDirectory
 from .. import __version__
 from ..core.types import Observation, RoundRecord
 from ..core.words import count
+from . import cells, outbox
 from .checkpoint import DRAFT, CheckpointError, load
+from .claim import is_abandoned
 from .connection import ERRORS, copy, journal, logs_of, made_by, strangers
 from .earlier import beside
 from .ledger import Ledger, LedgerError
@@ -114,6 +116,7 @@ def examine(folder: Path) -> tuple[list[Finding], list[Saved]]:
     for run in (head for head in runs.values() if head is not None and head.state == "running"):
         after = count(run.rounds, "round")
         words = f"marked running after {after}; if no process is at it, fedwarden run --resume {run.id}"
+        words = f"interrupted after {after}" if is_abandoned(folder, run.id, run.committed) else words
         findings.append(Finding("running", words, run.id, fault=False))
     return findings + list(_checkpoints(folder, runs)), saved
 
@@ -221,6 +224,9 @@ def _run(ledger: Patient, run: int, tables: set[str], known: bool) -> tuple[list
     if "word" in tables:
         with noting("word"):
             said = tuple(said_in(ledger, run))
+    if "outbox" in tables:
+        with noting("outbox"):
+            outbox.messages(ledger, run, pending=False)
     return findings, Saved(run, head and replace(head, rounds=len(records)), tuple(records), seen, said)
 
 
@@ -295,7 +301,10 @@ def _copy_run(damaged: Patient, new: Ledger, found: Saved) -> None:
             put("audit", rows[0])
     with new.transaction():
         put("word", [(found.id, s.number, s.kind, s.client, s.by, s.reason, s.said_at, s.round) for s in found.said])
-        put("outbox", _again(damaged, "outbox", found.id, "AND number >= ?", 0))
+        for row in _again(damaged, "outbox", found.id, "AND number >= ?", 0):
+            with suppress(cells.Damaged):
+                outbox.read(row)
+                put("outbox", [row])
 
 
 def _again(damaged: Patient, table: str, run: int, tail: str, value: object) -> list[sqlite3.Row]:

@@ -7,13 +7,14 @@ federation takes it up as it begins its next one, so that a replay and a resumed
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from sqlite3 import Row
 from typing import Literal, get_args
 
 from ..core.notes import Note
 from ..core.types import Word
+from ..core.words import count
 from . import cells
 from .ledger import Ledger
 
@@ -48,10 +49,15 @@ class Said:
     round: int | None = None
 
     @property
+    def carried(self) -> bool:
+        """Whether an earlier run left it; then it waits until its client joins."""
+        return self.by.startswith(EARLIER)
+
+    @property
     def note(self) -> Note:
         """What is noted in the round that first obeys it."""
         of = (self.client,) if self.client else ()
-        by = self.by if self.by.startswith(EARLIER) else f"operator {self.by}"
+        by = self.by if self.carried else f"operator {self.by}"
         return Note.of(NOTES[self.kind], *of, by=by, reason=self.reason or UNSAID)
 
     def __str__(self) -> str:
@@ -131,17 +137,29 @@ def say(ledger: Ledger, run: int, kind: Kind, client: str, by: str, reason: str)
     return said
 
 
-def take_up(ledger: Ledger, run: int, round: int) -> list[Said]:
+def take_up(ledger: Ledger, run: int, round: int, clients: Collection[str] = ()) -> list[Said]:
     """Everything that was said of a run, as it begins a round: what is new holds from this round on.
 
+    Of what an earlier run left this is what is about the ``clients`` that are there, or that the operator has named.
     A round that was committed before, and is played again after a resume, takes up nothing new.
     """
     found = said_in(ledger, run)
-    if all(said.round is not None for said in found) or round <= ledger.last_round(run):
+    there = {*clients, *(s.client for s in found if not s.carried)}
+    new = [s.number for s in found if s.round is None and (not s.carried or s.client in there)]
+    if not new or round <= ledger.last_round(run):
         return found
     with ledger.transaction():
-        ledger.db.execute("UPDATE word SET round = ? WHERE run = ? AND round IS NULL", (round, run))
+        ledger.db.executemany(
+            "UPDATE word SET round = ? WHERE run = ? AND number = ?", [(round, run, number) for number in new]
+        )
     return said_in(ledger, run)
+
+
+def absent(entries: Sequence[Said]) -> str:
+    """How many clients of an earlier run have not joined, as a sentence; empty where all have."""
+    many = len({s.client for s in entries if s.carried and s.round is None})
+    known = f"{count(many, 'client')} known from an earlier run"
+    return f"{known} {'has' if many == 1 else 'have'} not joined." if many else ""
 
 
 def read_said(row: Row) -> Said:

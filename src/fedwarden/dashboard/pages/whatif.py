@@ -11,13 +11,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html
 
+from ... import sim
 from ...core.errors import FedwardenError
 from ...core.notes import Note
 from ...core.registry import lookup, names, parameters, summary
 from ...core.words import count, printable
 from ...guard.config import spell_guard
 from ...sim.recorded import truth_of
-from ...sim.whatif import Change, compare, decide_again
 from ...store.record import RunRecord
 from ...store.story import distinct_notes
 from .. import layout as ui
@@ -121,12 +121,12 @@ def verdict(workspace: Workspace, view: RunRecord, chosen: Settings) -> Any:
 @lru_cache(maxsize=8)
 def judge_again(
     workspace: Workspace, view: RunRecord, chosen: Settings
-) -> tuple[str, list[Change], dict[Note, list[int]]]:
+) -> tuple[str, list[sim.whatif.Change], dict[Note, list[int]]]:
     """The guard in words, the exclusions before and after, and its warnings."""
     records = workspace.records(view.run.id)
-    warden, rounds = decide_again(view.run, records, chosen, said=view.said)
+    warden, rounds = sim.whatif.decide_again(view.run, records, chosen, said=view.said)
     warnings = distinct_notes((r.round, w.warning) for r in rounds for w in r.watches if w.warning)
-    return spell_guard(warden), compare(records, rounds), warnings
+    return spell_guard(warden), sim.whatif.compare(records, rounds), warnings
 
 
 def options(part: str, name: str, asked: Mapping[str, str]) -> list[Any]:
@@ -157,7 +157,7 @@ def _part(part: str, label: str, asked: Mapping[str, str]) -> html.Div:
     return html.Div([ui.field(label, control, of=_spell_id(id)), html.Div(id={"type": "options", "part": part})])
 
 
-def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
+def _changes(changes: Sequence[sim.whatif.Change], truth: set[str] | None) -> Any:
     heads = ["client", "excluded or in doubt since (recorded)", "excluded or in doubt since (what if)", "change"]
     rows = []
     for c in changes[:ROWS]:
@@ -170,7 +170,7 @@ def _changes(changes: Sequence[Change], truth: set[str] | None) -> Any:
     return html.Div([shown, more])
 
 
-def _words(change: Change) -> str:
+def _words(change: sim.whatif.Change) -> str:
     before, after = change.recorded, change.replayed
     if before == after:
         return "as recorded"
@@ -182,7 +182,7 @@ def _words(change: Change) -> str:
     return f"{count(abs(after - before), 'round')} {'later' if after > before else 'earlier'}"
 
 
-def _unseen(changes: Sequence[Change]) -> Any:
+def _unseen(changes: Sequence[sim.whatif.Change]) -> Any:
     gone = sum(c.unseen_from is not None for c in changes)
     text = f"The recorded run stopped asking {count(gone, 'client')} after an exclusion: later rounds are unknown."
     return html.P(text, className="note") if gone else None
