@@ -33,7 +33,7 @@ from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, r
 from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
 from .records import Template, arrays_of, scalars, view
-from .wrapped import NOISY, Declared, chain, innermost, metrics_apart
+from .wrapped import NOISY, TREES, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -73,6 +73,10 @@ class Guarded(Strategy):
             kind = strategy if isinstance(strategy, type) else type(strategy)
             got = f"{'the class' if kind is strategy else 'a'} {kind.__module__}.{kind.__name__}"
             raise TypeError(f"Guarded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); got {got}")
+        if trees := [type(s).__name__ for s in chain(strategy) if isinstance(s, TREES)]:
+            raise ConfigError(
+                f"Guarded judges weights, and the replies of {trees[0]} are trees: run it without Guarded"
+            )
         warden = preset or warden
         if not isinstance(warden, str | Warden):
             raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")
@@ -126,9 +130,6 @@ class Guarded(Strategy):
         """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
         grid = self._careful(grid, timeout)
         self._meet(initial_arrays)
-        if self.template is None:
-            warn("the model has no floating-point arrays; its rounds are not guarded")
-            return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
         self.journal, self.word, self.heard = self._journal(num_rounds), NO_WORD, 0
         try:
             arrays = self._continue(initial_arrays)
@@ -156,8 +157,6 @@ class Guarded(Strategy):
         t = server_round + self.done
         self._meet(arrays)
         self._send()
-        if self.template is None:
-            return self.strategy.configure_train(t, arrays, config, grid)
         self._hear(t)
         self.arrays = arrays
         self.sent = self._ask(
@@ -176,8 +175,7 @@ class Guarded(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Screen, judge, and let the wrapped strategy combine what remains."""
         t = server_round + self.done
-        if self.template is None:
-            return self.strategy.aggregate_train(t, replies)
+        assert self.template is not None
         known = set(self.warden.excluded)
         messages, record, notes, made = self._judge(t, replies, self.template)
         if made is None:
@@ -226,8 +224,6 @@ class Guarded(Strategy):
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to nodes in good standing."""
         t = server_round + self.done
-        if self.template is None:
-            return self.strategy.configure_evaluate(t, arrays, config, grid)
         excluded = set(self.warden.excluded)
         self.sent = self._ask(self.strategy.configure_evaluate, t, arrays, config, grid, lambda c: c not in excluded)
         return self.sent
@@ -235,8 +231,6 @@ class Guarded(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The wrapped strategy's average of the evaluations that can be read."""
         t = server_round + self.done
-        if self.template is None:
-            return self.strategy.aggregate_evaluate(t, replies)
         found, lost, _ = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}), settle=False)
         kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission, self.names.key)
         notes = [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
@@ -264,13 +258,14 @@ class Guarded(Strategy):
         return self.word
 
     def _meet(self, arrays: ArrayRecord) -> None:
-        """Learn the form of the model from the first arrays seen; none where nothing in it can be measured."""
+        """Learn the form of the model from the first arrays seen."""
         if self.template is None:
             try:
-                template = Template.of(arrays, self.buffers)
-            except Unfit:
-                return
-            self.template = template if template.measured else None
+                self.template = template = Template.of(arrays, self.buffers)
+            except Unfit as error:
+                raise ConfigError(f"Guarded judges arrays of numbers; the model {error}") from error
+            if not template.measured:
+                raise ConfigError("Guarded judges weights, and the model has no floating-point array: run without it")
 
     def _ask(
         self,

@@ -27,6 +27,8 @@ L = TypeVar("L", bound="Letter")
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 NAMED = 40  # characters of a name that is too long, in the words about it
+ABSENT = ("no_answer", "failed")  # an honest client may be away
+SURPLUS = ("answered_twice", "not_asked", "other_name", "unknown_client")  # messages beside the replies of the round
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 
 
@@ -187,6 +189,17 @@ def named(cohort: Cohort) -> tuple[Cohort, list[Rejection]]:
     told = {key: {c: x for c, x in values.items() if not name_fault(c)} for key, values in cohort.reported.items()}
     refused = [Rejection(short(cohort.client_ids[i], NAMED), fault) for i, fault in faults.items()]
     return replace(part, reported=told), refused
+
+
+def unusable(rejected: Iterable[Rejection], inside: Collection[str]) -> int:
+    """How many clients answered with what could not be used; a message that is no client's own reply is none.
+
+    >>> late, twice, empty = (Note.of(kind) for kind in ("no_answer", "answered_twice", "sent_nothing"))
+    >>> unusable([Rejection("a", late), Rejection("b", twice), Rejection("c", empty), Rejection("c", twice)], ["b"])
+    1
+    """
+    clients = {r.client_id for r in rejected if r.reason.kind not in (*ABSENT, *SURPLUS)}
+    return len(clients.difference(inside))
 
 
 def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:
