@@ -19,7 +19,7 @@ from ..core.reported import BYTES, SECONDS, told
 from ..core.stats import Counts
 from ..core.types import Rejection, Reported
 from ..guard.admission import read_each
-from ..guard.arrays import Converted, Unfit, attempt, cast
+from ..guard.arrays import Converted, Scaled, Unfit, attempt, cast, whole
 from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import bounded
@@ -40,8 +40,9 @@ class Letter:
     count: float
     form: Form
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
-    layers: Sequence[NDArray[Any]] = ()
+    layers: Sequence[NDArray[Any] | Scaled] = ()
     converted: Converted = field(default_factory=Converted)
+    scaled: Mapping[str, Scaled] = field(default_factory=dict)
     size: int = 0
 
 
@@ -122,10 +123,11 @@ def read_letter(template: Template | None, key: str, client: str, message: Messa
     if template is None:
         return letter
     place, record = arrays_of(message)
-    settled, converted = template.settle(record)
+    settled, converted, scaled = template.read(record)
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     size = sum(len(array.data) for array in record.values())
-    return replace(letter, arrays=settled, layers=template.layers(settled), converted=converted, size=size)
+    layers = [scaled[name] if name in scaled else view(settled[name]) for name in template.names]
+    return replace(letter, arrays=settled, layers=layers, converted=converted, scaled=scaled, size=size)
 
 
 def rebased(
@@ -138,12 +140,13 @@ def rebased(
     made, sent = [], template.moved(arrays, shift) if apart else arrays
     for letter in letters:
         if letter.client_id in apart:
-            for slot in template.slots:
+            for slot, layer in zip(template.slots, letter.layers, strict=True):
                 if slot.dtype.kind == "f":
-                    reply, start, base = (view(record[slot.name]) for record in (letter.arrays, sent, arrays))
+                    reply = whole(layer, slot) if isinstance(layer, Scaled) else layer
+                    start, base = (view(record[slot.name]) for record in (sent, arrays))
                     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is rejected later
                         letter.arrays[slot.name] = Array(np.asarray(reply - start + base))
-            letter = replace(letter, layers=template.layers(letter.arrays))
+            letter = replace(letter, layers=template.layers(letter.arrays), scaled={})
         made.append(letter)
     return made
 
@@ -196,6 +199,9 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
             elif changed[i] and segment.measured:
                 new = base[span].to(torch.promote_types(base.dtype, made.dtype))
                 new = new + made.block(segment, span.start, span.stop)[0]
+            elif slot.name in letter.scaled:  # a strategy reads whole arrays
+                letter.arrays[slot.name] = Array(whole(letter.scaled[slot.name], slot))
+                continue
             else:
                 continue
             letter.arrays[slot.name] = Array(np.asarray(cast(new.numpy(), slot.dtype)).reshape(slot.shape))

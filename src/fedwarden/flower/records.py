@@ -22,15 +22,28 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
-from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, first, fitted, measured_ranges, spelt
+from ..guard.arrays import (
+    BUFFERS,
+    Converted,
+    Scaled,
+    Unfit,
+    cast,
+    check_names,
+    first,
+    fitted,
+    measured_ranges,
+    scaled_in,
+    spelt,
+    whole,
+)
 
-SERIALISED = "numpy.ndarray"
+SERIALISED, BFLOAT16 = "numpy.ndarray", "bfloat16"
 LARGEST_HEADER = 4096  # bytes; one of 64 dimensions takes a third of them
 MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32  # as in NumPy
 LARGEST_ARRAY = 2**63 - 1  # bytes
 SIZE = "(?:0|[1-9][0-9]{0,18})"
 HEADER = re.compile(
-    r"\{'descr': '(\|[iub]1|[<>](?:f[248]|[iu][248]))', 'fortran_order': (True|False), "
+    r"\{'descr': '(\|[iub]1|[<|]V2|[<>](?:f[248]|[iu][248]))', 'fortran_order': (True|False), "
     rf"'shape': \((|{SIZE},|{SIZE}(?:, {SIZE})+)\),? ?\}} *\n".encode()
 )
 
@@ -51,6 +64,10 @@ def view(array: Array) -> NDArray[Any]:
     if size != held:
         raise Unfit.of("array_bytes", held=held, shape=shape, needed=size)
     flat = np.frombuffer(array.data, dtype, offset=len(head))
+    if array.dtype == BFLOAT16 and dtype.itemsize == 2 and dtype.kind in "Vu":
+        flat = (flat.view("<u2").astype(np.uint32) << 16).view(np.float32)  # NumPy has no bfloat16: half a float32
+    elif dtype.kind == "V":
+        raise Unfit.of("array_not_real")
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
@@ -152,17 +169,31 @@ class Template:
 
         :class:`Unfit` where they are not those of the model. Arrays that need no change share their bytes.
         """
-        if tuple(record) != self.names:
-            check_names(self.names, record)
+        made, converted, scaled = self.read(record)
+        for slot in self.slots:
+            if slot.name in scaled:
+                made[slot.name] = Array(whole(scaled[slot.name], slot))
+        return made, converted
+
+    def read(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted, Mapping[str, Scaled]]:
+        """The same, where what came as int8 and is measured stays as it came; that follows with its scales."""
+        scaled, sent_names = scaled_in(self.slots, record, view)
+        if tuple(sent_names) != self.names:
+            check_names(self.names, sent_names)
         made, converted = ArrayRecord(), Converted()
         for slot in self.slots:
+            if slot.name in scaled:
+                loose = slot.name.endswith(self.buffers)
+                made[slot.name] = Array(whole(scaled.pop(slot.name), slot)) if loose else record[slot.name]
+                converted["int8", spelt(slot.dtype)] += 1
+                continue
             try:
                 made[slot.name], sent = slot.settle(record[slot.name])
             except Unfit as error:
                 raise Unfit(Note.of("array", array=slot.name, cause=error.note)) from error
             if sent != slot.dtype:
                 converted[spelt(sent), spelt(slot.dtype)] += 1
-        return made, converted
+        return made, converted, scaled
 
     def restore(self, record: ArrayRecord) -> ArrayRecord:
         """What a strategy made, in the dtypes of the model: many average integers into floats, or all into float64."""

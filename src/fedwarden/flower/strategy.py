@@ -154,8 +154,7 @@ class Guarded(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to nodes that the warden asks."""
-        t = server_round + self.done
-        self._meet(arrays)
+        t, template = server_round + self.done, self._meet(arrays)
         self._send()
         self._hear(t)
         self.arrays = arrays
@@ -166,7 +165,7 @@ class Guarded(Strategy):
             if self.names(message.metadata.dst_node_id) in self.warden.apart:  # strategies share a content among nodes
                 records = message.content.array_records.items()
                 place, record = next((x for x in records if x[1] is arrays), None) or arrays_of(message)
-                moved = self.template.moved(record, self.warden.shift)
+                moved = template.moved(record, self.warden.shift)
                 message.content = RecordDict({**message.content, place: moved})
         return self.sent
 
@@ -257,7 +256,7 @@ class Guarded(Strategy):
         """The operator's word as the warden gets it."""
         return self.word
 
-    def _meet(self, arrays: ArrayRecord) -> None:
+    def _meet(self, arrays: ArrayRecord) -> Template:
         """Learn the form of the model from the first arrays seen."""
         if self.template is None:
             try:
@@ -266,6 +265,7 @@ class Guarded(Strategy):
                 raise ConfigError(f"Guarded judges arrays of numbers; the model {error}") from error
             if not template.measured:
                 raise ConfigError("Guarded judges weights, and the model has no floating-point array: run without it")
+        return self.template
 
     def _ask(
         self,

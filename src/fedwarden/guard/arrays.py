@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from ..core.notes import Note, Value
 from ..core.types import Rejection
 from ..core.words import reason, short
+from ..updates.segments import Scaled as Scaled
 
 T = TypeVar("T")
+SCALE = ".scale"  # behind the name of an array of int8: the array of its scales
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
 Converted = Counter[tuple[str, str]]  # how many arrays came as the first dtype where the model has the second
 
@@ -80,11 +82,45 @@ def check_names(names: Sequence[str], sent: Collection[str]) -> None:
         raise Unfit.of("arrays_unknown", names=first(extra), many=len(extra))
 
 
-def row(layers: Sequence[NDArray[Any]]) -> list[Any]:
+def scaled_in(
+    places: Sequence[Place], sent: Mapping[str, T], read: Callable[[T], NDArray[Any]]
+) -> tuple[dict[str, Scaled], Collection[str]]:
+    """The model's floating arrays that came as int8 with their scales, and the names of all that was sent but these.
+
+    A name of the model's own is no scale. :class:`Unfit` where an array and its scale do not go together.
+    """
+    found, names = dict[str, Scaled](), {place.name for place in places}
+    for place in places:
+        scale = place.name + SCALE
+        if place.dtype.kind == "f" and place.name in sent and scale in sent and scale not in names:
+            try:
+                layer = Scaled(*row([read(sent[place.name]), read(sent[scale])]))
+                if layer.shape != place.shape:
+                    raise Unfit.of("array_shape", shape=layer.shape, expected=place.shape)
+                if layer.fault:
+                    raise Unfit(layer.fault)
+                if (most := 128 * float(layer.scale.max())) > np.finfo(place.dtype).max:
+                    raise Unfit.of("array_too_large", value=most, dtype=str(place.dtype))
+            except Unfit as error:
+                raise Unfit(Note.of("array", array=place.name, cause=error.note)) from error
+            found[place.name] = layer
+    scales = {name + SCALE for name in found}
+    return found, [name for name in sent if name not in scales]
+
+
+def whole(layer: Scaled, place: Place) -> NDArray[Any]:
+    """A scaled layer as an array of the model's."""
+    return layer.to(torch.float32).numpy().reshape(place.shape).astype(place.dtype, copy=False)
+
+
+def row(layers: Sequence[NDArray[Any] | Scaled]) -> list[Any]:
     """A client's layers as a row of updates, over the same memory; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return [torch.from_numpy(layer) if layer.dtype.isnative else layer for layer in layers]
+        return [
+            torch.from_numpy(layer) if isinstance(layer, np.ndarray) and layer.dtype.isnative else layer
+            for layer in layers
+        ]
 
 
 def conversion_notes(sent: Iterable[tuple[str, Converted]]) -> list[Note]:
@@ -112,6 +148,8 @@ def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if array.dtype == dtype or not array.size:
         return array.astype(dtype, copy=False)
     if dtype.kind == "f":
+        if array.dtype == np.int8:
+            raise Unfit.of("array_no_scale", scale=SCALE)
         if array.dtype.kind != "f":  # an integer array would not be measured
             raise Unfit.of("array_dtype", dtype=str(array.dtype), expected="a floating")
         with np.errstate(over="ignore"):

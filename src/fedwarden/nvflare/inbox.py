@@ -19,7 +19,7 @@ from ..core.stats import Weights, number
 from ..core.types import NO_WORD, Cohort, Outcome, Rejection, Reported, RoundRecord, Word, name_fault
 from ..core.words import printable
 from ..guard.admission import cohort_of, count_fault, read_each
-from ..guard.arrays import Converted, Unfit, conversion_notes
+from ..guard.arrays import Converted, Scaled, Unfit, conversion_notes
 from ..guard.metrics import bounded
 from ..guard.warden import Warden
 from ..models.trial import examine
@@ -49,7 +49,7 @@ class Letter:
     """A contribution in the form of the model."""
 
     client_id: str
-    layers: list[NDArray[Any]]
+    layers: list[NDArray[Any] | Scaled]
     count: float
     metrics: Mapping[str, float]
     converted: Converted
