@@ -99,7 +99,7 @@ def scaled_in(
                     raise Unfit.of("array_shape", shape=layer.shape, expected=place.shape)
                 if layer.fault:
                     raise Unfit(layer.fault)
-                if (most := 128 * float(layer.scale.max())) > np.finfo(place.dtype).max:
+                if (most := 128 * float(layer.scale.max())) > float(np.finfo(place.dtype).max):
                     raise Unfit.of("array_too_large", value=most, dtype=str(place.dtype))
             except Unfit as error:
                 raise Unfit(Note.of("array", array=place.name, cause=error.note)) from error
