@@ -137,7 +137,7 @@ def test_a_model_may_have_arrays_named_as_scales():
 def test_what_asks_for_whole_arrays_gets_the_numbers():
     template = Template.of(model())
     sent = ArrayRecord({k: Array(np.asarray(v)) for k, v in quantised(state(model()), by_row=True).items()})
-    made, converted, scaled = template.read(sent)
+    _, converted, scaled = template.read(sent)
     assert set(scaled) == {WEIGHT, "fc.bias", "scale"}
     assert converted == {("int8", "float32"): 3}
     settled = state(template.settle(sent)[0])
@@ -149,10 +149,7 @@ def test_a_grid_of_int8_moves_a_quarter_of_the_bytes():
     wide = ArrayRecord({"w": Array(np.zeros((256, 256), np.float32))})
     sizes = []
     for make in (dict, quantised):
-        crowd = {
-            n: training(lambda m, n=n, make=make: make({"w": drawn(n)}))
-            for n in NODES
-        }
+        crowd = {n: training(lambda m, n=n, make=make: make({"w": drawn(n)})) for n in NODES}
         guarded = Guarded(flower.FedAvg())
         guarded.start(LocalGrid(crowd), wide, num_rounds=1)
         sizes.append(guarded.record.reported["reply/bytes"][str(BAD)])

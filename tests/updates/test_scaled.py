@@ -80,7 +80,7 @@ def test_no_block_is_larger_than_others_are(monkeypatch):
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf, [0.1, 0.0], [0.1], [[0.1, 0.2, 0.3]], 1])
 def test_a_scale_that_cannot_be_used_leaves_its_row_out(scale):
-    sent, x = clients(shapes=((2, 4),), n=5)
+    sent, _ = clients(shapes=((2, 4),), n=5)
     good = np.asarray(scale, np.float32).shape == (1,)  # one scale, whatever its shape
     sent[3] = [Scaled(np.ones((2, 4), np.int8), np.asarray(scale, None if scale == 1 else np.float32))]
     assert (sent[3][0].fault is None) == good

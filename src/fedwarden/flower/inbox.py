@@ -96,14 +96,15 @@ def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
 
 
 def open_letters(
-    found: Iterable[tuple[str, Message]], template: Template | None, key: str
+    found: Iterable[tuple[str, Message]], template: Template | None, key: str, server: ArrayRecord | None = None
 ) -> tuple[list[Letter], list[Rejection]]:
     """The replies that can be read and are named alike, and the others with the reason.
 
-    With a template their arrays fit the model; without one they are evaluations, which have none. Each client has one
-    reply, so that nobody outvotes the others on how replies are named.
+    With a template their arrays fit the model, the ``server``'s in place of what stays at the client; without one they
+    are evaluations, which have none. Each client has one reply, so that nobody outvotes the others on how replies are
+    named.
     """
-    letters, refused = read_each(found, partial(read_letter, template, key))
+    letters, refused = read_each(found, partial(read_letter, template, key, server or ArrayRecord()))
     odd = odd_ones([letter.form for letter in letters])
     if template is not None:
         for i, negative in enumerate([below_zero(template.names, letter.layers) for letter in letters]):
@@ -113,7 +114,7 @@ def open_letters(
     return [letter for i, letter in enumerate(letters) if i not in odd], refused
 
 
-def read_letter(template: Template | None, key: str, client: str, message: Message) -> Letter:
+def read_letter(template: Template | None, key: str, server: ArrayRecord, client: str, message: Message) -> Letter:
     """A reply in the form of the model, or :class:`Unfit`."""
     answered(message)
     metrics = metrics_of(message)
@@ -123,7 +124,7 @@ def read_letter(template: Template | None, key: str, client: str, message: Messa
     if template is None:
         return letter
     place, record = arrays_of(message)
-    settled, converted, scaled = template.read(record)
+    settled, converted, scaled = template.read(template.shared(record, server))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     size = sum(len(array.data) for array in record.values())
     layers = [scaled[name] if name in scaled else view(settled[name]) for name in template.names]

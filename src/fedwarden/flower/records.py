@@ -34,6 +34,7 @@ from ..guard.arrays import (
     measured_ranges,
     scaled_in,
     spelt,
+    staying,
     whole,
 )
 
@@ -142,10 +143,13 @@ class Template:
 
     slots: tuple[Slot, ...]
     buffers: tuple[str, ...] = BUFFERS
+    personal: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS) -> Template:
-        return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers))
+    def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS, personal: Sequence[str] = ()) -> Template:
+        """``personal`` are names, or patterns of names, of arrays that stay at the client."""
+        slots = tuple(Slot.of(name, view(array)) for name, array in record.items())
+        return cls(slots, tuple(buffers), staying(list(record), personal))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -161,8 +165,15 @@ class Template:
 
     @property
     def measured(self) -> list[tuple[int, int]]:
-        """The column ranges that enter distances: floating arrays that are no buffers."""
-        return measured_ranges(self.slots, self.buffers)
+        """The column ranges that enter distances: floating arrays that are shared and no buffers."""
+        return measured_ranges(self.slots, self.buffers, self.personal)
+
+    def shared(self, record: ArrayRecord, server: ArrayRecord) -> ArrayRecord:
+        """A client's arrays, with the server's in place of those that stay at the client, sent or not."""
+        if not self.personal:
+            return record
+        own = {name: array for name, array in record.items() if name not in self.personal}
+        return ArrayRecord({**{name: array for name, array in server.items() if name in self.personal}, **own})
 
     def settle(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted]:
         """The arrays in the order and the dtypes of the model, as NumPy writes them, and what was converted for it.

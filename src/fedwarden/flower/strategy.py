@@ -22,7 +22,7 @@ from ..core.reported import joined
 from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.admission import cohort_of
-from ..guard.arrays import BUFFERS, Unfit, conversion_notes
+from ..guard.arrays import BUFFERS, Unfit, conversion_notes, several
 from ..guard.journal import experiment, kept
 from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
@@ -59,6 +59,7 @@ class Guarded(Strategy):
         sinks: Sequence[Any] = (),
         accuracy: str = "",
         preset: str = "",
+        personal: str | Sequence[str] = (),
     ) -> None:
         """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
@@ -67,7 +68,9 @@ class Guarded(Strategy):
         end in one of ``buffers`` never enter a distance. ``client_name`` gives a node's name in the records: a function
         of its number, or the key under which nodes send one in a metric or config record, as "partition-id".
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
-        is the metric that is shown as the accuracy, by default the first whose name says so.
+        is the metric that is shown as the accuracy, by default the first whose name says so. ``personal`` are names of
+        arrays, or patterns as "head.*", that stay at the clients: neither judged nor combined, they keep the server's
+        values, whatever a client sends.
         """
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
             kind = strategy if isinstance(strategy, type) else type(strategy)
@@ -90,6 +93,7 @@ class Guarded(Strategy):
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
+        self.personal = several(personal)
         self.names = Names(client_name)
         admission = self.warden.admission
         self.names.check(
@@ -199,7 +203,7 @@ class Guarded(Strategy):
         No other row outlives the call: models made from here on share the memory with the kept replies alone.
         """
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
-        letters, refused = open_letters(found, template, self._weight_key)
+        letters, refused = open_letters(found, template, self._weight_key, self.arrays)
         letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
@@ -260,11 +264,13 @@ class Guarded(Strategy):
         """Learn the form of the model from the first arrays seen."""
         if self.template is None:
             try:
-                self.template = template = Template.of(arrays, self.buffers)
+                self.template = template = Template.of(arrays, self.buffers, self.personal)
             except Unfit as error:
                 raise ConfigError(f"Guarded judges arrays of numbers; the model {error}") from error
             if not template.measured:
-                raise ConfigError("Guarded judges weights, and the model has no floating-point array: run without it")
+                raise ConfigError(
+                    "Guarded judges weights, and the model has no floating-point array to share: run without it"
+                )
         return self.template
 
     def _ask(
@@ -322,6 +328,10 @@ class Guarded(Strategy):
             notes.append(Note.of("variance_negative", array=name, lowest=lowest))
         if found.fault:
             notes.append(Note.of("model_not_finite" if found.fault == "not_finite" else found.fault))
+        for name in form.personal.intersection(
+            form.names
+        ):  # averages of what is equal differ in their last bits, and some strategies add noise
+            settled[name] = self.arrays[name]
         return None if found.fault else settled
 
     def _own_metrics(self, messages: Sequence[Message], notes: list[Note]) -> MetricRecord | None:
@@ -344,7 +354,7 @@ class Guarded(Strategy):
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
         guard = {"guard": {"preset": self.preset}} if self.preset else {}
         names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
-        same = experiment(names, self.warden, template.slots, template.buffers)
+        same = experiment(names, self.warden, template.slots, (*template.buffers, *sorted(template.personal)))
         recorded = {**config, **guard, **kept(self.warden), "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:

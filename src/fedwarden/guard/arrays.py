@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import warnings
 from collections import Counter
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..core.errors import ConfigError, nearest
 from ..core.notes import Note, Value
 from ..core.types import Rejection
 from ..core.words import reason, short
@@ -57,12 +59,35 @@ def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
         return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=reason(error)))
 
 
-def measured_ranges(places: Iterable[Place], buffers: tuple[str, ...]) -> list[tuple[int, int]]:
-    """The columns of the model's flat form that enter distances: floating arrays that are no buffers."""
+def staying(names: Collection[str], personal: Sequence[str]) -> frozenset[str]:
+    """The names of what stays at the client: the model's arrays that match a pattern, and the scales of such arrays.
+
+    >>> sorted(staying(["body.weight", "head.weight", "head.bias"], ["head.*"]))[::2]
+    ['head.bias', 'head.weight']
+    >>> staying(["body.weight", "head.weight"], ["haed.weight"])
+    Traceback (most recent call last):
+    fedwarden.core.errors.ConfigError: personal: no array of the model is 'haed.weight'; did you mean 'head.weight'?
+    """
+    found = {pattern: fnmatch.filter(names, pattern) for pattern in personal}
+    if none := next((pattern for pattern, some in found.items() if not some), None):
+        raise ConfigError(f"personal: no array of the model is {none!r}; {nearest(none, names)}")
+    arrays = frozenset[str]().union(*found.values())
+    return arrays.union(scale for name in arrays if (scale := name + SCALE) not in names)
+
+
+def several(patterns: str | Sequence[str]) -> tuple[str, ...]:
+    """Patterns as a tuple, one of them by itself too."""
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
+
+
+def measured_ranges(
+    places: Iterable[Place], buffers: tuple[str, ...], personal: Collection[str] = ()
+) -> list[tuple[int, int]]:
+    """The columns of the model's flat form that enter distances: floating arrays that are shared and no buffers."""
     ranges, start = [], 0
     for place in places:
         size = math.prod(place.shape)
-        if place.dtype.kind == "f" and size and not place.name.endswith(buffers):
+        if place.dtype.kind == "f" and size and not place.name.endswith(buffers) and place.name not in personal:
             ranges.append((start, start + size))
         start += size
     return ranges

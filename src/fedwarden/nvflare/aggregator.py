@@ -31,7 +31,7 @@ from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason, short
-from ..guard.arrays import BUFFERS, Unfit, attempt
+from ..guard.arrays import BUFFERS, Unfit, attempt, several, staying
 from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
@@ -66,6 +66,7 @@ class GuardedAggregator(ModelAggregator):
         buffers: Sequence[str] = BUFFERS,
         sinks: Sequence[Any] = (),
         wait: float | None = WAIT,
+        personal: str | Sequence[str] = (),
     ) -> None:
         """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
 
@@ -76,7 +77,9 @@ class GuardedAggregator(ModelAggregator):
         and experiment, if there is one. Parameters whose names end in one of ``buffers`` never enter a distance.
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``wait`` is
         for how many seconds, or as long again as they took if that is longer, a round waits for the other sites once
-        more than half have answered; None waits for ever, unless the controller has a timeout.
+        more than half have answered; None waits for ever, unless the controller has a timeout. ``personal`` are names
+        of parameters, or patterns as "head.*", that stay at the sites: neither judged nor combined, they keep the
+        server's values, whatever a site sends.
         """
         super().__init__()
         if warden == "":
@@ -89,7 +92,7 @@ class GuardedAggregator(ModelAggregator):
         self.aggregator = dict(aggregator) if isinstance(aggregator, Mapping) else aggregator
         self.shares = None if shares is None else dict(shares)
         self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
-        self.buffers, self.sinks, self.wait = tuple(buffers), tuple(sinks), wait
+        self.buffers, self.sinks, self.wait, self.personal = tuple(buffers), tuple(sinks), wait, several(personal)
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
         if self.guard.guard.paired:
@@ -246,7 +249,10 @@ class GuardedAggregator(ModelAggregator):
         if not came and sent is None:
             note = Note.of("no_usable_reply", rejected=len(refused))
             return Made(self._keep(idle_round(self.done + 1, came, refused, note)))
-        form = form_of(came, sent, self.buffers)
+        stay = staying(sent or {name for each in came for name in each.arrays}, self.personal)
+        came = [each.without(stay) for each in came]
+        base = None if sent is None else {name: value for name, value in sent.items() if name not in stay}
+        form = form_of(came, base, self.buffers)
         self._begin(form)
         known = self.guard.excluded
         made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,13 @@ class Contribution:
     metrics: Mapping[str, float] = field(default_factory=dict)
     size: int = 0
     seconds: float = math.nan
+
+    def without(self, names: Collection[str]) -> Contribution:
+        """The same without the arrays that stay at the site."""
+        params, arrays = (
+            {name: value for name, value in held.items() if name not in names} for held in (self.params, self.arrays)
+        )
+        return replace(self, params=params, arrays=arrays) if names else self
 
 
 @dataclass(frozen=True, eq=False)
