@@ -24,7 +24,7 @@ from ..core.words import reason
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes, several
 from ..guard.journal import experiment, kept
-from ..guard.metrics import accuracy_of
+from ..guard.metrics import WORST, accuracy_of, worst_accuracy
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from ..models.trial import examine
@@ -392,11 +392,12 @@ class Guarded(Strategy):
         for note in notes:
             warn(str(note))
         if self.record is not None and (metrics or notes or reported):
-            new = {**self.record.metrics, **metrics}
+            worst = worst_accuracy(reported or {}, self.record.excluded, self.accuracy)
+            new = {**self.record.metrics, **metrics, **worst}
             if "accuracy" in metrics:
                 self.found_in = 0
             elif "accuracy" not in new or self.found_in == self.record.round:
-                others = {key: value for key, value in new.items() if key != "accuracy"}
+                others = {key: value for key, value in new.items() if key not in ("accuracy", WORST)}
                 if (accuracy := accuracy_of(others, self.accuracy)) is not None:
                     new["accuracy"], self.found_in = accuracy, self.record.round
             known = joined(self.record.reported, reported or {})

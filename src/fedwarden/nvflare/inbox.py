@@ -20,7 +20,7 @@ from ..core.types import NO_WORD, Cohort, Outcome, Rejection, Reported, RoundRec
 from ..core.words import printable
 from ..guard.admission import cohort_of, count_fault, read_each
 from ..guard.arrays import Converted, Scaled, Unfit, conversion_notes
-from ..guard.metrics import bounded
+from ..guard.metrics import bounded, worst_accuracy
 from ..guard.warden import Warden
 from ..models.trial import examine
 from .params import Arrays, Form, Params, negative_variance, read_all
@@ -200,14 +200,16 @@ def play(
     outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
     notes += conversion_notes((letter.client_id, letter.converted) for letter in letters)
     metrics, cut = average_metrics(letters, outcome.weights)
-    record = replace(outcome.record, notes=(*outcome.record.notes, *notes, *cut))
+    worst = worst_accuracy(cohort.reported, outcome.record.excluded, told="train/")
+    notes = [*outcome.record.notes, *notes, *cut]
+    record = replace(outcome.record, notes=tuple(notes), metrics={**outcome.record.metrics, **worst})
     if not outcome.weights.any():
         return Made(record)
     make = form.whole if kind is ParamsType.FULL else form.difference
     with np.errstate(over="ignore"):
         made = make(outcome.update, base)
     if examine(form.flatten(read_all(made)), form.names, [slot.size for slot in form.slots]).fault:
-        notes = [*record.notes, Note.of("new_not_finite")]
+        notes.append(Note.of("new_not_finite"))
         return Made(replace(record, weights=np.zeros(len(cohort)), notes=tuple(notes)))
     if kind is ParamsType.FULL and sent is not None:
         made = {**sent, **made}  # what no site sends stays
