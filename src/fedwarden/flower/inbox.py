@@ -42,7 +42,6 @@ class Letter:
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     layers: Sequence[NDArray[Any] | Scaled] = ()
     converted: Converted = field(default_factory=Converted)
-    scaled: Mapping[str, Scaled] = field(default_factory=dict)
     size: int = 0
 
 
@@ -124,11 +123,10 @@ def read_letter(template: Template | None, key: str, server: ArrayRecord, client
     if template is None:
         return letter
     place, record = arrays_of(message)
-    settled, converted, scaled = template.read(template.shared(record, server))
+    settled, converted, layers = template.read(template.shared(record, server))
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     size = sum(len(array.data) for array in record.values())
-    layers = [scaled[name] if name in scaled else view(settled[name]) for name in template.names]
-    return replace(letter, arrays=settled, layers=layers, converted=converted, scaled=scaled, size=size)
+    return replace(letter, arrays=settled, layers=layers, converted=converted, size=size)
 
 
 def rebased(
@@ -147,7 +145,7 @@ def rebased(
                     start, base = (view(record[slot.name]) for record in (sent, arrays))
                     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is rejected later
                         letter.arrays[slot.name] = Array(np.asarray(reply - start + base))
-            letter = replace(letter, layers=template.layers(letter.arrays), scaled={})
+            letter = replace(letter, layers=template.layers(letter.arrays))
         made.append(letter)
     return made
 
@@ -190,18 +188,19 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
     loose = dict(zip([start for start, _ in updates.buffers], agreed, strict=False))
     kept = decision.kept
     changed = kept & decision.changed
-    slots = [slot for slot, size in zip(template.slots, template.sizes, strict=True) if size]
+    filled = [i for i, size in enumerate(template.sizes) if size]
     for letter, i in zip(letters, np.flatnonzero(kept).tolist(), strict=True):
         made = rows.select([i]) if changed[i] else rows
-        for slot, segment in zip(slots, made.segments, strict=True):  # one array at a time, so that few are held twice
+        for place, segment in zip(filled, made.segments, strict=True):  # one at a time, so that few are held twice
+            slot, layer = template.slots[place], letter.layers[place]
             span = slice(segment.start, segment.stop)
             if segment.start in loose:
                 new = base[span] + loose[segment.start]
             elif changed[i] and segment.measured:
                 new = base[span].to(torch.promote_types(base.dtype, made.dtype))
                 new = new + made.block(segment, span.start, span.stop)[0]
-            elif slot.name in letter.scaled:  # a strategy reads whole arrays
-                letter.arrays[slot.name] = Array(whole(letter.scaled[slot.name], slot))
+            elif isinstance(layer, Scaled):  # a strategy reads whole arrays
+                letter.arrays[slot.name] = Array(whole(layer, slot))
                 continue
             else:
                 continue

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,21 +22,7 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
-from ..guard.arrays import (
-    BUFFERS,
-    Converted,
-    Scaled,
-    Unfit,
-    cast,
-    check_names,
-    first,
-    fitted,
-    measured_ranges,
-    scaled_in,
-    spelt,
-    staying,
-    whole,
-)
+from ..guard.arrays import BUFFERS, Converted, Scaled, Unfit, cast, first, fitted, measured_ranges, scaled, spelt, whole
 
 SERIALISED, BFLOAT16 = "numpy.ndarray", "bfloat16"
 LARGEST_HEADER = 4096  # bytes; one of 64 dimensions takes a third of them
@@ -146,10 +132,10 @@ class Template:
     personal: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS, personal: Sequence[str] = ()) -> Template:
-        """``personal`` are names, or patterns of names, of arrays that stay at the client."""
-        slots = tuple(Slot.of(name, view(array)) for name, array in record.items())
-        return cls(slots, tuple(buffers), staying(list(record), personal))
+    def of(
+        cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS, personal: frozenset[str] = frozenset()
+    ) -> Template:
+        return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers), personal)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -180,22 +166,19 @@ class Template:
 
         :class:`Unfit` where they are not those of the model. Arrays that need no change share their bytes.
         """
-        made, converted, scaled = self.read(record)
-        for slot in self.slots:
-            if slot.name in scaled:
-                made[slot.name] = Array(whole(scaled[slot.name], slot))
+        made, converted, layers = self.read(record)
+        for slot, layer in zip(self.slots, layers, strict=True):
+            if isinstance(layer, Scaled):
+                made[slot.name] = Array(whole(layer, slot))
         return made, converted
 
-    def read(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted, Mapping[str, Scaled]]:
-        """The same, where what came as int8 and is measured stays as it came; that follows with its scales."""
-        scaled, sent_names = scaled_in(self.slots, record, view)
-        if tuple(sent_names) != self.names:
-            check_names(self.names, sent_names)
+    def read(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted, list[NDArray[Any] | Scaled]]:
+        """The same, where what came as int8 with scales stays so, and the layers of it."""
+        narrow = scaled(self.slots, self.buffers, record, view)
         made, converted = ArrayRecord(), Converted()
         for slot in self.slots:
-            if slot.name in scaled:
-                loose = slot.name.endswith(self.buffers)
-                made[slot.name] = Array(whole(scaled.pop(slot.name), slot)) if loose else record[slot.name]
+            if (layer := narrow.get(slot.name)) is not None:
+                made[slot.name] = record[slot.name] if isinstance(layer, Scaled) else Array(layer)
                 converted["int8", spelt(slot.dtype)] += 1
                 continue
             try:
@@ -204,7 +187,7 @@ class Template:
                 raise Unfit(Note.of("array", array=slot.name, cause=error.note)) from error
             if sent != slot.dtype:
                 converted[spelt(sent), spelt(slot.dtype)] += 1
-        return made, converted, scaled
+        return made, converted, [narrow.get(slot.name, view(made[slot.name])) for slot in self.slots]
 
     def restore(self, record: ArrayRecord) -> ArrayRecord:
         """What a strategy made, in the dtypes of the model: many average integers into floats, or all into float64."""
@@ -241,6 +224,12 @@ class Template:
                 for slot, part in zip(self.slots, parts, strict=True)
             }
         )
+
+
+def listed(content: RecordDict, names: Collection[str]) -> RecordDict:
+    """The metric records of a message with the metrics of these names, and nothing else of it."""
+    told = content.metric_records.items()
+    return RecordDict({place: MetricRecord({k: m[k] for k in m if k in names}) for place, m in told})
 
 
 def metrics_of(message: Message) -> MetricRecord:

@@ -18,11 +18,11 @@ from flwr.superlink.grid import HttpGrid
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
-from ..core.reported import joined
+from ..core.reported import WORSE, joined
 from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.admission import cohort_of
-from ..guard.arrays import BUFFERS, Unfit, conversion_notes, several
+from ..guard.arrays import BUFFERS, Unfit, conversion_notes, staying
 from ..guard.journal import experiment, kept
 from ..guard.metrics import WORST, accuracy_of, worst_accuracy
 from ..guard.telling import lines, tally
@@ -32,7 +32,7 @@ from .grid import HandedOver, OneByOne, Visible
 from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
 from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
-from .records import Template, arrays_of, scalars, view
+from .records import Template, arrays_of, listed, scalars, view
 from .wrapped import NOISY, TREES, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
@@ -60,6 +60,7 @@ class Guarded(Strategy):
         accuracy: str = "",
         preset: str = "",
         personal: str | Sequence[str] = (),
+        metrics: Sequence[str] | None = None,
     ) -> None:
         """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
@@ -70,7 +71,8 @@ class Guarded(Strategy):
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
         is the metric that is shown as the accuracy, by default the first whose name says so. ``personal`` are names of
         arrays, or patterns as "head.*", that stay at the clients: neither judged nor combined, they keep the server's
-        values, whatever a client sends.
+        values, whatever a client sends. ``metrics`` lists the metrics of clients that are averaged and recorded, beside
+        the one that they are weighed by; by default all.
         """
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
             kind = strategy if isinstance(strategy, type) else type(strategy)
@@ -93,7 +95,7 @@ class Guarded(Strategy):
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
-        self.personal = several(personal)
+        self.personal, self.metrics = personal, metrics
         self.names = Names(client_name)
         admission = self.warden.admission
         self.names.check(
@@ -203,7 +205,7 @@ class Guarded(Strategy):
         No other row outlives the call: models made from here on share the memory with the kept replies alone.
         """
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
-        letters, refused = open_letters(found, template, self._weight_key, self.arrays)
+        letters, refused = open_letters(self._listed(found), template, self._weight_key, self.arrays)
         letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
@@ -235,7 +237,8 @@ class Guarded(Strategy):
         """The wrapped strategy's average of the evaluations that can be read."""
         t = server_round + self.done
         found, lost, _ = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}), settle=False)
-        kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission, self.names.key)
+        found, key, limits = self._listed(found), self._weight_key, self.warden.admission
+        kept, unfit, bounded, reported = evaluations(found, key, limits, self.names.key)
         notes = [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
         notes += [Note.of("evaluation", *note.clients, cause=note) for note in bounded]
         try:
@@ -264,7 +267,7 @@ class Guarded(Strategy):
         """Learn the form of the model from the first arrays seen."""
         if self.template is None:
             try:
-                self.template = template = Template.of(arrays, self.buffers, self.personal)
+                self.template = template = Template.of(arrays, self.buffers, staying(list(arrays), self.personal))
             except Unfit as error:
                 raise ConfigError(f"Guarded judges arrays of numbers; the model {error}") from error
             if not template.measured:
@@ -328,9 +331,7 @@ class Guarded(Strategy):
             notes.append(Note.of("variance_negative", array=name, lowest=lowest))
         if found.fault:
             notes.append(Note.of("model_not_finite" if found.fault == "not_finite" else found.fault))
-        for name in form.personal.intersection(
-            form.names
-        ):  # averages of what is equal differ in their last bits, and some strategies add noise
+        for name in form.personal.intersection(form.names):  # averages of equal numbers differ in their last bits
             settled[name] = self.arrays[name]
         return None if found.fault else settled
 
@@ -348,6 +349,15 @@ class Guarded(Strategy):
     @property
     def _weight_key(self) -> str:
         return Declared.by(self.strategy).weighted_by_key
+
+    def _listed(self, found: list[tuple[str, Message]]) -> list[tuple[str, Message]]:
+        """The replies without metrics that are not on the list; what the strategy and jurors need stays."""
+        if self.metrics is not None:
+            need = {self._weight_key, Declared.by(self.strategy).train_loss_key or "", *self.metrics}
+            need |= {WORSE.removeprefix("train/")} if self.warden.guard.jurors else set()
+            for message in (reply for _, reply in found if reply.has_content()):
+                message.content.update(listed(message.content, need))
+        return found
 
     def _journal(self, rounds: int) -> Journal:
         assert self.template is not None

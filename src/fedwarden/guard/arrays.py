@@ -59,7 +59,7 @@ def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
         return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=reason(error)))
 
 
-def staying(names: Collection[str], personal: Sequence[str]) -> frozenset[str]:
+def staying(names: Collection[str], personal: str | Sequence[str]) -> frozenset[str]:
     """The names of what stays at the client: the model's arrays that match a pattern, and the scales of such arrays.
 
     >>> sorted(staying(["body.weight", "head.weight", "head.bias"], ["head.*"]))[::2]
@@ -68,16 +68,12 @@ def staying(names: Collection[str], personal: Sequence[str]) -> frozenset[str]:
     Traceback (most recent call last):
     fedwarden.core.errors.ConfigError: personal: no array of the model is 'haed.weight'; did you mean 'head.weight'?
     """
-    found = {pattern: fnmatch.filter(names, pattern) for pattern in personal}
+    patterns = [personal] if isinstance(personal, str) else personal
+    found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
     if none := next((pattern for pattern, some in found.items() if not some), None):
         raise ConfigError(f"personal: no array of the model is {none!r}; {nearest(none, names)}")
     arrays = frozenset[str]().union(*found.values())
     return arrays.union(scale for name in arrays if (scale := name + SCALE) not in names)
-
-
-def several(patterns: str | Sequence[str]) -> tuple[str, ...]:
-    """Patterns as a tuple, one of them by itself too."""
-    return (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
 def measured_ranges(
@@ -107,30 +103,33 @@ def check_names(names: Sequence[str], sent: Collection[str]) -> None:
         raise Unfit.of("arrays_unknown", names=first(extra), many=len(extra))
 
 
-def scaled_in(
-    places: Sequence[Place], sent: Mapping[str, T], read: Callable[[T], NDArray[Any]]
-) -> tuple[dict[str, Scaled], Collection[str]]:
-    """The model's floating arrays that came as int8 with their scales, and the names of all that was sent but these.
+def scaled(
+    places: Sequence[Place], buffers: tuple[str, ...], sent: Mapping[str, T], read: Callable[[T], NDArray[Any]]
+) -> dict[str, Scaled | NDArray[Any]]:
+    """The model's floating arrays that came as int8 with their scales; those that are ``buffers`` as plain numbers.
 
-    A name of the model's own is no scale. :class:`Unfit` where an array and its scale do not go together.
+    A name of the model's own is no scale. :class:`Unfit` where an array and its scale do not go together, or where all
+    that was sent beside scales is not named as the model's arrays.
     """
-    found, names = dict[str, Scaled](), {place.name for place in places}
-    for place in places:
-        scale = place.name + SCALE
-        if place.dtype.kind == "f" and place.name in sent and scale in sent and scale not in names:
-            try:
-                layer = Scaled(*row([read(sent[place.name]), read(sent[scale])]))
-                if layer.shape != place.shape:
-                    raise Unfit.of("array_shape", shape=layer.shape, expected=place.shape)
-                if layer.fault:
-                    raise Unfit(layer.fault)
-                if (most := 128 * float(layer.scale.max())) > float(np.finfo(place.dtype).max):
-                    raise Unfit.of("array_too_large", value=most, dtype=str(place.dtype))
-            except Unfit as error:
-                raise Unfit(Note.of("array", array=place.name, cause=error.note)) from error
-            found[place.name] = layer
-    scales = {name + SCALE for name in found}
-    return found, [name for name in sent if name not in scales]
+    found: dict[str, Scaled | NDArray[Any]] = {}
+    names = [place.name for place in places]
+    scales = {place: place.name + SCALE for place in places if place.dtype.kind == "f"}
+    scales = {place: scale for place, scale in scales.items() if scale in sent and scale not in set(names)}
+    if list(sent) != names:
+        check_names(names, dict.fromkeys(name for name in sent if name not in set(scales.values())))
+    for place, scale in scales.items():
+        try:
+            layer = Scaled(*row([read(sent[place.name]), read(sent[scale])]))
+            if layer.shape != place.shape:
+                raise Unfit.of("array_shape", shape=layer.shape, expected=place.shape)
+            if layer.fault:
+                raise Unfit(layer.fault)
+            if (most := 128 * float(layer.scale.max())) > float(np.finfo(place.dtype).max):
+                raise Unfit.of("array_too_large", value=most, dtype=str(place.dtype))
+        except Unfit as error:
+            raise Unfit(Note.of("array", array=place.name, cause=error.note)) from error
+        found[place.name] = whole(layer, place) if place.name.endswith(buffers) else layer
+    return found
 
 
 def whole(layer: Scaled, place: Place) -> NDArray[Any]:
@@ -142,10 +141,8 @@ def row(layers: Sequence[NDArray[Any] | Scaled]) -> list[Any]:
     """A client's layers as a row of updates, over the same memory; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return [
-            torch.from_numpy(layer) if isinstance(layer, np.ndarray) and layer.dtype.isnative else layer
-            for layer in layers
-        ]
+        plain = [isinstance(layer, np.ndarray) and layer.dtype.isnative for layer in layers]
+        return [torch.from_numpy(layer) if of else layer for layer, of in zip(layers, plain, strict=True)]
 
 
 def conversion_notes(sent: Iterable[tuple[str, Converted]]) -> list[Note]:

@@ -31,7 +31,7 @@ from ..core.notes import Note
 from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason, short
-from ..guard.arrays import BUFFERS, Unfit, attempt, several, staying
+from ..guard.arrays import BUFFERS, Unfit, attempt, staying
 from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
@@ -67,6 +67,7 @@ class GuardedAggregator(ModelAggregator):
         sinks: Sequence[Any] = (),
         wait: float | None = WAIT,
         personal: str | Sequence[str] = (),
+        metrics: Sequence[str] | None = None,
     ) -> None:
         """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
 
@@ -79,7 +80,8 @@ class GuardedAggregator(ModelAggregator):
         for how many seconds, or as long again as they took if that is longer, a round waits for the other sites once
         more than half have answered; None waits for ever, unless the controller has a timeout. ``personal`` are names
         of parameters, or patterns as "head.*", that stay at the sites: neither judged nor combined, they keep the
-        server's values, whatever a site sends.
+        server's values, whatever a site sends. ``metrics`` lists the metrics of sites that are averaged and recorded,
+        all by default.
         """
         super().__init__()
         if warden == "":
@@ -92,7 +94,8 @@ class GuardedAggregator(ModelAggregator):
         self.aggregator = dict(aggregator) if isinstance(aggregator, Mapping) else aggregator
         self.shares = None if shares is None else dict(shares)
         self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
-        self.buffers, self.sinks, self.wait, self.personal = tuple(buffers), tuple(sinks), wait, several(personal)
+        self.buffers, self.sinks, self.wait, self.personal = tuple(buffers), tuple(sinks), wait, personal
+        self.metrics = None if metrics is None else list(metrics)
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
         if self.guard.guard.paired:
@@ -196,7 +199,7 @@ class GuardedAggregator(ModelAggregator):
         site = attempt(UNKNOWN, lambda: site_of(model))
         if isinstance(site, Rejection):
             return self._refuse(site)
-        found = attempt(site, lambda: contribution(site, model, self.weigh_by))
+        found = attempt(site, lambda: contribution(site, model, self.weigh_by, self.metrics))
         if isinstance(found, Rejection):
             return self._refuse(found)
         with self.lock:

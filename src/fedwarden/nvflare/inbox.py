@@ -78,8 +78,11 @@ def site_of(model: Any) -> str:
     return name
 
 
-def contribution(site: str, model: Any, key: str) -> Contribution:
-    """What a site sent, or :class:`Unfit`; where it gives no count it counts 1, as in NVIDIA FLARE's FedAvg."""
+def contribution(site: str, model: Any, key: str, listed: Collection[str] | None = None) -> Contribution:
+    """What a site sent, or :class:`Unfit`; where it gives no count it counts 1, as in NVIDIA FLARE's FedAvg.
+
+    Of its metrics those ``listed`` are read, if there is a list.
+    """
     if not isinstance(model, FLModel):
         raise Unfit.of("not_a_model", sent=type(model).__name__)
     if model.params is None:
@@ -91,7 +94,8 @@ def contribution(site: str, model: Any, key: str) -> Contribution:
         raise Unfit(fault)
     claimed = model.metrics if isinstance(model.metrics, Mapping) else {}
     values = {k: number(v) for k, v in claimed.items() if isinstance(k, str) and isinstance(v, SCALARS)}
-    metrics = {name: value for name, value in values.items() if math.isfinite(value)}
+    read = values if listed is None else values.keys() & listed
+    metrics = {name: value for name, value in values.items() if name in read and math.isfinite(value)}
     size = sum(array.nbytes for array in arrays.values())
     return Contribution(site, ParamsType(model.params_type), model.params, arrays, count, metrics, size)
 

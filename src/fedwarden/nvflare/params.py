@@ -13,19 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..guard.arrays import (
-    BUFFERS,
-    Converted,
-    Scaled,
-    Unfit,
-    cast,
-    check_names,
-    fitted,
-    measured_ranges,
-    scaled_in,
-    spelt,
-    whole,
-)
+from ..guard.arrays import BUFFERS, Converted, Scaled, Unfit, cast, fitted, measured_ranges, scaled, spelt
 from ..models.trial import VARIANCE
 
 Arrays = dict[str, NDArray[Any]]
@@ -144,16 +132,10 @@ class Form:
         """The columns that enter distances."""
         return measured_ranges(self.slots, self.buffers)
 
-    def _layer(self, slot: Slot, sent: NDArray[Any], scaled: Scaled | None) -> NDArray[Any] | Scaled:
-        if scaled is None:
-            return slot.settle(sent)
-        return whole(scaled, slot) if slot.name.endswith(self.buffers) else scaled
-
     def settle(self, arrays: Arrays) -> tuple[list[NDArray[Any] | Scaled], Converted]:
         """A site's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
-        scaled, sent_names = scaled_in(self.slots, arrays, np.asarray)
-        check_names(self.names, sent_names)
-        layers = [self._layer(slot, arrays[slot.name], scaled.get(slot.name)) for slot in self.slots]
+        narrow = scaled(self.slots, self.buffers, arrays, np.asarray)
+        layers = [narrow[s.name] if s.name in narrow else s.settle(arrays[s.name]) for s in self.slots]
         pairs = [(arrays[slot.name].dtype, slot.dtype) for slot in self.slots]
         return layers, Converted((spelt(sent), spelt(model)) for sent, model in pairs if sent != model)
 

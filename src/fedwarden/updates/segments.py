@@ -36,7 +36,7 @@ class Scaled:
     has a scale of 0; expected finite numbers above 0
     """
 
-    dtype, ndim = torch.float32, 1
+    dtype = torch.float32
 
     def __init__(self, values: Any, scale: Any) -> None:
         values, given = torch.as_tensor(values), torch.as_tensor(scale)
@@ -276,7 +276,7 @@ def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Layer]:
 
 def flat(layer: L) -> L:
     """A layer as one dimension; a view costs microseconds."""
-    return layer if layer.ndim == 1 or isinstance(layer, Scaled) else layer.reshape(-1)
+    return layer if isinstance(layer, Scaled) or layer.ndim == 1 else layer.reshape(-1)
 
 
 def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:

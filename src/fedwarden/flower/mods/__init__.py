@@ -1,4 +1,4 @@
-"""Mods of a ClientApp: the auditor, jurors, a red team that is off until a node switches it on, and noise.
+"""Mods of a ClientApp: the auditor, jurors, a red team that is off until a node switches it on, noise, and secrecy.
 
 Names are imported when they are first used: a client without a red team loads no attack.
 """
@@ -12,17 +12,17 @@ from ...core.late import late
 if TYPE_CHECKING:
     from .audit import audit_mod
     from .jury import jury_mod
-    from .privacy import clip_and_noise
+    from .privacy import clip_and_noise, only_metrics
     from .red_team import attack_mod, poisoned
 
-__all__ = ["attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "poisoned"]
+__all__ = ["attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "only_metrics", "poisoned"]
 
 __getattr__ = late(
     __name__,
     {
         "audit": ["audit_mod"],
         "jury": ["jury_mod"],
-        "privacy": ["clip_and_noise"],
+        "privacy": ["clip_and_noise", "only_metrics"],
         "red_team": ["attack_mod", "poisoned"],
     },
 )
