@@ -236,7 +236,7 @@ def test_the_log_says_where_to_look(caplog):
 @pytest.mark.parametrize(
     ("array", "said"),
     [
-        (Array(np.frombuffer(b"{}", np.uint8)), "no floating-point array: run without it"),
+        (Array(np.frombuffer(b"{}", np.uint8)), "no floating-point array to share"),
         (Array(np.array(["a"])), "the model cannot be read as a NumPy array of real numbers"),
     ],
 )

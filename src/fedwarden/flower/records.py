@@ -129,12 +129,10 @@ class Template:
 
     slots: tuple[Slot, ...]
     buffers: tuple[str, ...] = BUFFERS
-    personal: frozenset[str] = frozenset()
+    personal: Collection[str] = ()
 
     @classmethod
-    def of(
-        cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS, personal: frozenset[str] = frozenset()
-    ) -> Template:
+    def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS, personal: Collection[str] = ()) -> Template:
         return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers), personal)
 
     @cached_property

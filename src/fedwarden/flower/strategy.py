@@ -79,9 +79,7 @@ class Guarded(Strategy):
             got = f"{'the class' if kind is strategy else 'a'} {kind.__module__}.{kind.__name__}"
             raise TypeError(f"Guarded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); got {got}")
         if trees := [type(s).__name__ for s in chain(strategy) if isinstance(s, TREES)]:
-            raise ConfigError(
-                f"Guarded judges weights, and the replies of {trees[0]} are trees: run it without Guarded"
-            )
+            raise ConfigError(f"Guarded judges weights; the replies of {trees[0]} are trees: run it without Guarded")
         warden = preset or warden
         if not isinstance(warden, str | Warden):
             raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")
@@ -272,7 +270,7 @@ class Guarded(Strategy):
                 raise ConfigError(f"Guarded judges arrays of numbers; the model {error}") from error
             if not template.measured:
                 raise ConfigError(
-                    "Guarded judges weights, and the model has no floating-point array to share: run without it"
+                    "Guarded judges weights; the model has no floating-point array to share: run it alone"
                 )
         return self.template
 
@@ -331,7 +329,9 @@ class Guarded(Strategy):
             notes.append(Note.of("variance_negative", array=name, lowest=lowest))
         if found.fault:
             notes.append(Note.of("model_not_finite" if found.fault == "not_finite" else found.fault))
-        for name in form.personal.intersection(form.names):  # averages of equal numbers differ in their last bits
+        for name in filter(
+            form.personal.__contains__, form.names
+        ):  # averages of equal numbers differ in their last bits
             settled[name] = self.arrays[name]
         return None if found.fault else settled
 

@@ -28,8 +28,7 @@ NOISY = (
     DifferentialPrivacyServerSideFixedClipping,
 )
 """Strategies of Flower that add noise to the model, so that it does not show single updates."""
-TREES = (FedXgbBagging, FedXgbCyclic)
-"""Strategies of Flower whose replies are the bytes of trees, and not arrays of weights."""
+TREES = (FedXgbBagging, FedXgbCyclic)  # whose replies are the bytes of trees, and no weights
 
 
 def chain(strategy: Strategy) -> list[Strategy]:

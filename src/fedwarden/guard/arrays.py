@@ -141,8 +141,7 @@ def row(layers: Sequence[NDArray[Any] | Scaled]) -> list[Any]:
     """A client's layers as a row of updates, over the same memory; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        plain = [isinstance(layer, np.ndarray) and layer.dtype.isnative for layer in layers]
-        return [torch.from_numpy(layer) if of else layer for layer, of in zip(layers, plain, strict=True)]
+        return [x if isinstance(x, Scaled) or not x.dtype.isnative else torch.from_numpy(x) for x in layers]
 
 
 def conversion_notes(sent: Iterable[tuple[str, Converted]]) -> list[Note]:

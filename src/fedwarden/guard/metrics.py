@@ -35,17 +35,15 @@ def accuracy_of(metrics: Mapping[str, float], name: str = "") -> float | None:
     return next((metrics[key] for key in keys if 0 <= metrics.get(key, math.nan) <= 1), None)
 
 
-def worst_accuracy(
-    reported: Reported, left_out: Collection[str] = (), name: str = "", told: str = "evaluate/"
-) -> dict[str, float]:
+def worst_accuracy(reported: Reported, left_out: Collection[str], name: str = "") -> dict[str, float]:
     """The lowest accuracy that a client reports, of those that are not left out, as a metric; none where none does.
 
     >>> told = {"evaluate/loss": {"a": 0.1}, "evaluate/acc": {"a": 0.9, "b": 0.7, "c": 0.2, "d": 70.0}}
     >>> worst_accuracy(told, ["c"])
     {'worst_accuracy': 0.7}
     """
-    keys = [key for key in reported if key == told + name or (not name and ACCURACY.search(key.lower()))]
-    found = reported[keys[0]] if keys and keys[0].startswith(told) else {}
+    plain = {key.partition("/")[2]: values for key, values in reported.items()}
+    found = next((plain[key] for key in plain if (key == name if name else ACCURACY.search(key.lower()))), {})
     values = [value for client, value in found.items() if client not in left_out and 0 <= value <= 1]
     return {WORST: min(values)} if values else {}
 

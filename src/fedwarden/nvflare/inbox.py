@@ -45,10 +45,8 @@ class Contribution:
 
     def without(self, names: Collection[str]) -> Contribution:
         """The same without the arrays that stay at the site."""
-        params, arrays = (
-            {name: value for name, value in held.items() if name not in names} for held in (self.params, self.arrays)
-        )
-        return replace(self, params=params, arrays=arrays) if names else self
+        params = {name: value for name, value in self.params.items() if name not in names}
+        return replace(self, params=params, arrays={name: self.arrays[name] for name in params})
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +77,7 @@ def site_of(model: Any) -> str:
 
 
 def contribution(site: str, model: Any, key: str, listed: Collection[str] | None = None) -> Contribution:
-    """What a site sent, or :class:`Unfit`; where it gives no count it counts 1, as in NVIDIA FLARE's FedAvg.
-
-    Of its metrics those ``listed`` are read, if there is a list.
-    """
+    """What a site sent, or :class:`Unfit`; where it gives no count it counts 1, as in NVIDIA FLARE's FedAvg."""
     if not isinstance(model, FLModel):
         raise Unfit.of("not_a_model", sent=type(model).__name__)
     if model.params is None:
@@ -204,7 +199,7 @@ def play(
     outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
     notes += conversion_notes((letter.client_id, letter.converted) for letter in letters)
     metrics, cut = average_metrics(letters, outcome.weights)
-    worst = worst_accuracy(cohort.reported, outcome.record.excluded, told="train/")
+    worst = worst_accuracy(cohort.reported, outcome.record.excluded)
     notes = [*outcome.record.notes, *notes, *cut]
     record = replace(outcome.record, notes=tuple(notes), metrics={**outcome.record.metrics, **worst})
     if not outcome.weights.any():

@@ -27,6 +27,7 @@ FEW = 2  # samples that a model is tried on
 
 Question = tuple[Tensor, Tensor]
 """Inputs of a model, and the right answers."""
+Lent = Callable[[str], nn.Module]
 
 
 def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:
@@ -68,9 +69,7 @@ class Evaluation:
         self.kinds = asked.kinds
         self.rare = [_of_class(world.data, label) for label in dict.fromkeys(asked.recalls)]
 
-    def __call__(
-        self, model: nn.Module, held: Mapping[str, Rows], lent: Callable[[str], nn.Module]
-    ) -> tuple[dict[str, float], Reported]:
+    def __call__(self, model: nn.Module, held: Mapping[str, Rows], lent: Lent) -> tuple[dict[str, float], Reported]:
         """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
         attackers reach of their goals, and the clients' own accuracy on the rows that they hold back, which follows
         client by client, each of the model that it is ``lent``.

@@ -136,9 +136,9 @@ class Federation:
         self.measured = [(a, b) for (name, a, b), parameter in kinds if parameter and name not in stay]
         if not self.measured:
             raise ConfigError("personal: all parameters of the model stay at the clients; leave one to be shared")
-        self.personal = torch.zeros(layout.d, dtype=torch.bool, device=self.device)
-        for name, a, b in layout.ranges():
-            self.personal[a:b] = name in stay
+        self.personal = torch.cat([torch.full((b - a,), name in stay) for name, a, b in layout.ranges()]).to(
+            self.device
+        )
         self.own: dict[str, Tensor] = {}  # each client's personal parameters, as it left them
         self.output, self.layers = output_layer(layout.shapes), first_columns(layout.names, layout.shapes)
         self.warden.equip(self._server())

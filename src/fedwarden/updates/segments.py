@@ -43,7 +43,7 @@ class Scaled:
         self.shape, rows = tuple(values.shape), (*values.shape, 1)[0]
         self.values: Tensor = values.reshape(-1)
         self.scale: Tensor = given.reshape(-1).to(values.device, torch.float32)
-        self.first = 0
+        self.device, self.first = values.device, 0
         self.fault: Note | None = None
         if values.dtype != torch.int8:
             self.fault = Note.of("scaled_dtype", dtype=str(values.dtype).removeprefix("torch."))
@@ -54,10 +54,6 @@ class Scaled:
         if self.fault:
             self.scale = torch.full((1,), torch.nan, device=values.device)
         self.width = max(len(self.values) // len(self.scale), 1)
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
 
     def numel(self) -> int:
         return len(self.values)
