@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
 import fedwarden as fw
+from fedwarden.core.errors import ConfigError
 from fedwarden.flower import Guarded
 from fedwarden.flower.records import Template
 from fedwarden.guard.admission import cohort_of
@@ -232,22 +233,18 @@ def test_the_log_says_where_to_look(caplog):
     assert "fedwarden show 1 --home" in told
 
 
-def test_a_model_without_floating_point_arrays_passes_through_untouched():
-    trees = np.frombuffer(b"{}", np.uint8)
-
-    booster = training(lambda message: {"0": trees})
-    seen = []
-
-    class Bytes(flower.FedXgbCyclic):
-        def aggregate_train(self, server_round, replies):
-            seen.append(replies)
-            return super().aggregate_train(server_round, replies)
-
-    guarded = Guarded(Bytes())
-    result = guarded.start(LocalGrid({1: booster, 2: booster}), ArrayRecord({"0": Array(trees.copy())}), 2)
-    assert result.arrays["0"].numpy().tobytes() == b"{}"
-    assert len(seen) == 2
-    assert "fedwarden/replies" not in result.train_metrics_clientapp[1]
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (Array(np.frombuffer(b"{}", np.uint8)), "no floating-point array to share"),
+        (Array(np.array(["a"])), "the model cannot be read as a NumPy array of real numbers"),
+    ],
+)
+def test_a_model_that_is_not_made_of_weights_is_refused(array, said):
+    crowd = LocalGrid({1: honest(1), 2: honest(2)})
+    with pytest.raises(ConfigError, match=said):
+        Guarded(flower.FedAvg()).start(crowd, ArrayRecord({"0": array}), 2)
+    assert crowd.asked == []
 
 
 def test_a_cohort_names_the_layers_by_their_columns():
@@ -274,3 +271,19 @@ def test_a_cohort_names_the_layers_by_their_columns():
 def test_what_is_no_strategy_is_told_of_at_once(strategy, warden, said):
     with pytest.raises(TypeError, match=said):
         Guarded(strategy, warden)
+
+
+def test_a_node_that_sends_nan_does_not_stop_a_rule_at_its_smallest_n():
+    nodes = range(100, 107)  # krum with f = 2 needs 7
+    crowd = {node: honest(node) for node in nodes} | {BAD: bad("nan", BAD)}
+    guarded = Guarded(flower.FedAvg(), aggregator={"name": "krum", "f": 2})
+    play(guarded, crowd, rounds=3)
+    for record in guarded.warden.recent:
+        assert [r.client_id for r in record.rejected] == [str(BAD)]
+        assert record.weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("trees", [flower.FedXgbBagging, flower.FedXgbCyclic])
+def test_a_strategy_whose_replies_are_trees_is_refused(trees):
+    with pytest.raises(ConfigError, match=f"replies of {trees.__name__} are trees: run it without Guarded"):
+        Guarded(trees())

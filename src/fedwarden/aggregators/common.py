@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from ..core.protocols import CompleteAggregator
 from ..core.registry import Spec, component, describe
 from ..core.stats import Weights, scatter
 from ..core.types import Aggregate, Cohort
+from ..updates.survey import LARGEST
 from ..updates.updates import Updates
 
 
@@ -25,6 +28,24 @@ def among(updates: Updates, weights: Weights, rule: Callable[[Updates], Aggregat
     """
     keep = np.flatnonzero(weights > 0)
     return widen(rule(updates.select(keep)), keep, len(updates))
+
+
+def tolerated(cohort: Cohort, given: int | None, most: int, usual: int | None = None) -> int:
+    """The number of attackers that a rule is to withstand where its clients allow ``most``.
+
+        f' = f   where f <= most;   f' = max(most, f - r)   elsewhere, r the rejected replies
+
+    A client whose reply was rejected is one of the f, so that it cannot stop a rule at its smallest n. It lowers f only
+    where it must: a fault is no proof of an attack, and honest clients with one would disarm the rule for the others.
+    Without a number ``given`` it is the ``usual`` one, by default the most.
+
+    >>> one_gone = Cohort(1, "abcdef", Updates.of(np.zeros((6, 1))), np.ones(6), rejected=1)
+    >>> tolerated(one_gone, 2, most=1), tolerated(one_gone, 2, most=5), tolerated(one_gone, 4, most=1)
+    (1, 2, 3)
+    """
+    if given is None:
+        return max(most, 0) if usual is None else usual
+    return min(given, max(most, given - cohort.rejected, 0))
 
 
 def counted(cohort: Cohort, weights: Weights, weighted: bool) -> tuple[NDArray[np.int64], Updates, Weights]:
@@ -64,6 +85,9 @@ def inner(then: Any) -> CompleteAggregator:
 def aggregate(name: Spec, updates: Any, num_examples: ArrayLike | None = None, **options: Any) -> Aggregate:
     """Combine updates with a registered aggregator; rows with NaN or Inf are left out and get weight 0.
 
+    So are rows too long to be summed, with a warning. A row that is left out counts against the ``f`` or ``b`` of a
+    rule that is left with too few others.
+
     >>> aggregate("mean", np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 0.0]])).update.tolist()
     [2.0, 3.0]
     """
@@ -85,6 +109,10 @@ def combine(
     if finite is not None and not len(finite):
         name = describe(aggregator)["name"]
         raise ValueError(f"{name} needs at least one update of finite numbers; got {len(rows)}, none of them finite")
-    kept = cohort if finite is None else cohort.select(finite.tolist())
+    kept = cohort if finite is None else replace(cohort.select(finite.tolist()), rejected=len(rows) - len(finite))
+    for i in np.flatnonzero(~survey.finite).tolist():
+        if all(bool(part.isfinite().all()) for part in rows.sent(i)):
+            told = f"row {i} of {len(rows)} is left out: its norm is more than {LARGEST:g}; scale the updates to less"
+            warnings.warn(told, stacklevel=3)
     result = aggregator.step(aggregator.init(), kept, np.ones(len(kept)))[1]
     return result if finite is None else widen(result, finite, len(rows))

@@ -13,7 +13,7 @@ from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates.ranks import middle
 from ..updates.updates import Updates
-from .common import among
+from .common import among, tolerated
 
 
 def median(updates: Updates) -> Aggregate:
@@ -83,7 +83,8 @@ class TrimmedMean:
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
-            return trimmed_mean(kept, max(1, len(kept) // 5) if self.b is None else self.b)
+            n = len(kept)
+            return trimmed_mean(kept, tolerated(cohort, self.b, (n - 1) // 2, max(1, n // 5)))
 
         return state, among(cohort.updates, weights, rule)
 

@@ -13,7 +13,7 @@ from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort, State
 from ..updates.gram import squared_distances
 from ..updates.updates import Updates
-from .common import among
+from .common import among, tolerated
 
 
 def from_others(squares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -111,7 +111,10 @@ class Krum:
     f: int | None = None
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        return state, among(cohort.updates, weights, lambda kept: multi_krum(kept, _tolerated(kept, self.f, 2), 1))
+        def rule(kept: Updates) -> Aggregate:
+            return multi_krum(kept, tolerated(cohort, self.f, (len(kept) - 3) // 2), 1)
+
+        return state, among(cohort.updates, weights, rule)
 
 
 @register("aggregator", "multi_krum")
@@ -126,8 +129,10 @@ class MultiKrum:
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
-            f = _tolerated(kept, self.f, 2)
-            return multi_krum(kept, f, len(kept) - f - 2 if self.m is None else self.m)
+            n = len(kept)
+            most = (n - 3) // 2
+            f = tolerated(cohort, self.f, min(most, n - (self.m or 0)), max(most, 0))
+            return multi_krum(kept, f, n - f - 2 if self.m is None else self.m)
 
         return state, among(cohort.updates, weights, rule)
 
@@ -145,9 +150,8 @@ class Bulyan:
     f: int | None = None
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
-        return state, among(cohort.updates, weights, lambda kept: bulyan(kept, _tolerated(kept, self.f, 4, 1)))
+        def rule(kept: Updates) -> Aggregate:
+            most = (len(kept) - 3) // 4
+            return bulyan(kept, tolerated(cohort, self.f, most, max(most, 1)))
 
-
-def _tolerated(updates: Updates, f: int | None, factor: int, least: int = 0) -> int:
-    """The number of attackers given, or the largest f with n >= factor * f + 3, but no less than ``least``."""
-    return max((len(updates) - 3) // factor, least) if f is None else f
+        return state, among(cohort.updates, weights, rule)

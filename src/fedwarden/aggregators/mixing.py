@@ -14,7 +14,7 @@ from ..core.stats import Norms, Weights, shrink
 from ..core.types import Aggregate, Cohort, Server, State
 from ..updates.formed import Mixed
 from ..updates.gram import squared_distances
-from .common import inner, widen
+from .common import inner, tolerated, widen
 
 
 def neighbour_matrix(squares: NDArray[np.float64], f: int) -> NDArray[np.float64]:
@@ -102,7 +102,7 @@ class NearestNeighbourMixing:
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
-        f = (len(kept) - 1) // 2 if self.f is None else self.f
+        f = tolerated(cohort, self.f, (len(kept) - 1) // 2)
         matrix = neighbour_matrix(squared_distances(kept.updates.gram()), f)
         state, result = _on_mixed(self.then, state, kept, kept.client_ids, matrix)
         return state, widen(result, keep, len(cohort))
@@ -152,7 +152,7 @@ class ARC:
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
-        factors = arc_factors(kept.updates.lengths(), (len(kept) - 1) // 2 if self.f is None else self.f)
+        factors = arc_factors(kept.updates.lengths(), tolerated(cohort, self.f, (len(kept) - 1) // 2))
         clipped = replace(kept, updates=Mixed(kept.updates, np.diag(factors)))
         state, result = inner(self.then).step(state, clipped, weights[keep])
         return state, Aggregate(result.update)  # no mean of what the clients sent, so that it has no weights
@@ -163,6 +163,6 @@ def _on_mixed(
 ) -> tuple[State, Aggregate]:
     """The inner rule's word on the mixed updates; its weights told in terms of the clients."""
     ones = np.ones(len(matrix))
-    mixed = Cohort(cohort.round, ids, Mixed(cohort.updates, matrix), ones, cohort.params)
+    mixed = Cohort(cohort.round, ids, Mixed(cohort.updates, matrix), ones, cohort.params, rejected=cohort.rejected)
     state, result = inner(then).step(state, mixed, ones)
     return state, Aggregate(result.update, None if result.weights is None else matrix.T @ result.weights)

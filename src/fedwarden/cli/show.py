@@ -188,7 +188,7 @@ def _part(value: Any) -> str:
 
 def _accuracies(story: Story) -> None:
     series = story.series
-    titles = {"accuracy": "", "clients_accuracy": "clients' own", "loss": "test loss"}
+    titles = {"accuracy": "", "clients_accuracy": "clients' own", "worst_accuracy": "worst client", "loss": "test loss"}
     rows = [name for name in titles if name in series.metrics and (name != "loss" or "accuracy" not in series.metrics)]
     if not rows:
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..core.registry import lookup, parameters
 from ..core.stats import Weights
 from ..core.types import Aggregate, Cohort
 from ..guard.warden import Warden
@@ -148,9 +149,33 @@ def any_size(it: Examined) -> None:
         require(told, f"n={n}: expected weights, or a note that says why there are none; got neither")
 
 
+def rejected_replies(it: Examined) -> None:
+    """A reply that is rejected stops no rule at its smallest n, and lowers f or b nowhere else."""
+    option = next((o for o in ("f", "b") if o in parameters(lookup("aggregator", it.function.name))), None)
+    if option is None:
+        raise CannotTell("it has no option f or b")
+    aggregator = replace(it.aggregator, **{option: 2})
+
+    def works(n: int, rejected: int = 0) -> Array | None:
+        ids = tuple(f"client {i}" for i in range(n))
+        cohort = Cohort(1, ids, Updates.of(draw()[:n]), np.full(n, 10.0), torch.zeros(D), rejected=rejected)
+        try:
+            return np.asarray(aggregator.step(aggregator.init(), cohort, np.ones(n))[1].update.double().numpy())
+        except ValueError:
+            return None
+
+    least = next((n for n in range(1, N) if works(n) is not None), N)
+    update, kept = works(N), works(N, rejected=2)
+    if update is None or kept is None:
+        raise CannotTell(f"{N} clients are too few for {option}=2")
+    require(
+        works(least - 1, rejected=1) is not None, f"n={least - 1}, one reply rejected: expected {option}=1; got none"
+    )
+    same(kept, update, 0.0, f"n={N} and rejected replies, which leave {option}=2 possible")
+
+
 LAWS = (
     *map(of_function, on_rows.LAWS),
-    *laws(
-        finite_update, permutation_of_rounds, zero_weight, weights_make_the_update, rows_untouched, repeatable, any_size
-    ),
+    *laws(finite_update, permutation_of_rounds, zero_weight, weights_make_the_update, rows_untouched, repeatable),
+    *laws(any_size, rejected_replies),
 )

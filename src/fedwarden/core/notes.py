@@ -163,6 +163,10 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     ),
     "arrays_unknown": lambda names, many: f"sent an array {_quoted(names, many)} that the model does not have",
     "failed": "failed: {error}",
+    "array_no_scale": "has dtype int8 and no scale; expected a floating type, or an array {scale!r} beside it",
+    "scaled_dtype": "has dtype {dtype} and a scale; expected int8",
+    "scale_shape": "has {sent} scales; expected one floating-point number, or one for each of {rows} rows",
+    "scale_value": "has a scale of {value:g}; expected finite numbers above 0",
     "metric_not_finite": "its metric '{metric}' is not a finite number",
     "metric_records": "sent {sent} metric records; expected one",
     "named_otherwise": lambda names, many: (

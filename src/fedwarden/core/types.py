@@ -43,6 +43,7 @@ class _CohortFields:
     layers: Mapping[str, int]
     tried: Mapping[str, float]
     tried_without: Reported
+    rejected: int
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
@@ -65,7 +66,8 @@ class Cohort(_CohortFields):
     clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, and ``layers``
     the first column of each layer by its name, where that is known. ``tried`` is what a guard's jurors make of the last
     round's turns, see :mod:`fedwarden.guard.jury`, and ``tried_without`` the same without single ones of them, where it
-    has to be shown without any. It has no field for the truth.
+    has to be shown without any. ``rejected`` clients answered with what could not be used: see
+    :func:`fedwarden.aggregators.common.tolerated`. It has no field for the truth.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Cohort(_CohortFields):
         layers: Mapping[str, int] | None = None,
         tried: Mapping[str, float] | None = None,
         tried_without: Reported | None = None,
+        rejected: int = 0,
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
@@ -98,6 +101,7 @@ class Cohort(_CohortFields):
             layers or {},
             tried or {},
             tried_without or {},
+            int(rejected),
         )
 
     def __len__(self) -> int:

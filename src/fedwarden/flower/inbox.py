@@ -20,7 +20,7 @@ from ..core.stats import Counts
 from ..core.types import Rejection, Reported
 from ..guard.adapters import Adapters
 from ..guard.admission import read_each
-from ..guard.arrays import Converted, Unfit, attempt, cast
+from ..guard.arrays import Converted, Scaled, Unfit, attempt, cast, whole
 from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import bounded
@@ -41,7 +41,7 @@ class Letter:
     count: float
     form: Form
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
-    layers: Sequence[NDArray[Any]] = ()
+    layers: Sequence[NDArray[Any] | Scaled] = ()
     converted: Converted = field(default_factory=Converted)
     size: int = 0
 
@@ -96,14 +96,19 @@ def sender(reply: Message, nodes: Mapping[str, int], asked: set[int]) -> int:
 
 
 def open_letters(
-    found: Iterable[tuple[str, Message]], template: Template | None, key: str, adapters: Adapters | None = None
+    found: Iterable[tuple[str, Message]],
+    template: Template | None,
+    key: str,
+    server: ArrayRecord | None = None,
+    adapters: Adapters | None = None,
 ) -> tuple[list[Letter], list[Rejection]]:
     """The replies that can be read and are named alike, and the others with the reason.
 
-    With a template their arrays fit the model; without one they are evaluations, which have none. Each client has one
-    reply, so that nobody outvotes the others on how replies are named.
+    With a template their arrays fit the model, the ``server``'s in place of what stays at the client; without one they
+    are evaluations, which have none. Each client has one reply, so that nobody outvotes the others on how replies are
+    named.
     """
-    letters, refused = read_each(found, partial(read_letter, template, key, adapters))
+    letters, refused = read_each(found, partial(read_letter, template, key, server or ArrayRecord(), adapters))
     odd = odd_ones([letter.form for letter in letters])
     if template is not None:
         for i, negative in enumerate([below_zero(template.names, letter.layers) for letter in letters]):
@@ -114,7 +119,7 @@ def open_letters(
 
 
 def read_letter(
-    template: Template | None, key: str, adapters: Adapters | None, client: str, message: Message
+    template: Template | None, key: str, server: ArrayRecord, adapters: Adapters | None, client: str, message: Message
 ) -> Letter:
     """A reply in the form of the model, or :class:`Unfit`; its ``adapters`` may have ranks of their own."""
     answered(message)
@@ -125,15 +130,17 @@ def read_letter(
     if template is None:
         return letter
     place, record = arrays_of(message)
-    if adapters is not None:
-        shapes = {name: view(record[name]).shape for name in adapters.firsts(template.names) if name in record}
+    shared = template.shared(record, server)
+    if adapters is None:
+        settled, converted, layers = template.read(shared)
+    else:
+        shapes = {name: view(shared[name]).shape for name in adapters.firsts(template.names) if name in shared}
         template = replace(template, slots=tuple(adapters.ranked(template.slots, shapes)))
-    settled, converted = template.settle(record)
+        settled, converted = template.settle(shared)
+        layers = [*template.layers(settled)]
+        adapters.check(template.names, layers)
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
     size = sum(len(array.data) for array in record.values())
-    layers = template.layers(settled)
-    if adapters is not None:
-        adapters.check(template.names, layers)
     return replace(letter, arrays=settled, layers=layers, converted=converted, size=size)
 
 
@@ -147,9 +154,10 @@ def rebased(
     made, sent = [], template.moved(arrays, shift) if apart else arrays
     for letter in letters:
         if letter.client_id in apart:
-            for slot in template.slots:
+            for slot, layer in zip(template.slots, letter.layers, strict=True):
                 if slot.dtype.kind == "f":
-                    reply, start, base = (view(record[slot.name]) for record in (letter.arrays, sent, arrays))
+                    reply = whole(layer, slot) if isinstance(layer, Scaled) else layer
+                    start, base = (view(record[slot.name]) for record in (sent, arrays))
                     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is rejected later
                         letter.arrays[slot.name] = Array(np.asarray(reply - start + base))
             letter = replace(letter, layers=template.layers(letter.arrays))
@@ -195,16 +203,20 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
     loose = dict(zip([start for start, _ in updates.buffers], agreed, strict=False))
     kept = decision.kept
     changed = kept & decision.changed
-    slots = [slot for slot, size in zip(template.slots, template.sizes, strict=True) if size]
+    filled = [i for i, size in enumerate(template.sizes) if size]
     for letter, i in zip(letters, np.flatnonzero(kept).tolist(), strict=True):
         made = rows.select([i]) if changed[i] else rows
-        for slot, segment in zip(slots, made.segments, strict=True):  # one array at a time, so that few are held twice
+        for place, segment in zip(filled, made.segments, strict=True):  # one at a time, so that few are held twice
+            slot, layer = template.slots[place], letter.layers[place]
             span = slice(segment.start, segment.stop)
             if segment.start in loose:
                 new = base[span] + loose[segment.start]
             elif changed[i] and segment.measured:
                 new = base[span].to(torch.promote_types(base.dtype, made.dtype))
                 new = new + made.block(segment, span.start, span.stop)[0]
+            elif isinstance(layer, Scaled):  # a strategy reads whole arrays
+                letter.arrays[slot.name] = Array(whole(layer, slot))
+                continue
             else:
                 continue
             letter.arrays[slot.name] = Array(np.asarray(cast(new.numpy(), slot.dtype)).reshape(slot.shape))

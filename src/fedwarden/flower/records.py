@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,15 +22,15 @@ from torch import Tensor
 from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
-from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, first, fitted, measured_ranges, spelt
+from ..guard.arrays import BUFFERS, Converted, Scaled, Unfit, cast, first, fitted, measured_ranges, scaled, spelt, whole
 
-SERIALISED = "numpy.ndarray"
+SERIALISED, BFLOAT16 = "numpy.ndarray", "bfloat16"
 LARGEST_HEADER = 4096  # bytes; one of 64 dimensions takes a third of them
 MOST_DIMENSIONS = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32  # as in NumPy
 LARGEST_ARRAY = 2**63 - 1  # bytes
 SIZE = "(?:0|[1-9][0-9]{0,18})"
 HEADER = re.compile(
-    r"\{'descr': '(\|[iub]1|[<>](?:f[248]|[iu][248]))', 'fortran_order': (True|False), "
+    r"\{'descr': '(\|[iub]1|[<|]V2|[<>](?:f[248]|[iu][248]))', 'fortran_order': (True|False), "
     rf"'shape': \((|{SIZE},|{SIZE}(?:, {SIZE})+)\),? ?\}} *\n".encode()
 )
 
@@ -51,6 +51,10 @@ def view(array: Array) -> NDArray[Any]:
     if size != held:
         raise Unfit.of("array_bytes", held=held, shape=shape, needed=size)
     flat = np.frombuffer(array.data, dtype, offset=len(head))
+    if array.dtype == BFLOAT16 and dtype.itemsize == 2 and dtype.kind in "Vu":
+        flat = (flat.view("<u2").astype(np.uint32) << 16).view(np.float32)  # NumPy has no bfloat16: half a float32
+    elif dtype.kind == "V":
+        raise Unfit.of("array_not_real")
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
@@ -129,10 +133,11 @@ class Template:
 
     slots: tuple[Slot, ...]
     buffers: tuple[str, ...] = BUFFERS
+    personal: Collection[str] = ()
 
     @classmethod
-    def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS) -> Template:
-        return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers))
+    def of(cls, record: ArrayRecord, buffers: Sequence[str] = BUFFERS, personal: Collection[str] = ()) -> Template:
+        return cls(tuple(Slot.of(name, view(array)) for name, array in record.items()), tuple(buffers), personal)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -148,25 +153,43 @@ class Template:
 
     @property
     def measured(self) -> list[tuple[int, int]]:
-        """The column ranges that enter distances: floating arrays that are no buffers."""
-        return measured_ranges(self.slots, self.buffers)
+        """The column ranges that enter distances: floating arrays that are shared and no buffers."""
+        return measured_ranges(self.slots, self.buffers, self.personal)
+
+    def shared(self, record: ArrayRecord, server: ArrayRecord) -> ArrayRecord:
+        """A client's arrays, with the server's in place of those that stay at the client, sent or not."""
+        if not self.personal:
+            return record
+        own = {name: array for name, array in record.items() if name not in self.personal}
+        return ArrayRecord({**{name: array for name, array in server.items() if name in self.personal}, **own})
 
     def settle(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted]:
         """The arrays in the order and the dtypes of the model, as NumPy writes them, and what was converted for it.
 
         :class:`Unfit` where they are not those of the model. Arrays that need no change share their bytes.
         """
-        if tuple(record) != self.names:
-            check_names(self.names, record)
+        made, converted, layers = self.read(record)
+        for slot, layer in zip(self.slots, layers, strict=True):
+            if isinstance(layer, Scaled):
+                made[slot.name] = Array(whole(layer, slot))
+        return made, converted
+
+    def read(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted, list[NDArray[Any] | Scaled]]:
+        """The same, where what came as int8 with scales stays so, and the layers of it."""
+        narrow = scaled(self.slots, self.buffers, record, view)
         made, converted = ArrayRecord(), Converted()
         for slot in self.slots:
+            if (layer := narrow.get(slot.name)) is not None:
+                made[slot.name] = record[slot.name] if isinstance(layer, Scaled) else Array(layer)
+                converted["int8", spelt(slot.dtype)] += 1
+                continue
             try:
                 made[slot.name], sent = slot.settle(record[slot.name])
             except Unfit as error:
                 raise Unfit(Note.of("array", array=slot.name, cause=error.note)) from error
             if sent != slot.dtype:
                 converted[spelt(sent), spelt(slot.dtype)] += 1
-        return made, converted
+        return made, converted, [narrow.get(slot.name, view(made[slot.name])) for slot in self.slots]
 
     def restore(self, record: ArrayRecord) -> ArrayRecord:
         """What a strategy made, in the dtypes of the model: many average integers into floats, or all into float64."""
@@ -203,6 +226,12 @@ class Template:
         """A record of these arrays in the model's dtypes."""
         named = zip(self.slots, layers, strict=True)
         return ArrayRecord({slot.name: Array(np.asarray(cast(layer, slot.dtype))) for slot, layer in named})
+
+
+def listed(content: RecordDict, names: Collection[str]) -> RecordDict:
+    """The metric records of a message with the metrics of these names, and nothing else of it."""
+    told = content.metric_records.items()
+    return RecordDict({place: MetricRecord({k: m[k] for k in m if k in names}) for place, m in told})
 
 
 def metrics_of(message: Message) -> MetricRecord:

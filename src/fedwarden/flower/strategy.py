@@ -18,14 +18,14 @@ from flwr.superlink.grid import HttpGrid
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
-from ..core.reported import joined
+from ..core.reported import WORSE, joined
 from ..core.types import NO_WORD, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.adapters import Adapters
 from ..guard.admission import cohort_of
-from ..guard.arrays import BUFFERS, Unfit, conversion_notes
+from ..guard.arrays import BUFFERS, Unfit, conversion_notes, staying
 from ..guard.journal import experiment, kept
-from ..guard.metrics import accuracy_of
+from ..guard.metrics import WORST, accuracy_of, worst_accuracy
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from ..models.trial import examine
@@ -33,8 +33,8 @@ from .grid import HandedOver, OneByOne, Visible
 from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
 from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
-from .records import Template, arrays_of, scalars, view
-from .wrapped import NOISY, Declared, chain, innermost, metrics_apart
+from .records import Template, arrays_of, listed, scalars, view
+from .wrapped import NOISY, TREES, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -61,6 +61,8 @@ class Guarded(Strategy):
         accuracy: str = "",
         preset: str = "",
         adapters: str | Mapping[str, Any] | None = None,
+        personal: str | Sequence[str] = (),
+        metrics: Sequence[str] | None = None,
     ) -> None:
         """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
@@ -71,11 +73,16 @@ class Guarded(Strategy):
         ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md. ``accuracy``
         is the metric that is shown as the accuracy, by default the first whose name says so. ``adapters``, as "lora" or
         a table, says that the model has low-rank adapters: their products are judged and combined, by the warden.
+        ``personal`` are names of arrays, or patterns as "head.*", that stay at the clients: neither judged nor
+        combined, they keep the server's values, whatever a client sends. ``metrics`` lists the metrics of clients that
+        are averaged and recorded, beside the one that they are weighed by; by default all.
         """
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
             kind = strategy if isinstance(strategy, type) else type(strategy)
             got = f"{'the class' if kind is strategy else 'a'} {kind.__module__}.{kind.__name__}"
             raise TypeError(f"Guarded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); got {got}")
+        if trees := [type(s).__name__ for s in chain(strategy) if isinstance(s, TREES)]:
+            raise ConfigError(f"Guarded judges weights; the replies of {trees[0]} are trees: run it without Guarded")
         warden = preset or warden
         if not isinstance(warden, str | Warden):
             raise TypeError(f"warden is the name of a preset or a Warden; got {type(warden).__name__}")
@@ -90,6 +97,7 @@ class Guarded(Strategy):
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
+        self.personal, self.metrics = personal, metrics
         self.names = Names(client_name)
         admission = self.warden.admission
         self.names.check(
@@ -135,10 +143,7 @@ class Guarded(Strategy):
     ) -> Result:
         """Run all rounds, or those that are left of a run that was interrupted; as in every Flower strategy."""
         grid = self._careful(grid, timeout)
-        initial_arrays = self._meet(initial_arrays)
-        if self.template is None:
-            warn("the model has no floating-point arrays; its rounds are not guarded")
-            return super().start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        initial_arrays = self._meet(initial_arrays)[1]
         self.journal, self.word, self.heard = self._journal(num_rounds), NO_WORD, 0
         try:
             arrays = self._continue(initial_arrays)
@@ -163,11 +168,8 @@ class Guarded(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to nodes that the warden asks."""
-        t = server_round + self.done
-        arrays = self._meet(arrays)
+        t, (template, arrays) = server_round + self.done, self._meet(arrays)
         self._send()
-        if self.template is None:
-            return self.strategy.configure_train(t, arrays, config, grid)
         self._hear(t)
         self.arrays = arrays
         self.sent = self._ask(
@@ -180,7 +182,7 @@ class Guarded(Strategy):
                 place, record = next((x for x in records if x[1] is arrays), None) or arrays_of(message)
                 own = self._brought(record, client) if client in self.ranks else None
                 message.content = RecordDict(
-                    {**message.content, place: own or self.template.moved(record, self.warden.shift)}
+                    {**message.content, place: own or template.moved(record, self.warden.shift)}
                 )
         return self.sent
 
@@ -189,8 +191,7 @@ class Guarded(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Screen, judge, and let the wrapped strategy combine what remains."""
         t = server_round + self.done
-        if self.template is None:
-            return self.strategy.aggregate_train(t, replies)
+        assert self.template is not None
         known = set(self.warden.excluded)
         messages, record, notes, made = self._judge(t, replies, self.template)
         if made is None:
@@ -215,7 +216,7 @@ class Guarded(Strategy):
         No other row outlives the call: models made from here on share the memory with the kept replies alone.
         """
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
-        letters, refused = open_letters(found, template, self._weight_key, self.adapters)
+        letters, refused = open_letters(self._listed(found), template, self._weight_key, self.arrays, self.adapters)
         letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
@@ -250,8 +251,6 @@ class Guarded(Strategy):
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to nodes in good standing."""
         t = server_round + self.done
-        if self.template is None:
-            return self.strategy.configure_evaluate(t, arrays, config, grid)
         excluded = set(self.warden.excluded)
         self.sent = self._ask(self.strategy.configure_evaluate, t, arrays, config, grid, lambda c: c not in excluded)
         return self.sent
@@ -259,10 +258,9 @@ class Guarded(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The wrapped strategy's average of the evaluations that can be read."""
         t = server_round + self.done
-        if self.template is None:
-            return self.strategy.aggregate_evaluate(t, replies)
         found, lost, _ = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}), settle=False)
-        kept, unfit, bounded, reported = evaluations(found, self._weight_key, self.warden.admission, self.names.key)
+        found, key, limits = self._listed(found), self._weight_key, self.warden.admission
+        kept, unfit, bounded, reported = evaluations(found, key, limits, self.names.key)
         notes = [Note.of("evaluation_left_out", r.client_id, cause=r.reason) for r in [*lost, *unfit]]
         notes += [Note.of("evaluation", *note.clients, cause=note) for note in bounded]
         try:
@@ -288,25 +286,29 @@ class Guarded(Strategy):
         """The operator's word as the warden gets it."""
         return self.word
 
-    def _meet(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Learn the form of the model from the first arrays seen; none where nothing in it can be measured.
-
-        The arrays come back, at the rank that the adapters are to have.
-        """
+    def _meet(self, arrays: ArrayRecord) -> tuple[Template, ArrayRecord]:
+        """The form of the model, learned from the first arrays seen, and them at the rank that adapters are to have."""
         if self.template is None:
-            try:
-                template = Template.of(arrays, self.buffers)
-            except Unfit:
-                return arrays
+            template = self._form(arrays)
+            if not template.measured:
+                raise ConfigError(
+                    "Guarded judges weights; the model has no floating-point array to share: run it alone"
+                )
             if self.adapters is not None:
                 many = len(self.adapters.pairs(template.names))
                 if self.adapters.rank is not None:
                     model, ranks = template.layers(arrays), [self.adapters.rank] * many
                     brought = self.adapters.brought(template.names, model, ranks)
                     arrays = ArrayRecord(dict(zip(template.names, map(Array, brought), strict=True)))
-                    template = Template.of(arrays, self.buffers)
-            self.template = template if template.measured else None
-        return arrays
+                    template = self._form(arrays)
+            self.template = template
+        return self.template, arrays
+
+    def _form(self, arrays: ArrayRecord) -> Template:
+        try:
+            return Template.of(arrays, self.buffers, staying(list(arrays), self.personal))
+        except Unfit as error:
+            raise ConfigError(f"Guarded judges arrays of numbers; the model {error}") from error
 
     def _brought(self, record: ArrayRecord, client: str) -> ArrayRecord:
         """The model at the ranks of a client."""
@@ -373,6 +375,10 @@ class Guarded(Strategy):
             notes.append(Note.of("variance_negative", array=name, lowest=lowest))
         if found.fault:
             notes.append(Note.of("model_not_finite" if found.fault == "not_finite" else found.fault))
+        for name in filter(
+            form.personal.__contains__, form.names
+        ):  # averages of equal numbers differ in their last bits
+            settled[name] = self.arrays[name]
         return None if found.fault else settled
 
     def _own_metrics(self, messages: Sequence[Message], notes: list[Note]) -> MetricRecord | None:
@@ -390,6 +396,15 @@ class Guarded(Strategy):
     def _weight_key(self) -> str:
         return Declared.by(self.strategy).weighted_by_key
 
+    def _listed(self, found: list[tuple[str, Message]]) -> list[tuple[str, Message]]:
+        """The replies without metrics that are not on the list; what the strategy and jurors need stays."""
+        if self.metrics is not None:
+            need = {self._weight_key, Declared.by(self.strategy).train_loss_key or "", *self.metrics}
+            need |= {WORSE.removeprefix("train/")} if self.warden.guard.jurors else set()
+            for message in (reply for _, reply in found if reply.has_content()):
+                message.content.update(listed(message.content, need))
+        return found
+
     def _journal(self, rounds: int) -> Journal:
         assert self.template is not None
         config = {"strategy": type(self.strategy).__name__, "warden": repr(self.warden), "rounds": rounds}
@@ -397,7 +412,7 @@ class Guarded(Strategy):
         names, template = [*self._mode, *(type(s).__name__ for s in chain(self.strategy))], self.template
         if self.adapters is not None:
             names.append(str(self.adapters))
-        same = experiment(names, self.warden, template.slots, template.buffers)
+        same = experiment(names, self.warden, template.slots, (*template.buffers, *sorted(template.personal)))
         recorded = {**config, **guard, **kept(self.warden), "experiment": same}
         journal = Journal(self.home, self.name, recorded, self.strategy, self.resume, sinks=self.sinks)
         if journal.passed_over:
@@ -437,11 +452,12 @@ class Guarded(Strategy):
         for note in notes:
             warn(str(note))
         if self.record is not None and (metrics or notes or reported):
-            new = {**self.record.metrics, **metrics}
+            worst = worst_accuracy(reported or {}, self.record.excluded, self.accuracy)
+            new = {**self.record.metrics, **metrics, **worst}
             if "accuracy" in metrics:
                 self.found_in = 0
             elif "accuracy" not in new or self.found_in == self.record.round:
-                others = {key: value for key, value in new.items() if key != "accuracy"}
+                others = {key: value for key, value in new.items() if key not in ("accuracy", WORST)}
                 if (accuracy := accuracy_of(others, self.accuracy)) is not None:
                     new["accuracy"], self.found_in = accuracy, self.record.round
             known = joined(self.record.reported, reported or {})

@@ -12,6 +12,8 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
+    FedXgbBagging,
+    FedXgbCyclic,
     Strategy,
 )
 
@@ -26,6 +28,7 @@ NOISY = (
     DifferentialPrivacyServerSideFixedClipping,
 )
 """Strategies of Flower that add noise to the model, so that it does not show single updates."""
+TREES = (FedXgbBagging, FedXgbCyclic)  # whose replies are the bytes of trees, and no weights
 
 
 def chain(strategy: Strategy) -> list[Strategy]:

@@ -17,6 +17,7 @@ from ..core.notes import Note
 from ..core.stats import Counts, Norms, Weights, among, number
 from ..core.types import Cohort, Rejection, Reported, first_columns, name_fault, output_layer
 from ..core.words import reason, short
+from ..updates.segments import Scaled
 from ..updates.survey import LARGEST, Survey
 from ..updates.updates import FAR, Updates
 from .arrays import Place, attempt, row
@@ -27,6 +28,8 @@ L = TypeVar("L", bound="Letter")
 
 MANY = 10.0  # times the median count from which on a claim is worth a word
 NAMED = 40  # characters of a name that is too long, in the words about it
+ABSENT = ("no_answer", "failed")  # an honest client may be away
+SURPLUS = ("answered_twice", "not_asked", "other_name", "unknown_client")  # messages beside the replies of the round
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 
 
@@ -42,8 +45,8 @@ class Reply:
 def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
     """A reply's layers as arrays, or why they do not fit the global model's."""
     try:
-        arrays = [layers] if isinstance(layers, np.ndarray | Tensor) else list(layers)
-        arrays = [layer if isinstance(layer, Tensor) else np.asarray(layer) for layer in arrays]
+        arrays = [layers] if isinstance(layers, np.ndarray | Tensor | Scaled) else list(layers)
+        arrays = [layer if isinstance(layer, Tensor | Scaled) else np.asarray(layer) for layer in arrays]
         return _misfit(arrays, like) or [_beside(array, want) for array, want in zip(arrays, like, strict=True)]
     except Exception as error:  # a client makes the object: what it does when it is looked at is the client's choice
         return Note.of("layers_unreadable", error=reason(error), expected=len(like))
@@ -51,6 +54,8 @@ def read_layers(layers: Any, like: Sequence[Tensor]) -> list[Any] | Note:
 
 def _beside(array: Any, want: Tensor) -> Any:
     """An array on the device of the model's layer; a tensor without numbers, on torch's ``meta``, fails here."""
+    if isinstance(array, Scaled) and array.device != want.device:
+        return Scaled(array.values.reshape(array.shape).to(want.device), array.scale)
     return array.to(want.device) if isinstance(array, Tensor) and array.device != want.device else array
 
 
@@ -61,6 +66,8 @@ def _misfit(arrays: Sequence[Any], like: Sequence[Tensor]) -> Note | None:
     for i, (array, want) in enumerate(zip(arrays, like, strict=True)):
         if tuple(array.shape) != tuple(want.shape):
             return Note.of("layer_shape", layer=i, shape=tuple(array.shape), expected=tuple(want.shape))
+        if isinstance(array, Scaled) and array.fault:
+            return Note.of("array", array=f"layer {i}", cause=array.fault)
         if _kind(array) != _kind(want):
             return Note.of("layer_dtype", layer=i, dtype=str(array.dtype), expected=str(want.dtype), family=_kind(want))
         if isinstance(array, Tensor) and array.layout != torch.strided:
@@ -87,7 +94,7 @@ class Letter(Protocol):
     @property
     def client_id(self) -> str: ...
     @property
-    def layers(self) -> Sequence[NDArray[Any]]: ...
+    def layers(self) -> Sequence[NDArray[Any] | Scaled]: ...
     @property
     def count(self) -> float: ...
 
@@ -187,6 +194,17 @@ def named(cohort: Cohort) -> tuple[Cohort, list[Rejection]]:
     told = {key: {c: x for c, x in values.items() if not name_fault(c)} for key, values in cohort.reported.items()}
     refused = [Rejection(short(cohort.client_ids[i], NAMED), fault) for i, fault in faults.items()]
     return replace(part, reported=told), refused
+
+
+def unusable(rejected: Iterable[Rejection], inside: Collection[str]) -> int:
+    """How many clients answered with what could not be used; a message that is no client's own reply is none.
+
+    >>> late, twice, empty = (Note.of(kind) for kind in ("no_answer", "answered_twice", "sent_nothing"))
+    >>> unusable([Rejection("a", late), Rejection("b", twice), Rejection("c", empty), Rejection("c", twice)], ["b"])
+    1
+    """
+    clients = {r.client_id for r in rejected if r.reason.kind not in (*ABSENT, *SURPLUS)}
+    return len(clients.difference(inside))
 
 
 def screen(cohort: Cohort, limits: Admission) -> tuple[list[int], list[Rejection]]:
@@ -308,8 +326,8 @@ def type_notes(client_ids: Collection[str], sent: Collection[set[torch.dtype]], 
     ]
 
 
-def _kind(array: Tensor | NDArray[Any]) -> str:
-    if isinstance(array, Tensor):
-        return "complex" if array.is_complex() else "floating" if array.dtype.is_floating_point else "integer"
+def _kind(array: Tensor | Scaled | NDArray[Any]) -> str:
+    if isinstance(array, Tensor | Scaled):
+        return "complex" if array.dtype.is_complex else "floating" if array.dtype.is_floating_point else "integer"
     kinds = {"f": "floating", "i": "integer", "u": "integer", "b": "integer"}
     return kinds.get(array.dtype.kind, "other") if array.dtype.itemsize <= 8 else "other"

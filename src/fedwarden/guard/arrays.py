@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -13,11 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..core.errors import ConfigError, nearest
 from ..core.notes import Note, Value
 from ..core.types import Rejection
 from ..core.words import reason, short
+from ..updates.segments import Scaled as Scaled
 
 T = TypeVar("T")
+SCALE = ".scale"  # behind the name of an array of int8: the array of its scales
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's statistics: averaged, never measured
 Converted = Counter[tuple[str, str]]  # how many arrays came as the first dtype where the model has the second
 
@@ -55,12 +59,31 @@ def attempt(client: str, read: Callable[[], T]) -> T | Rejection:
         return Rejection(client, Note.of("unreadable", error=type(error).__name__, words=reason(error)))
 
 
-def measured_ranges(places: Iterable[Place], buffers: tuple[str, ...]) -> list[tuple[int, int]]:
-    """The columns of the model's flat form that enter distances: floating arrays that are no buffers."""
+def staying(names: Collection[str], personal: str | Sequence[str]) -> frozenset[str]:
+    """The names of what stays at the client: the model's arrays that match a pattern, and the scales of such arrays.
+
+    >>> sorted(staying(["body.weight", "head.weight", "head.bias"], ["head.*"]))[::2]
+    ['head.bias', 'head.weight']
+    >>> staying(["body.weight", "head.weight"], ["haed.weight"])
+    Traceback (most recent call last):
+    fedwarden.core.errors.ConfigError: personal: no array of the model is 'haed.weight'; did you mean 'head.weight'?
+    """
+    patterns = [personal] if isinstance(personal, str) else personal
+    found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
+    if none := next((pattern for pattern, some in found.items() if not some), None):
+        raise ConfigError(f"personal: no array of the model is {none!r}; {nearest(none, names)}")
+    arrays = frozenset[str]().union(*found.values())
+    return arrays.union(scale for name in arrays if (scale := name + SCALE) not in names)
+
+
+def measured_ranges(
+    places: Iterable[Place], buffers: tuple[str, ...], personal: Collection[str] = ()
+) -> list[tuple[int, int]]:
+    """The columns of the model's flat form that enter distances: floating arrays that are shared and no buffers."""
     ranges, start = [], 0
     for place in places:
         size = math.prod(place.shape)
-        if place.dtype.kind == "f" and size and not place.name.endswith(buffers):
+        if place.dtype.kind == "f" and size and not place.name.endswith(buffers) and place.name not in personal:
             ranges.append((start, start + size))
         start += size
     return ranges
@@ -80,11 +103,45 @@ def check_names(names: Sequence[str], sent: Collection[str]) -> None:
         raise Unfit.of("arrays_unknown", names=first(extra), many=len(extra))
 
 
-def row(layers: Sequence[NDArray[Any]]) -> list[Any]:
+def scaled(
+    places: Sequence[Place], buffers: tuple[str, ...], sent: Mapping[str, T], read: Callable[[T], NDArray[Any]]
+) -> dict[str, Scaled | NDArray[Any]]:
+    """The model's floating arrays that came as int8 with their scales; those that are ``buffers`` as plain numbers.
+
+    A name of the model's own is no scale. :class:`Unfit` where an array and its scale do not go together, or where all
+    that was sent beside scales is not named as the model's arrays.
+    """
+    found: dict[str, Scaled | NDArray[Any]] = {}
+    names = [place.name for place in places]
+    scales = {place: place.name + SCALE for place in places if place.dtype.kind == "f"}
+    scales = {place: scale for place, scale in scales.items() if scale in sent and scale not in set(names)}
+    if list(sent) != names:
+        check_names(names, dict.fromkeys(name for name in sent if name not in set(scales.values())))
+    for place, scale in scales.items():
+        try:
+            layer = Scaled(*row([read(sent[place.name]), read(sent[scale])]))
+            if layer.shape != place.shape:
+                raise Unfit.of("array_shape", shape=layer.shape, expected=place.shape)
+            if layer.fault:
+                raise Unfit(layer.fault)
+            if (most := 128 * float(layer.scale.max())) > float(np.finfo(place.dtype).max):
+                raise Unfit.of("array_too_large", value=most, dtype=str(place.dtype))
+        except Unfit as error:
+            raise Unfit(Note.of("array", array=place.name, cause=error.note)) from error
+        found[place.name] = whole(layer, place) if place.name.endswith(buffers) else layer
+    return found
+
+
+def whole(layer: Scaled, place: Place) -> NDArray[Any]:
+    """A scaled layer as an array of the model's."""
+    return layer.to(torch.float32).numpy().reshape(place.shape).astype(place.dtype, copy=False)
+
+
+def row(layers: Sequence[NDArray[Any] | Scaled]) -> list[Any]:
     """A client's layers as a row of updates, over the same memory; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return [torch.from_numpy(layer) if layer.dtype.isnative else layer for layer in layers]
+        return [x if isinstance(x, Scaled) or not x.dtype.isnative else torch.from_numpy(x) for x in layers]
 
 
 def conversion_notes(sent: Iterable[tuple[str, Converted]]) -> list[Note]:
@@ -112,6 +169,8 @@ def fitted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if array.dtype == dtype or not array.size:
         return array.astype(dtype, copy=False)
     if dtype.kind == "f":
+        if array.dtype == np.int8:
+            raise Unfit.of("array_no_scale", scale=SCALE)
         if array.dtype.kind != "f":  # an integer array would not be measured
             raise Unfit.of("array_dtype", dtype=str(array.dtype), expected="a floating")
         with np.errstate(over="ignore"):

@@ -21,7 +21,7 @@ from ..updates.formed import Contained, Mixed
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
-from .admission import buffer_notes, enter, named
+from .admission import buffer_notes, enter, named, unusable
 from .containment import bounded, held
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
@@ -213,7 +213,7 @@ def decide(
     return memory, Decision(
         came=cohort,
         index=index,
-        cohort=replace(inside, num_examples=counts),
+        cohort=replace(inside, num_examples=counts, rejected=unusable(refused, inside.client_ids)),
         measured=measured,
         weights=weights,
         factors=factors,

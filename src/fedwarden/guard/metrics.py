@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.notes import Note
 from ..core.stats import Scores
+from ..core.types import Reported
 from ..core.words import short
 
 ACCURACY = re.compile(r"(?:^|[^a-z])acc(?:uracy)?(?:[^a-z]|$)")
+WORST = "worst_accuracy"
 FARTHEST = 10.0  # times as large as the next one among the others' a metric may be
 
 
@@ -31,6 +33,19 @@ def accuracy_of(metrics: Mapping[str, float], name: str = "") -> float | None:
     claimed = [key for key in metrics if key.startswith("evaluate/")]
     keys = [name, f"evaluate/{name}"] if name else [key for key in ours + claimed if ACCURACY.search(key.lower())]
     return next((metrics[key] for key in keys if 0 <= metrics.get(key, math.nan) <= 1), None)
+
+
+def worst_accuracy(reported: Reported, left_out: Collection[str], name: str = "") -> dict[str, float]:
+    """The lowest accuracy that a client reports, of those that are not left out, as a metric; none where none does.
+
+    >>> told = {"evaluate/loss": {"a": 0.1}, "evaluate/acc": {"a": 0.9, "b": 0.7, "c": 0.2, "d": 70.0}}
+    >>> worst_accuracy(told, ["c"])
+    {'worst_accuracy': 0.7}
+    """
+    plain = {key.partition("/")[2]: values for key, values in reported.items()}
+    found = next((plain[key] for key in plain if (key == name if name else ACCURACY.search(key.lower()))), {})
+    values = [value for client, value in found.items() if client not in left_out and 0 <= value <= 1]
+    return {WORST: min(values)} if values else {}
 
 
 def largest_metric(values: NDArray[np.float64]) -> Scores:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -52,7 +51,7 @@ class Examined:
     fault: Literal["", "not_finite", "no_finite_output"]
 
 
-def below_zero(names: Sequence[str], arrays: Sequence[Tensor | NDArray[Any]]) -> dict[str, float]:
+def below_zero(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, float]:
     """The lowest entry of each variance that has one below 0."""
     variances = [(k, a.reshape(-1)) for k, a in zip(names, arrays, strict=True) if k.endswith(VARIANCE)]
     return {name: float(a.min()) for name, a in variances if len(a) and a.min() < 0}

@@ -32,7 +32,7 @@ from ..core.registry import component
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason, short
 from ..guard.adapters import Adapters
-from ..guard.arrays import BUFFERS, Unfit, attempt
+from ..guard.arrays import BUFFERS, Unfit, attempt, staying
 from ..guard.journal import Journal, experiment, kept
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
@@ -68,6 +68,8 @@ class GuardedAggregator(ModelAggregator):
         sinks: Sequence[Any] = (),
         wait: float | None = WAIT,
         adapters: str | Mapping[str, Any] | None = None,
+        personal: str | Sequence[str] = (),
+        metrics: Sequence[str] | None = None,
     ) -> None:
         """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
 
@@ -80,7 +82,9 @@ class GuardedAggregator(ModelAggregator):
         for how many seconds, or as long again as they took if that is longer, a round waits for the other sites once
         more than half have answered; None waits for ever, unless the controller has a timeout.
         ``adapters``, as "lora" or a table, says that the model has low-rank adapters: their products are judged and
-        combined.
+        combined. ``personal`` are names of parameters, or patterns as "head.*", that stay at the sites: neither judged
+        nor combined, they keep the server's values, whatever a site sends. ``metrics`` lists the metrics of sites that
+        are averaged and recorded, all by default.
         """
         super().__init__()
         if warden == "":
@@ -93,8 +97,9 @@ class GuardedAggregator(ModelAggregator):
         self.aggregator = dict(aggregator) if isinstance(aggregator, Mapping) else aggregator
         self.shares = None if shares is None else dict(shares)
         self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
-        self.buffers, self.sinks, self.wait = tuple(buffers), tuple(sinks), wait
+        self.buffers, self.sinks, self.wait, self.personal = tuple(buffers), tuple(sinks), wait, personal
         self.adapters = dict(adapters) if isinstance(adapters, Mapping) else adapters
+        self.metrics = None if metrics is None else list(metrics)
 
         self.guard = copy(Warden.preset(warden, **(options or {})) if isinstance(warden, str) else warden)
         if self.guard.guard.paired:
@@ -201,7 +206,7 @@ class GuardedAggregator(ModelAggregator):
         site = attempt(UNKNOWN, lambda: site_of(model))
         if isinstance(site, Rejection):
             return self._refuse(site)
-        found = attempt(site, lambda: contribution(site, model, self.weigh_by))
+        found = attempt(site, lambda: contribution(site, model, self.weigh_by, self.metrics))
         if isinstance(found, Rejection):
             return self._refuse(found)
         with self.lock:
@@ -254,7 +259,10 @@ class GuardedAggregator(ModelAggregator):
         if not came and sent is None:
             note = Note.of("no_usable_reply", rejected=len(refused))
             return Made(self._keep(idle_round(self.done + 1, came, refused, note)))
-        form = form_of(came, sent, self.buffers)
+        stay = staying(sent or {name for each in came for name in each.arrays}, self.personal)
+        came = [each.without(stay) for each in came]
+        base = None if sent is None else {name: value for name, value in sent.items() if name not in stay}
+        form = form_of(came, base, self.buffers)
         self._begin(form)
         known = self.guard.excluded
         made = play(self.guard, came, refused, form, kind, sent, self.done + 1, self._hear(), self.low_rank)

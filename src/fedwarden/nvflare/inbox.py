@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,8 +20,8 @@ from ..core.types import NO_WORD, Cohort, Outcome, Rejection, Reported, RoundRec
 from ..core.words import printable
 from ..guard.adapters import Adapters
 from ..guard.admission import cohort_of, count_fault, read_each
-from ..guard.arrays import Converted, Unfit, conversion_notes
-from ..guard.metrics import bounded
+from ..guard.arrays import Converted, Scaled, Unfit, conversion_notes
+from ..guard.metrics import bounded, worst_accuracy
 from ..guard.warden import Warden
 from ..models.trial import examine
 from .params import Arrays, Form, Params, negative_variance, read_all
@@ -44,13 +44,18 @@ class Contribution:
     size: int = 0
     seconds: float = math.nan
 
+    def without(self, names: Collection[str]) -> Contribution:
+        """The same without the arrays that stay at the site."""
+        params = {name: value for name, value in self.params.items() if name not in names}
+        return replace(self, params=params, arrays={name: self.arrays[name] for name in params})
+
 
 @dataclass(frozen=True, eq=False)
 class Letter:
     """A contribution in the form of the model."""
 
     client_id: str
-    layers: list[NDArray[Any]]
+    layers: list[NDArray[Any] | Scaled]
     count: float
     metrics: Mapping[str, float]
     converted: Converted
@@ -72,7 +77,7 @@ def site_of(model: Any) -> str:
     return name
 
 
-def contribution(site: str, model: Any, key: str) -> Contribution:
+def contribution(site: str, model: Any, key: str, listed: Collection[str] | None = None) -> Contribution:
     """What a site sent, or :class:`Unfit`; where it gives no count it counts 1, as in NVIDIA FLARE's FedAvg."""
     if not isinstance(model, FLModel):
         raise Unfit.of("not_a_model", sent=type(model).__name__)
@@ -85,7 +90,8 @@ def contribution(site: str, model: Any, key: str) -> Contribution:
         raise Unfit(fault)
     claimed = model.metrics if isinstance(model.metrics, Mapping) else {}
     values = {k: number(v) for k, v in claimed.items() if isinstance(k, str) and isinstance(v, SCALARS)}
-    metrics = {name: value for name, value in values.items() if math.isfinite(value)}
+    read = values if listed is None else values.keys() & listed
+    metrics = {name: value for name, value in values.items() if name in read and math.isfinite(value)}
     size = sum(array.nbytes for array in arrays.values())
     return Contribution(site, ParamsType(model.params_type), model.params, arrays, count, metrics, size)
 
@@ -212,7 +218,9 @@ def play(
         outcome, notes = judged(warden, cohort, [*refused, *unfit], kind, word)
     notes += conversion_notes((letter.client_id, letter.converted) for letter in letters)
     metrics, cut = average_metrics(letters, outcome.weights)
-    record = replace(outcome.record, notes=(*outcome.record.notes, *notes, *cut))
+    worst = worst_accuracy(reported, outcome.record.excluded)
+    notes = [*outcome.record.notes, *notes, *cut]
+    record = replace(outcome.record, notes=tuple(notes), metrics={**outcome.record.metrics, **worst})
     if not outcome.weights.any():
         return Made(record)
     make = form.whole if kind is ParamsType.FULL else form.difference

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, fitted, measured_ranges, spelt
+from ..guard.arrays import BUFFERS, Converted, Scaled, Unfit, cast, fitted, measured_ranges, scaled, spelt
 from ..models.trial import VARIANCE
 
 Arrays = dict[str, NDArray[Any]]
@@ -136,10 +136,10 @@ class Form:
         """The columns that enter distances."""
         return measured_ranges(self.slots, self.buffers)
 
-    def settle(self, arrays: Arrays) -> tuple[list[NDArray[Any]], Converted]:
+    def settle(self, arrays: Arrays) -> tuple[list[NDArray[Any] | Scaled], Converted]:
         """A site's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
-        check_names(self.names, arrays)
-        layers = [slot.settle(arrays[slot.name]) for slot in self.slots]
+        narrow = scaled(self.slots, self.buffers, arrays, np.asarray)
+        layers = [narrow[s.name] if s.name in narrow else s.settle(arrays[s.name]) for s in self.slots]
         pairs = [(arrays[slot.name].dtype, slot.dtype) for slot in self.slots]
         return layers, Converted((spelt(sent), spelt(model)) for sent, model in pairs if sent != model)
 
@@ -176,13 +176,13 @@ class Form:
         return {slot.name: slot.wrap(np.zeros(slot.shape)) for slot in self.slots}
 
 
-def negative_variance(layers: Sequence[NDArray[Any]], form: Form, base: Arrays | None) -> Note | None:
+def negative_variance(layers: Sequence[NDArray[Any] | Scaled], form: Form, base: Arrays | None) -> Note | None:
     """Why a site's arrays cannot be let in where a variance among them is below zero.
 
     ``base`` is given where they are differences, and added first; below zero is then more than rounding explains.
     """
     for slot, layer in zip(form.slots, layers, strict=True):
-        if slot.name.endswith(VARIANCE) and layer.size:
+        if slot.name.endswith(VARIANCE) and isinstance(layer, np.ndarray) and layer.size:
             least = 0.0 if base is None else -ROUNDING * float(np.abs(base[slot.name]).max())
             lowest = float((layer if base is None else base[slot.name] + layer).min())
             if lowest < least:

@@ -66,7 +66,9 @@ def _model(record: RunRecord) -> list[str]:
     what = accuracy_words(metrics, str(name))
     text = f"The model's {what} is {percent(values[last])} after round {record.series.rounds[last]}"
     rest = f"; its best was {percent(values[best])} in round {record.series.rounds[best]}"
-    return [f"{text}{rest if best != last else ''}."]
+    worst = metrics.get("worst_accuracy", values * np.nan)[last]
+    least = f"; the worst client's is {percent(worst)}" if np.isfinite(worst) else ""
+    return [f"{text}{rest if best != last else ''}{least}."]
 
 
 def _clients(record: RunRecord) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +27,7 @@ FEW = 2  # samples that a model is tried on
 
 Question = tuple[Tensor, Tensor]
 """Inputs of a model, and the right answers."""
+Lent = Callable[[str], nn.Module]
 
 
 def questions(task: Task, x: Tensor, y: Tensor, rng: torch.Generator, device: torch.device) -> list[Question]:
@@ -68,10 +69,10 @@ class Evaluation:
         self.kinds = asked.kinds
         self.rare = [_of_class(world.data, label) for label in dict.fromkeys(asked.recalls)]
 
-    def __call__(self, model: nn.Module, held: Mapping[str, Rows]) -> tuple[dict[str, float], Reported]:
+    def __call__(self, model: nn.Module, held: Mapping[str, Rows], lent: Lent) -> tuple[dict[str, float], Reported]:
         """What the task tells on the clean test set, as accuracy and loss; and in a task that has an accuracy, what
         attackers reach of their goals, and the clients' own accuracy on the rows that they hold back, which follows
-        client by client.
+        client by client, each of the model that it is ``lent``.
 
         ``attack_success`` is the share of the targeted test samples that are classified as the attackers want,
         ``own_kind_accuracy`` the mean accuracy over the kinds of inputs of clients that differ, and ``class_recall``
@@ -91,7 +92,7 @@ class Evaluation:
             return metrics, {}
         x, y = self.world.x, self.world.y
         asked = {client: self._ask(x[rows], y[rows], client) for client, rows in held.items()}
-        own = {client: measure(self.task, model, each)["accuracy"] for client, each in asked.items()}
+        own = {client: measure(self.task, lent(client), each)["accuracy"] for client, each in asked.items()}
         return {**metrics, "clients_accuracy": float(np.mean([*own.values()]))}, {"evaluate/accuracy": own}
 
     @cached_property

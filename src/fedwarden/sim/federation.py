@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -25,8 +25,10 @@ from ..core.stats import Counts, Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..core.words import count
 from ..guard.adapters import Folded
+from ..guard.arrays import staying
 from ..guard.decide import decide
 from ..guard.jury import worse
+from ..guard.metrics import worst_accuracy
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -129,6 +131,15 @@ class Federation:
         self.engine = replace(engine, group=choose_group(engine, train.trainer, train.group))
         self.params = self.engine.layout.flatten(self.model.state_dict())
         layout = self.engine.layout
+        stay = staying(layout.names, scenario.personal)
+        kinds = zip(layout.ranges(), layout.is_parameter, strict=True)
+        self.measured = [(a, b) for (name, a, b), parameter in kinds if parameter and name not in stay]
+        if not self.measured:
+            raise ConfigError("personal: all parameters of the model stay at the clients; leave one to be shared")
+        self.personal = torch.cat([torch.full((b - a,), name in stay) for name, a, b in layout.ranges()]).to(
+            self.device
+        )
+        self.own: dict[str, Tensor] = {}  # each client's personal parameters, as it left them
         self.output, self.layers = output_layer(layout.shapes), first_columns(layout.names, layout.shapes)
         self.low_rank = LowRank.of(scenario, layout)
         if self.low_rank is None:  # the coordinates of adapters are no weights of a model that a server could run
@@ -136,7 +147,7 @@ class Federation:
         self.truth = scenario.truth()
         asked = Asked(_goals(scenario, self.world), _kinds(scenario, self.world), scenario.recalls)
         self.evaluation = Evaluation(self.task, self.world, asked, scenario.seed, self.device)
-        self.adversary = Adversary.of(scenario, self.engine.layout.measured, self.device)
+        self.adversary = Adversary.of(scenario, self.measured, self.device)
         self.observers: dict[str, Observer] = {}
         self.senders: dict[str, Rewrite] = {}
         self.publisher: Rewrite | None = None
@@ -170,7 +181,7 @@ class Federation:
 
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}
-        state |= {"losses": self.losses} if self.losses else {}
+        state |= {name: held for name, held in {"losses": self.losses, "own": self.own}.items() if held}
         return state if self.previous is None else {**state, "previous": self.previous}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -178,6 +189,7 @@ class Federation:
         self.params = state["params"].to(self.device)
         self.previous = state["previous"].to(self.device) if "previous" in state else None
         self.losses = dict(state.get("losses", {}))
+        self.own = {client: values.to(self.device) for client, values in state.get("own", {}).items()}
         self.warden.load_state_dict(state["warden"])
 
     def play(
@@ -234,33 +246,35 @@ class Federation:
             observer(self._sight(t, client, chosen, models))
         record, (metrics, own) = outcome.record, self._evaluate(word)
         detected = round_detection(record, self.truth) if self.scenario.attacks else {}
-        metrics = {**record.metrics, **lost, **metrics, **detected}
+        metrics = {**record.metrics, **lost, **metrics, **worst_accuracy(own, record.excluded), **detected}
         return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
 
     def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
         """The models of these clients as if all had been sent the global one: what they learned, put on top of it."""
-        changed = self.world.changed(t)
-        if self.low_rank is not None and self.low_rank.ranks:
-            return self._train_ranks(self.low_rank, pool, t, chosen)
-        apart = [i for i, client in enumerate(chosen) if client in self.warden.apart]
-        if not apart:
-            return pool.train(self.params, t, chosen, changed).to(self.device)
+        changed, alone = self.world.changed(t), bool(self.personal.any())  # each starts from a model of its own
+        ranks = self.low_rank.ranks if self.low_rank else {}
+        alike: dict[Hashable, list[int]] = {}
+        for i, client in enumerate(chosen):
+            alike.setdefault(client if alone else (client in self.warden.apart, ranks.get(client)), []).append(i)
         models = torch.empty(len(chosen), len(self.params), device=self.device)
-        for index in (apart, [i for i in range(len(chosen)) if i not in apart]):
+        for index in alike.values():
             members = [chosen[i] for i in index]
-            if members:
-                sent = self.warden.sent(members[0], self.params)
-                models[index] = pool.train(sent, t, members, changed).to(self.device) - (sent - self.params)
+            sent = self.warden.sent(members[0], self.params)
+            trained = pool.train(self._at(members[0], sent), t, members, changed).to(self.device)
+            models[index] = trained - (sent - self.params) if sent is not self.params else trained
+        if alone:
+            self.own |= {client: models[i, self.personal] for i, client in enumerate(chosen)}
+            models[:, self.personal] = self.params[self.personal]
         return models
 
-    def _train_ranks(self, low_rank: LowRank, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
-        """The models of these clients, each of which starts from the global one at its own rank."""
-        models, changed = torch.empty(len(chosen), len(self.params), device=self.device), self.world.changed(t)
-        for rank in {low_rank.ranks.get(client) for client in chosen}:
-            index = [i for i, client in enumerate(chosen) if low_rank.ranks.get(client) == rank]
-            sent = low_rank.sent(self.params, chosen[index[0]])
-            models[index] = pool.train(sent, t, [chosen[i] for i in index], changed).to(self.device)
-        return models
+    def _at(self, client: str, params: Tensor) -> Tensor:
+        """A model as this client has it: at its own rank, with its own values in the layers that stay with it."""
+        params = params if self.low_rank is None else self.low_rank.sent(params, client)
+        return params.masked_scatter(self.personal, self.own[client]) if client in self.own else params
+
+    def _lent(self, client: str) -> nn.Module:
+        self.model.load_state_dict(self.engine.layout.unflatten(self._at(client, self.params)))
+        return self.model
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
         """What the jurors among these clients report of the model that they receive, from the second one on."""
@@ -298,9 +312,7 @@ class Federation:
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         counts = self._counts(t, chosen)
-        updates = (
-            Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
-        )
+        updates = Updates.of(models, self.params, self.measured) if chosen else Updates.empty(len(self.params))
         return Cohort(
             t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
         )
@@ -321,8 +333,8 @@ class Federation:
     def _evaluate(self, word: Word) -> tuple[dict[str, float], Reported]:
         """How good the global model is; clients that are no longer asked hold back nothing."""
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        held = self.world.held_in(self.round).items()
-        return self.evaluation(self.model, {c: rows for c, rows in held if len(rows) and self.warden.asks(c, word)})
+        held = {c: r for c, r in self.world.held_in(self.round).items() if len(r) and self.warden.asks(c, word)}
+        return self.evaluation(self.model, held, self._lent)
 
 
 @dataclass(frozen=True, eq=False)

@@ -223,7 +223,7 @@ class Scenario(Strict):
     """Everything that decides a run's numbers, but for the machine; and the sinks that they are sent to.
 
     ``differences`` say how some honest clients differ from the others, ``attacks`` what attackers do. Of the classes in
-    ``recalls`` every round records the mean recall on the test set.
+    ``recalls`` every round records the mean recall on the test set. ``personal`` names layers that stay at the clients.
     """
 
     name: str = "run"
@@ -240,6 +240,7 @@ class Scenario(Strict):
     attacks: tuple[AttackConfig, ...] = ()
     differences: tuple[DifferenceConfig, ...] = ()
     recalls: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    personal: tuple[str, ...] = ()
     guard: GuardConfig = GuardConfig()
     sinks: tuple[Annotated[SinkConfig, BeforeValidator(as_table)], ...] = ()
 

@@ -66,7 +66,7 @@ def conclusion(story: Story, attackers: Collection[str]) -> dict[str, Any]:
     the last ten rounds that asked them.
     """
     out = mostly_out([story.full(t) for t in story.series.rounds.tolist()])
-    told, success = (story.metric(name) for name in ("accuracy", "attack_success"))
+    told, worst, success = (story.metric(name) for name in ("accuracy", "worst_accuracy", "attack_success"))
     return {
         "clients": {
             client: {"state": ended.state, "reason": str(story.reason(client)), "weight": ended.weight}
@@ -75,6 +75,7 @@ def conclusion(story: Story, attackers: Collection[str]) -> dict[str, Any]:
         },
         "accuracy": told[-1] if len(told) else None,
         "late_accuracy": float(np.mean(told[-LATE:])) if len(told) else None,
+        "worst_accuracy": worst[-1] if len(worst) else None,
         "attack_success": success[-1] if len(success) else None,
         "attackers": list(client_order(attackers)),
         "caught": list(client_order(out & set(attackers))),

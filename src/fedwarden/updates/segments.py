@@ -5,20 +5,82 @@ from __future__ import annotations
 import mmap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.notes import Note
 from ..core.stats import Norms, Weights
 from .sketch import Hashing
 
 ARRAYS = (np.ndarray, Tensor)
 RELEASE_BYTES = 256 << 20  # memory-mapped pages kept resident before they are given back
+
+
+class Scaled:
+    """A layer as int8 and what one of its units stands for: x = q s, with one scale s or one for each output row.
+
+    Entries become numbers when they are read, and no layer is held as such. Where there is a ``fault``, which says why
+    it cannot be read, all are NaN.
+
+    >>> layer = Scaled(np.array([[1, 2], [-3, 4]], np.int8), np.array([0.5, 10.0]))
+    >>> layer.to(torch.float32).tolist(), layer[1:3].to(torch.float32).tolist()
+    ([0.5, 1.0, -30.0, 40.0], [1.0, -30.0])
+    >>> print(Scaled(np.zeros(3, np.int8), 0.0).fault)
+    has a scale of 0; expected finite numbers above 0
+    """
+
+    dtype = torch.float32
+
+    def __init__(self, values: Any, scale: Any) -> None:
+        values, given = torch.as_tensor(values), torch.as_tensor(scale)
+        self.shape, rows = tuple(values.shape), (*values.shape, 1)[0]
+        self.values: Tensor = values.reshape(-1)
+        self.scale: Tensor = given.reshape(-1).to(values.device, torch.float32)
+        self.device, self.first = values.device, 0
+        self.fault: Note | None = None
+        if values.dtype != torch.int8:
+            self.fault = Note.of("scaled_dtype", dtype=str(values.dtype).removeprefix("torch."))
+        elif not given.is_floating_point() or len(self.scale) not in (1, rows) or not rows:
+            self.fault = Note.of("scale_shape", sent=given.numel(), rows=rows)
+        elif (bad := self.scale[~((self.scale > 0) & self.scale.isfinite())]).numel():
+            self.fault = Note.of("scale_value", value=float(bad[0]))
+        if self.fault:
+            self.scale = torch.full((1,), torch.nan, device=values.device)
+        self.width = max(len(self.values) // len(self.scale), 1)
+
+    def numel(self) -> int:
+        return len(self.values)
+
+    def is_contiguous(self) -> bool:
+        """No kernel can read it where it lies."""
+        return False
+
+    def __getitem__(self, part: slice) -> Scaled:
+        some = copy(self)
+        some.values, some.first = self.values[part], self.first + (part.start or 0)
+        return some
+
+    def to(self, dtype: torch.dtype) -> Tensor:
+        """All entries as numbers."""
+        if len(self.scale) == 1:
+            return (self.values * self.scale).to(dtype)
+        return self.index_select(0, torch.arange(len(self.values), device=self.device)).to(dtype)
+
+    def index_select(self, dimension: int, index: Tensor) -> Tensor:
+        """Some entries as numbers."""
+        of_row = (index + self.first).div(self.width, rounding_mode="floor") if len(self.scale) > 1 else index * 0
+        return self.values.index_select(dimension, index) * self.scale[of_row]
+
+
+Layer = Tensor | Scaled
+L = TypeVar("L", Tensor, Layer)
 
 
 @dataclass(frozen=True)
@@ -27,7 +89,7 @@ class Segment:
 
     start: int
     stop: int
-    given: tuple[Tensor, ...] | Tensor
+    given: tuple[Layer, ...] | Tensor
     measured: bool
 
     def __len__(self) -> int:
@@ -39,7 +101,7 @@ class Segment:
         return self.given if isinstance(self.given, Tensor) else None
 
     @cached_property
-    def rows(self) -> tuple[Tensor, ...]:
+    def rows(self) -> tuple[Layer, ...]:
         """1-D tensors over the same memory; made when somebody asks, since kernels need no more than addresses."""
         return self.given.unbind(0) if isinstance(self.given, Tensor) else tuple(map(flat, self.given))
 
@@ -59,7 +121,7 @@ class Segment:
             return False
         if isinstance(self.given, Tensor):
             return self.given.stride(1) == 1 or self.stop - self.start == 1
-        return all(map(Tensor.is_contiguous, self.given))
+        return all(row.is_contiguous() for row in self.given)
 
     @property
     def addresses(self) -> NDArray[np.uint64]:
@@ -67,7 +129,7 @@ class Segment:
         if isinstance(self.given, Tensor):
             step = self.given.stride(0) * self.given.element_size()
             return np.uint64(self.given.data_ptr()) + np.arange(len(self.given), dtype=np.uint64) * np.uint64(step)
-        return np.fromiter(map(Tensor.data_ptr, self.given), np.uint64, len(self.given))
+        return np.array([row.data_ptr() for row in self.given if isinstance(row, Tensor)], np.uint64)
 
 
 class Plan(NamedTuple):
@@ -198,18 +260,19 @@ def shifted(measured: Sequence[tuple[int, int]] | None, start: int, size: int) -
     return [(a, b) for a, b in inside if a < b]
 
 
-def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Tensor]:
+def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Layer]:
     """One client's layers as tensors over its own buffers: contiguous ones of any shape, others 1-D."""
     if isinstance(client, Mapping):
         raise ValueError("a client is a flat array or a list of layers; got a dict: give the list of its values")
-    whole = isinstance(client, ARRAYS) or (len(client) > 0 and all(np.isscalar(x) for x in client))
-    found = [tensor(layer, maps) for layer in ([client] if whole else client)]
+    whole = isinstance(client, (*ARRAYS, Scaled)) or (len(client) > 0 and all(np.isscalar(x) for x in client))
+    given = [client] if whole else client
+    found = [layer if isinstance(layer, Scaled) else tensor(layer, maps) for layer in given]
     return [layer if layer.is_contiguous() else flat(layer) for layer in found]
 
 
-def flat(layer: Tensor) -> Tensor:
+def flat(layer: L) -> L:
     """A layer as one dimension; a view costs microseconds."""
-    return layer if layer.ndim == 1 else layer.reshape(-1)
+    return layer if isinstance(layer, Scaled) or layer.ndim == 1 else layer.reshape(-1)
 
 
 def tensor(array: Any, maps: dict[int, mmap.mmap]) -> Tensor:
@@ -247,7 +310,7 @@ def read_segments(
     clients = [layers(client, maps) for client in rows]
     if not clients:
         raise ValueError("updates need at least one client; use Updates.empty(d) for none")
-    shapes = [tuple(map(Tensor.numel, client)) for client in clients]
+    shapes = [tuple(layer.numel() for layer in client) for client in clients]
     if len(set(shapes)) > 1:
         odd = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
         raise ValueError(f"all clients need the same layers; client 0 has {shapes[0]}, client {odd} {shapes[odd]}")
@@ -260,6 +323,9 @@ def read_segments(
         if odd_type := next((kind for kind in whole.types if kind.is_complex), None):
             raise ValueError(f"updates must be real numbers; got dtype {odd_type}")
         integer = not all(kind.is_floating_point for kind in whole.types)
+        if measured is None and torch.int8 in whole.types:
+            odd = next(i for i, row in enumerate(layer) if row.dtype == torch.int8)
+            raise ValueError(f"client {odd} has a layer of int8 without a scale; give fedwarden.Scaled(values, scale)")
         for a, b, m in ranges(size, shifted(measured, start, size), integer):
             part = layer if b - a == size else tuple(flat(row)[a:b] for row in layer)
             segments.append(whole if m and part is layer else Segment(start + a, start + b, part, m))

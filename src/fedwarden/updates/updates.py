@@ -25,7 +25,7 @@ from ..core.stats import Mask, Norms, Scores, Weights
 from . import cpu, plain
 from .gram import central, cosines, sharp
 from .ranks import closer_half, far_off, median
-from .segments import ARRAYS, BackEnd, Plan, Segment, pieces, plan, read_segments
+from .segments import ARRAYS, BackEnd, Plan, Scaled, Segment, pieces, plan, read_segments
 from .sketch import ALL_PAIRS, SIZE, Hashing, coarse_lengths, hashing, nearest_to_median, spread_columns
 from .survey import Survey, correction, counted, mean_of
 
@@ -168,7 +168,10 @@ class Updates:
 
     def sent(self, i: int) -> list[Tensor]:
         """Row i as it arrived, the base not taken off: in one piece where the rows are one array, else by segment."""
-        return [segment.rows[i] for segment in self.segments] if self.array is None else [self.array[i]]
+        if self.array is not None:
+            return [self.array[i]]
+        rows = [segment.rows[i] for segment in self.segments]
+        return [row.to(self.dtype) if isinstance(row, Scaled) else row for row in rows]
 
     @cached_property
     def array(self) -> Tensor | None:
@@ -342,7 +345,7 @@ class Updates:
         if segment.stack is not None:
             block = segment.stack[:, a:b].to(self.dtype)
         else:
-            block = torch.stack([row[a:b] for row in segment.rows]).to(self.dtype)
+            block = torch.stack([row[a:b].to(self.dtype) for row in segment.rows])
         return block if self.base is None else block - self.base[start:stop]
 
     def _only(self, keep: list[int]) -> Updates:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from fedwarden.aggregators.common import among
+from fedwarden.aggregators.common import among, tolerated
 from fedwarden.core.registry import register
 from fedwarden.core.stats import Scores, Weights
 from fedwarden.core.types import Aggregate, Cohort, State
@@ -93,6 +93,6 @@ class CAF:
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
-            return caf(kept, (len(kept) - 1) // 2 if self.f is None else self.f)
+            return caf(kept, tolerated(cohort, self.f, (len(kept) - 1) // 2))
 
         return state, among(cohort.updates, weights, rule)

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwarden.aggregators.common import among, some_columns
+from fedwarden.aggregators.common import among, some_columns, tolerated
 from fedwarden.core.registry import register
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.core.stats import Scores, Weights
@@ -82,7 +82,7 @@ class DnC:
 
         def rule(kept: Updates) -> Aggregate:
             drawn = [kept.sample(some_columns(kept, self.sample, rng)).double() for _ in range(self.steps)]
-            f = max(1, len(kept) // 5) if self.f is None else self.f
+            f = tolerated(cohort, self.f, (len(kept) - 1) // 2, max(1, len(kept) // 5))
             shares = np.zeros(len(kept))
             shares[kept_by_all([rows.cpu().numpy() for rows in drawn], f, self.c)] = 1.0
             shares /= shares.sum()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedwarden.aggregators.common import among
+from fedwarden.aggregators.common import among, tolerated
 from fedwarden.core.registry import register
 from fedwarden.core.stats import Norms, Weights
 from fedwarden.core.types import Aggregate, Cohort, State
@@ -82,8 +82,9 @@ class FoundationFL:
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
-            m = len(kept) // 2 if self.m is None else self.m
-            b = max(1, len(kept) // 5) if self.b is None else self.b
+            n = len(kept)
+            m = n // 2 if self.m is None else self.m
+            b = tolerated(cohort, self.b, (n + m - 1) // 2, max(1, n // 5))
             return foundationfl(kept, m, b if self.then == "trimmed_mean" else None)
 
         return state, among(cohort.updates, weights, rule)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwarden.aggregators.common import widen
+from fedwarden.aggregators.common import tolerated, widen
 from fedwarden.core.registry import register
 from fedwarden.core.seeds import numpy_rng
 from fedwarden.core.stats import Scores, Weights
@@ -114,7 +114,7 @@ class RandEigen:
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         keep = np.flatnonzero(weights > 0)
         kept = cohort.select(keep.tolist())
-        f = max(1, len(kept) // 5) if self.f is None else self.f
+        f = tolerated(cohort, self.f, (len(kept) - 1) // 3, max(1, len(kept) // 5))
         steps = max(f, 10) if self.steps is None else self.steps
         # by id, so that the order in which replies came changes nothing
         chances = [numpy_rng(self.seed, "randeigen", cohort.round, c) for c in kept.client_ids]

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwarden.aggregators.common import among
+from fedwarden.aggregators.common import among, tolerated
 from fedwarden.core.registry import register
 from fedwarden.core.stats import Weights
 from fedwarden.core.types import Aggregate, Cohort, State
@@ -58,8 +58,8 @@ def smea(updates: Updates, f: int, limit: int) -> Aggregate:
     >>> smea(rows, f=1, limit=100).update.tolist()
     [2.5, 3.5, 4.5]
     """
-    weights = np.zeros(len(updates))
-    weights[smallest_spread(updates.gram(), f, limit)] = 1 / (len(updates) - f)
+    weights, chosen = np.zeros(len(updates)), smallest_spread(updates.gram(), f, limit)
+    weights[chosen] = 1 / len(chosen)
     return Aggregate(updates.weighted_sum(weights), weights)
 
 
@@ -78,6 +78,6 @@ class SMEA:
 
     def step(self, state: State, cohort: Cohort, weights: Weights) -> tuple[State, Aggregate]:
         def rule(kept: Updates) -> Aggregate:
-            return smea(kept, (len(kept) - 1) // 2 if self.f is None else self.f, self.limit)
+            return smea(kept, tolerated(cohort, self.f, (len(kept) - 1) // 2), self.limit)
 
         return state, among(cohort.updates, weights, rule)

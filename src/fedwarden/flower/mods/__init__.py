@@ -1,4 +1,4 @@
-"""Mods of a ClientApp: the auditor, adapters of a rank, jurors, a red team that is off until a node switches it on, and noise.
+"""Mods of a ClientApp: the auditor, adapters of a rank, jurors, a red team that is off by default, noise, and secrecy.
 
 Names are imported when they are first used: a client without a red team loads no attack.
 """
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from .adapters import adapter_mod
     from .audit import audit_mod
     from .jury import jury_mod
-    from .privacy import clip_and_noise
+    from .privacy import clip_and_noise, only_metrics
     from .red_team import attack_mod, poisoned
 
-__all__ = ["adapter_mod", "attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "poisoned"]
+__all__ = ["adapter_mod", "attack_mod", "audit_mod", "clip_and_noise", "jury_mod", "only_metrics", "poisoned"]
 
 __getattr__ = late(
     __name__,
@@ -24,7 +24,7 @@ __getattr__ = late(
         "adapters": ["adapter_mod"],
         "audit": ["audit_mod"],
         "jury": ["jury_mod"],
-        "privacy": ["clip_and_noise"],
+        "privacy": ["clip_and_noise", "only_metrics"],
         "red_team": ["attack_mod", "poisoned"],
     },
 )

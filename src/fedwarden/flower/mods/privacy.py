@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from numpy.typing import NDArray
 from scipy.special import ndtri
@@ -25,12 +25,12 @@ from scipy.special import ndtri
 from ...audit import mitigations
 from ...core.words import printable
 from ...models.trial import VARIANCE
-from ..records import Template, is_training, view
+from ..records import Template, is_training, listed, view
 
 KEY = "fedwarden.privacy"  # the record in the node's context
 FILE = "privacy-account"  # of a node's configuration: where the account is kept on disk
 FAILED = 6  # Flower's number for a mod that cannot do its work
-REFUSED = "fedwarden: clip_and_noise could not protect this node's answer, so there is none; the node's log says why"
+REFUSED = "fedwarden: a mod could not protect this node's answer, so there is none; the node's log says why"
 SPENT = "fedwarden: this node has spent its privacy budget and answers no more"
 LOG = logging.getLogger("flwr")
 
@@ -68,8 +68,7 @@ def clip_and_noise(
             reply = call_next(message, context)
             if reply.has_error():
                 return Message(Error(reply.error.code, REFUSED), reply_to=message)
-            told = reply.content.metric_records.items()
-            content = RecordDict({key: MetricRecord({k: m[k] for k in m if k in public}) for key, m in told})
+            content = listed(reply.content, public)
             sent = dict(reply.content.array_records)
             if is_training(message):
                 content[arrays] = protected(message.content.array_records[arrays], sent.pop(arrays), norm, noise)
@@ -79,6 +78,29 @@ def clip_and_noise(
         except BudgetSpent as error:
             LOG.warning("fedwarden: %s", error)
             return Message(Error(FAILED, SPENT), reply_to=message)
+        except Exception as error:
+            LOG.error("fedwarden: nothing is sent: %s: %s", type(error).__name__, printable(str(error)))
+            return Message(Error(FAILED, REFUSED), reply_to=message)
+
+    return mod
+
+
+def only_metrics(*names: str) -> Mod:
+    """A mod that lets nothing leave a node but the arrays that it trained and the metrics of these names.
+
+    Of an error it tells no more than that there was one: its words may quote data. Name the metric that replies are
+    weighed by as well, such as "num-examples".
+    """
+
+    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        try:
+            reply = call_next(message, context)
+            if reply.has_error():
+                return Message(Error(reply.error.code, REFUSED), reply_to=message)
+            content = listed(reply.content, names)
+            if is_training(message):
+                content.update(reply.content.array_records)
+            return Message(content, reply_to=message)
         except Exception as error:
             LOG.error("fedwarden: nothing is sent: %s: %s", type(error).__name__, printable(str(error)))
             return Message(Error(FAILED, REFUSED), reply_to=message)
