@@ -43,11 +43,14 @@ class _CohortFields:
     layers: Mapping[str, int]
     tried: Mapping[str, float]
     tried_without: Reported
+    context: Mask
+    ages: Scores
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
             raise TypeError(f"a cohort needs Updates, as Updates.of(rows) makes; got {type(self.updates).__name__}")
-        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed)
+        counts = (self.num_examples, self.claimed)
+        per_client = (self.client_ids, self.updates, *counts, self.trusted, self.context, self.ages)
         if len({len(part) for part in per_client}) > 1:
             raise ValueError(
                 f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
@@ -65,7 +68,9 @@ class Cohort(_CohortFields):
     clients tell of themselves, by name and client. ``output`` says where the model's output layer lies, and ``layers``
     the first column of each layer by its name, where that is known. ``tried`` is what a guard's jurors make of the last
     round's turns, see :mod:`fedwarden.guard.jury`, and ``tried_without`` the same without single ones of them, where it
-    has to be shown without any. It has no field for the truth.
+    has to be shown without any. ``context`` marks earlier updates that set the scale beside the replies, see
+    :mod:`fedwarden.guard.window`: none of them is decided about. ``ages`` says how many rounds ago the model was made
+    that an update began from. It has no field for the truth.
     """
 
     def __init__(
@@ -82,9 +87,12 @@ class Cohort(_CohortFields):
         layers: Mapping[str, int] | None = None,
         tried: Mapping[str, float] | None = None,
         tried_without: Reported | None = None,
+        context: ArrayLike = (),
+        ages: ArrayLike = (),
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
+        earlier, old = np.asarray(context, bool), np.asarray(ages, np.float64)
         super().__init__(
             int(round),
             ids,
@@ -98,6 +106,8 @@ class Cohort(_CohortFields):
             layers or {},
             tried or {},
             tried_without or {},
+            earlier if len(earlier) else np.zeros(len(ids), bool),
+            old if len(old) else np.zeros(len(ids)),
         )
 
     def __len__(self) -> int:
@@ -131,7 +141,14 @@ class Cohort(_CohortFields):
             num_examples=self.num_examples[keep],
             trusted=self.trusted[keep],
             claimed=self.claimed[keep],
+            context=self.context[keep],
+            ages=self.ages[keep],
         )
+
+    @property
+    def replies(self) -> Cohort:
+        """The same without its context."""
+        return self.select(np.flatnonzero(~self.context).tolist())
 
 
 class Dense(NamedTuple):

@@ -172,6 +172,30 @@ class Judgement:
         """The clients that are flagged or in doubt."""
         return self.flagged | self.doubted
 
+    def select(self, keep: Mask) -> Judgement:
+        """What it says of some of the clients."""
+        watches = (
+            replace(
+                w,
+                signal=w.signal[keep],
+                scores=w.scores[keep],
+                flagged=w.flagged[keep],
+                parts={name: part[keep] for name, part in w.parts.items()},
+            )
+            for w in self.watches
+        )
+        return replace(
+            self,
+            watches=tuple(watches),
+            flagged=self.flagged[keep],
+            doubted=self.doubted[keep],
+            trusted=self.trusted[keep],
+            alone=self.alone[keep],
+            weights=self.weights[keep],
+            freed=self.freed[keep],
+            harmful=self.harmful[keep],
+        )
+
     def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
         """The watches' records over all n clients that answered; NaN for those that were not judged."""
         if len(index) == n:
@@ -257,13 +281,15 @@ def judge(
     leaders: Leaders,
     trusted: Mask,
     readings: Sequence[Reading],
+    context: Collection[str] = (),
 ) -> tuple[Memory, Judgement]:
     """Judge a round by each watch's reading of it, with the centre taken from the ``trusted`` clients.
 
     A copy has the measurements of its leader and no part in what is normal. What it is held for is its own evidence:
     otherwise a client that has gathered some could pass it on by sending what another client sends. A doubt that a slim
     majority raises, see :func:`outnumbered`, holds in this round, and nothing of it is kept. With fewer clients than
-    the quorum no client is flagged, and nothing is remembered of the round.
+    the quorum no client is flagged, and nothing is remembered of the round. Nor is it of the clients that are
+    ``context``, whose earlier updates are only compared with.
     """
     n = len(client_ids)
     good = in_good_standing(memory, client_ids, leaders)
@@ -315,7 +341,7 @@ def judge(
         weights, seen = weights * newcomers_share(rounds), known.updated(client_ids, [rounds + 1])
     facts = {name: value for reading in readings for name, value in reading.facts.items()}
     return (
-        Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings),
+        unmoved(Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings), memory, context),
         Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful),
     )
 
@@ -354,6 +380,20 @@ def restored(now: State, past: State, client_ids: Collection[str]) -> State:
     if isinstance(now, Remembered):
         return now.restored(past, client_ids)
     return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}
+
+
+def unmoved(now: Memory, past: Memory, client_ids: Collection[str]) -> Memory:
+    """A memory in which these clients stand as they did before; what is counted by rounds goes on."""
+    some = frozenset(client_ids)
+    if not some:
+        return now
+    return replace(
+        now,
+        histories=tuple(restored(*states, some) for states in zip(now.histories, past.histories, strict=True)),
+        excluded=restored(now.excluded, past.excluded, some),
+        doubted=(now.doubted - some) | (past.doubted & some),
+        seen=restored(now.seen, past.seen, some),
+    )
 
 
 def _remember(

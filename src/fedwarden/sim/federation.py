@@ -19,13 +19,14 @@ from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.registry import check_options, lookup, parameters
-from ..core.reported import WORSE, joined
+from ..core.reported import STALENESS, WORSE, joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..core.words import count
 from ..guard.decide import decide
 from ..guard.jury import worse
+from ..guard.window import Earlier
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -33,6 +34,7 @@ from ..store.recorder import Recorder
 from ..store.story import Story
 from ..updates.updates import Updates
 from .adversary import Adversary, Round
+from .asynchronous import Flights
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
@@ -141,6 +143,8 @@ class Federation:
         self.previous: Tensor | None = None  # kept only where somebody may want to send it again
         self.jurors = Jurors(self.warden.guard.jurors, self.task, self.world, scenario.seed, self.device)
         self.losses: dict[str, Tensor] = {}  # of the jurors' examples, under the model that each received last
+        plan = scenario.asynchronous
+        self.flights = None if plan is None else Flights(plan, self.clients, scenario.seed)
         self.round = 0
 
     def _server(self) -> Server:
@@ -169,6 +173,7 @@ class Federation:
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}
         state |= {"losses": self.losses} if self.losses else {}
+        state |= {"asynchronous": self.flights.state_dict()} if self.flights else {}
         return state if self.previous is None else {**state, "previous": self.previous}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -177,6 +182,8 @@ class Federation:
         self.previous = state["previous"].to(self.device) if "previous" in state else None
         self.losses = dict(state.get("losses", {}))
         self.warden.load_state_dict(state["warden"])
+        if self.flights:
+            self.flights.load_state_dict(state["asynchronous"])
 
     def play(
         self, trainer: Trainer | None = None, word_in: Callable[[int], Word] = lambda round: NO_WORD
@@ -219,8 +226,11 @@ class Federation:
         for i, client in enumerate(chosen):
             if client in self.senders:
                 models[i] = self.params + self.senders[client](t, models[i] - self.params)
-        outcome = self.warden.step(self._cohort(t, chosen, models, told), word=word)
-        update = outcome.update.to(torch.float32)
+        cohort = self._cohort(t, chosen, models, told)
+        outcome = self.warden.step(cohort, word=word)
+        if self.flights:
+            self._look_back(self.flights, cohort.replies, models, outcome.record)
+        update = outcome.update.to(torch.float32) * (self.flights.rate if self.flights else 1.0)
         if self.publisher is not None:
             update = self.publisher(t, update)
         self.params = self.params + update
@@ -235,17 +245,27 @@ class Federation:
 
     def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
         """The models of these clients as if all had been sent the global one: what they learned, put on top of it."""
-        changed = self.world.changed(t)
-        apart = [i for i, client in enumerate(chosen) if client in self.warden.apart]
-        if not apart:
-            return pool.train(self.params, t, chosen, changed).to(self.device)
+        began = self.flights.began if self.flights else dict.fromkeys(chosen, t - 1)
+        sent: dict[tuple[int, bool], list[int]] = {}
+        for i, client in enumerate(chosen):
+            sent.setdefault((began[client], client in self.warden.apart), []).append(i)
         models = torch.empty(len(chosen), len(self.params), device=self.device)
-        for index in (apart, [i for i in range(len(chosen)) if i not in apart]):
+        for (version, _), index in sent.items():
             members = [chosen[i] for i in index]
-            if members:
-                sent = self.warden.sent(members[0], self.params)
-                models[index] = pool.train(sent, t, members, changed).to(self.device) - (sent - self.params)
+            model = self.flights.landed[version] if self.flights else self.warden.sent(members[0], self.params)
+            trained = pool.train(model, version + 1, members, self.world.changed(version + 1)).to(self.device)
+            if model is self.params and len(index) == len(chosen):
+                return trained
+            models[index] = trained - (model - self.params)
         return models
+
+    def _look_back(self, flights: Flights, cohort: Cohort, models: Tensor, record: RoundRecord) -> None:
+        """Keep what was let in of the replies, to compare later ones with."""
+        refused = {rejection.client_id for rejection in record.rejected}
+        sent = zip(cohort.client_ids, models - self.params, cohort.num_examples.tolist(), strict=True)
+        flights.window = flights.window.after(
+            [Earlier(c, row, count, flights.began[c]) for c, row, count in sent if c not in refused]
+        )
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
         """What the jurors among these clients report of the model that they receive, from the second one on."""
@@ -269,17 +289,31 @@ class Federation:
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         claims = self.adversary.claims(t)
-        counts = np.array([len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen], dtype=np.float64)
-        updates = (
-            Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
-        )
+        counts = [len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen]
+        began, earlier = [t - 1] * len(chosen), ()
+        if self.flights:
+            began, earlier = [self.flights.began[c] for c in chosen], self.flights.window.beside(chosen)
+            told = {**told, STALENESS: {c: float(t - 1 - v) for c, v in zip(chosen, began, strict=True)}}
+            models = torch.cat([*(row + self.params for row in (e.row[None] for e in earlier)), models])
         return Cohort(
-            t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
+            t,
+            [*(e.client_id for e in earlier), *chosen],
+            Updates.of(models, self.params, self.engine.layout.measured),
+            [*(e.count for e in earlier), *counts],
+            self.params,
+            reported=told,
+            output=self.output,
+            layers=self.layers,
+            context=[True] * len(earlier) + [False] * len(chosen),
+            ages=[t - 1 - v for v in (*(e.version for e in earlier), *began)],
         )
 
     def _choose(self, t: int, word: Word) -> list[str]:
         asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]
         share = self.scenario.train.participation
+        if self.flights:
+            self.flights.send(t - 1, self.params, asked, share)
+            return self.flights.land()
         if share == 1.0 or not asked:
             return asked
         take = max(1, round(share * len(asked)))
