@@ -19,17 +19,19 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.reported import joined
-from ..core.types import NO_WORD, Reported, RoundRecord, Word
+from ..core.types import NO_WORD, Cohort, Rejection, Reported, RoundRecord, Word
 from ..core.words import reason
+from ..guard.admission import Letter as Replied
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
+from ..guard.decide import Decision
 from ..guard.journal import experiment, kept
 from ..guard.metrics import accuracy_of
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from ..models.trial import examine
 from .grid import HandedOver, OneByOne, Visible
-from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
+from .inbox import Letter, bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
 from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
 from .records import Template, arrays_of, scalars, view
@@ -160,9 +162,7 @@ class Guarded(Strategy):
             return self.strategy.configure_train(t, arrays, config, grid)
         self._hear(t)
         self.arrays = arrays
-        self.sent = self._ask(
-            self.strategy.configure_train, t, arrays, config, grid, lambda c: self.warden.asks(c, self._judging)
-        )
+        self.sent = self._ask(self.strategy.configure_train, t, arrays, config, grid, self._asks)
         for message in self.sent:
             if self.names(message.metadata.dst_node_id) in self.warden.apart:  # strategies share a content among nodes
                 records = message.content.array_records.items()
@@ -203,23 +203,44 @@ class Guarded(Strategy):
         """
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(found, template, self._weight_key)
-        letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
+        letters = rebased(letters, template, self.arrays, self._sent_to(template))
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
-        params = template.flatten(self.arrays)
-        cohort = cohort_of(t, letters, template, params, base=params, reported=reported)
-        decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
+        cohort = self._cohort(t, letters, template, reported)
+        decision = self.warden.decide(cohort, [*lost, *refused, *self._late()], self._judging)
+        self._judged(letters, decision)
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         conversions = conversion_notes([(letter.client_id, letter.converted) for letter in letters])
         notes = [*self._said(t), *named, *conversions, *bound_metrics(combined, self._weight_key)]
         messages = [letter.message for letter in combined]
         if self.combines:
             outcome = self.warden.combine(decision)
+            params = template.flatten(self.arrays)
             return messages, outcome.record, notes, template.unflatten(params + outcome.update.float())
         counts = decision.cohort.num_examples * decision.weights
         weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
         hand_over(combined, template, decision)
         return messages, decision.record(counts / (counts.sum() or 1.0)), notes, None
+
+    def _asks(self, client: str) -> bool:
+        """Whether a client is to be sent a message."""
+        return self.warden.asks(client, self._judging)
+
+    def _sent_to(self, template: Template) -> Mapping[str, ArrayRecord]:
+        """The arrays that clients were sent, where these are others than those of the round."""
+        apart = self.warden.apart
+        return dict.fromkeys(apart, template.moved(self.arrays, self.warden.shift)) if apart else {}
+
+    def _late(self) -> list[Rejection]:
+        """Replies that came when nobody waited for them any more."""
+        return []
+
+    def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
+        params = template.flatten(self.arrays)
+        return cohort_of(t, letters, template, params, base=params, reported=reported)
+
+    def _judged(self, letters: Sequence[Letter], decision: Decision) -> None:
+        """What else is made of a decision."""
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

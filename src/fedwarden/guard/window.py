@@ -9,6 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.errors import ConfigError
+from .judge import Guard
+
 WINDOW = 20
 """Clients that a buffer is compared with: from 16 on, what they agree on is told from chance at the same level as in
 any larger round, see :func:`fedwarden.signals.opposition.informative`; the rest is room for attackers."""
@@ -29,6 +32,14 @@ def server_rate(buffer: int, clients: int) -> float:
     return math.sqrt(min(1.0, buffer / clients))
 
 
+def refuse_jurors(guard: Guard) -> None:
+    """Refuse jurors: they compare two models that follow each other, and clients at work see others."""
+    if guard.jurors:
+        raise ConfigError(
+            "jurors compare the models of two rounds, and a buffer of replies is no round: leave jurors out"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Earlier:
     """A client's update (d,), less the model that it began from, which ``version`` rounds had made."""
@@ -37,6 +48,11 @@ class Earlier:
     row: Tensor
     count: float
     version: int
+
+    def layers(self, params: Tensor, shapes: Sequence[Sequence[int]]) -> list[Any]:
+        """The update on top of a model, as arrays of these shapes."""
+        parts = (self.row.to(params) + params).split([math.prod(shape) for shape in shapes])
+        return [part.reshape(tuple(shape)).numpy() for part, shape in zip(parts, shapes, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +66,14 @@ class Window:
         return tuple(e for e in self.entries if e.client_id not in client_ids)[-WINDOW:]
 
     def size(self, buffer: int) -> int:
-        """How many replies fill the next buffer: at first more than were asked for.
+        """How many replies fill the next buffer; the first one waits for half of a window at least.
 
-        Half of a window of clients have to answer before one of them is let move the model: no length is too long among
-        too few.
+        A single first reply would be judged beside nothing, and no length is too long beside nothing.
 
         >>> Window().size(1), Window().size(40)
         (10, 40)
         """
-        return max(buffer, WINDOW // 2 - len(self.entries))
+        return buffer if self.entries else max(buffer, WINDOW // 2)
 
     def after(self, replies: Sequence[Earlier]) -> Window:
         """The window with these replies in it."""

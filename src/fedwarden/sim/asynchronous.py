@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..core.errors import ConfigError
 from ..core.seeds import numpy_rng
 from ..core.stats import Scores
 from ..guard.window import Window, server_rate
@@ -37,6 +38,9 @@ class Flights:
 
     def __init__(self, config: AsynchronousConfig, clients: Sequence[str], seed: int) -> None:
         self.buffer, self.own_rate, self.seed = config.buffer, config.rate, seed
+        if isinstance(config.speeds, tuple) and len(config.speeds) != len(clients):
+            many = f"{len(config.speeds)} for {len(clients)} clients"
+            raise ConfigError(f"asynchronous.speeds is a spread or a list with one speed for each client; got {many}")
         times = durations(config.speeds, len(clients), numpy_rng(seed, "speeds"))
         self.durations = dict(zip(clients, times.tolist(), strict=True))
         self.clock = 0.0
@@ -63,7 +67,8 @@ class Flights:
 
     def land(self) -> list[str]:
         """The clients whose replies fill the next buffer, or all that are at work where these are fewer."""
-        first = sorted(self.flying, key=lambda client: (self.flying[client][1], client))[: self.window.size(self.buffer)]
+        order = sorted(self.flying, key=lambda client: (self.flying[client][1], client))
+        first = order[: self.window.size(self.buffer)]
         flights = {client: self.flying.pop(client) for client in first}
         self.began = {client: version for client, (version, _) in flights.items()}
         self.landed = {version: self.models[version] for version in self.began.values()}

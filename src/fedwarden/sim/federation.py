@@ -26,7 +26,7 @@ from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, f
 from ..core.words import count
 from ..guard.decide import decide
 from ..guard.jury import worse
-from ..guard.window import Earlier
+from ..guard.window import Earlier, refuse_jurors
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -145,6 +145,8 @@ class Federation:
         self.losses: dict[str, Tensor] = {}  # of the jurors' examples, under the model that each received last
         plan = scenario.asynchronous
         self.flights = None if plan is None else Flights(plan, self.clients, scenario.seed)
+        if plan is not None:
+            refuse_jurors(self.warden.guard)
         self.round = 0
 
     def _server(self) -> Server:
@@ -290,11 +292,12 @@ class Federation:
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         claims = self.adversary.claims(t)
         counts = [len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen]
-        began, earlier = [t - 1] * len(chosen), ()
+        began = [t - 1] * len(chosen)
+        earlier: tuple[Earlier, ...] = ()
         if self.flights:
             began, earlier = [self.flights.began[c] for c in chosen], self.flights.window.beside(chosen)
             told = {**told, STALENESS: {c: float(t - 1 - v) for c, v in zip(chosen, began, strict=True)}}
-            models = torch.cat([*(row + self.params for row in (e.row[None] for e in earlier)), models])
+            models = torch.cat([*((e.row + self.params)[None] for e in earlier), models])
         return Cohort(
             t,
             [*(e.client_id for e in earlier), *chosen],

@@ -57,9 +57,7 @@ def plan(asked: Asked) -> Plan:
     )
 
 
-def cells(
-    data: str, seeds: Sequence[int], attacks: Sequence[str], defences: Sequence[str]
-) -> list[tuple[Cell, Table]]:
+def cells(data: str, seeds: Sequence[int], attacks: Sequence[str], defences: Sequence[str]) -> list[tuple[Cell, Table]]:
     """All runs, seed by seed."""
     found: list[tuple[Cell, Table]] = []
     for seed, attack, defence, buffer in product(seeds, attacks, defences, BUFFERS):
