@@ -68,12 +68,12 @@ class Flights:
     def land(self) -> list[str]:
         """The clients whose replies fill the next buffer, or all that are at work where these are fewer."""
         order = sorted(self.flying, key=lambda client: (self.flying[client][1], client))
-        first = order[: self.window.size(self.buffer)]
-        flights = {client: self.flying.pop(client) for client in first}
+        first = set(order[: self.window.size(self.buffer)])
+        flights = {client: self.flying.pop(client) for client in self.durations if client in first}
         self.began = {client: version for client, (version, _) in flights.items()}
         self.landed = {version: self.models[version] for version in self.began.values()}
         self.clock = max((time for _, time in flights.values()), default=self.clock)
-        return first
+        return list(flights)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a run that is continued needs, with the models that clients began from."""
