@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any, cast
 
 import torch
@@ -57,43 +55,44 @@ class Asynchronous(Guarded):
         self.buffer, self.rate = buffer, rate
         self.step = 1.0  # the rate of this round
         self.window = Window()
-        self.buffered: Buffered | None = None
+        self.replies: OneByOne | None = None
         self.at_work: dict[int, tuple[int, ArrayRecord]] = {}  # by node: rounds that made its model, and the model
 
     def _careful(self, grid: Grid, timeout: float) -> Grid:
-        self.buffered = Buffered(grid, POLL if isinstance(grid, HttpGrid) else QUICK)
+        self.replies = OneByOne(grid, POLL if isinstance(grid, HttpGrid) else QUICK)
         self.at_work = {}
-        return cast(Grid, self.buffered)
+        return cast(Grid, self.replies)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, to nodes that are not at work."""
-        assert self.buffered is not None
+        assert self.replies is not None
         messages = list(super().configure_train(server_round, arrays, ConfigRecord(dict(config)), grid))
         if self.template is None:
             raise ConfigError("the model has no floating-point arrays, whose changes could be folded: use Guarded")
         version = server_round + self.done - 1
         self.at_work |= {message.metadata.dst_node_id: (version, arrays) for message in messages}
         self.step = self.rate or server_rate(self.buffer, max(len(self.at_work), 1))
-        self.buffered.size = self.window.size(self.buffer)
+        self.replies.size = self.window.size(self.buffer)
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
         """Screen and judge a buffer beside the window, and let the wrapped strategy combine what remains of it."""
-        assert self.buffered is not None
-        self.sent = self.buffered.landed
+        assert self.replies is not None
+        self.sent = self.replies.landed
         try:
             return super().aggregate_train(server_round, replies)
         finally:
-            for message in self.buffered.landed:
+            for message in self.replies.landed:
                 self.at_work.pop(message.metadata.dst_node_id, None)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """No messages: nodes at work would answer long after the model has changed."""
-        self.sent = []
+        assert self.replies is not None
+        self.sent, self.replies.size = [], 0
         return []
 
     def _asks(self, client: str) -> bool:
@@ -103,8 +102,8 @@ class Asynchronous(Guarded):
         return {self.names(node): arrays for node, (_, arrays) in self.at_work.items() if arrays is not self.arrays}
 
     def _late(self) -> list[Rejection]:
-        assert self.buffered is not None
-        return [Rejection(self.names(node), Note.of("model_gone")) for node in self.buffered.late]
+        assert self.replies is not None
+        return [Rejection(self.names(node), Note.of("model_gone")) for node in self.replies.late]
 
     def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
         """The replies beside the window, whose rows are put on top of the model as theirs are."""
@@ -156,55 +155,3 @@ class _Context:
     client_id: str
     layers: Sequence[Any]
     count: float
-
-
-class Buffered(OneByOne):
-    """A grid that waits for some replies of all that are due, whichever nodes send them first.
-
-    ``size`` replies are waited for, once: a call without messages to train finds none. ``landed`` are the messages that
-    are answered or given up, and ``late`` the nodes that answered one given up.
-    """
-
-    def __init__(self, grid: Grid, poll: float = POLL) -> None:
-        super().__init__(grid, poll)
-        self.size = 0
-        self.flying: dict[str, tuple[Message, float]] = {}
-        self.gone: dict[int, str] = {}
-        self.landed: list[Message] = []
-        self.late: list[int] = []
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Push the messages and wait for as many replies as fill a buffer, or for all that come in time."""
-        wanted, self.size = self.size, 0
-        messages = list(messages)
-        if not wanted:
-            return []
-        self.unreadable, self.arrived, self.landed, self.late = {}, {}, [], []
-        for message, number in zip_longest(messages, self._grid.push_messages(messages) if messages else ()):
-            if number:
-                self.flying[number] = (message, time.monotonic())
-            else:  # the SuperLink did not take it
-                self.landed.append(message)
-        found: list[Message] = []
-        while True:
-            for number, (message, began) in list(self.flying.items()):
-                if wanted <= 0:
-                    return found
-                replies, waited = self._pull(number), time.monotonic() - began
-                over = timeout is not None and waited > timeout
-                if replies or number in self.unreadable or over:
-                    del self.flying[number]
-                    self.landed.append(message)
-                    found += replies
-                    wanted -= any(reply.has_content() for reply in replies)
-                if replies:
-                    self.arrived[number] = waited
-                elif over:
-                    self.gone[message.metadata.dst_node_id] = number
-            for node, number in list(self.gone.items()):
-                if self._pull(number):
-                    self.late.append(node)
-                    del self.gone[node]
-            if wanted <= 0 or not self.flying:
-                return found
-            time.sleep(self.poll)

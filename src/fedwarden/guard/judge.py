@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,19 +174,9 @@ class Judgement:
 
     def select(self, keep: Mask) -> Judgement:
         """What it says of some of the clients."""
-        watches = (
-            replace(
-                w,
-                signal=w.signal[keep],
-                scores=w.scores[keep],
-                flagged=w.flagged[keep],
-                parts={name: part[keep] for name, part in w.parts.items()},
-            )
-            for w in self.watches
-        )
         return replace(
             self,
-            watches=tuple(watches),
+            watches=_each(self.watches, lambda values, fill: values[keep]),
             flagged=self.flagged[keep],
             doubted=self.doubted[keep],
             trusted=self.trusted[keep],
@@ -200,16 +190,21 @@ class Judgement:
         """The watches' records over all n clients that answered; NaN for those that were not judged."""
         if len(index) == n:
             return self.watches
-        return tuple(
-            replace(
-                w,
-                signal=scatter(w.signal, index, n, np.nan),
-                scores=scatter(w.scores, index, n, np.nan),
-                flagged=scatter(w.flagged, index, n, False),
-                parts={name: scatter(part, index, n, np.nan) for name, part in w.parts.items()},
-            )
-            for w in self.watches
+        return _each(self.watches, lambda values, fill: scatter(values, index, n, fill))
+
+
+def _each(watches: Sequence[WatchRecord], change: Callable[[Any, Any], Any]) -> tuple[WatchRecord, ...]:
+    """The records with what they say of clients changed; of a client that is not there the second value is told."""
+    return tuple(
+        replace(
+            w,
+            signal=change(w.signal, np.nan),
+            scores=change(w.scores, np.nan),
+            flagged=change(w.flagged, False),
+            parts={name: change(part, np.nan) for name, part in w.parts.items()},
         )
+        for w in watches
+    )
 
 
 def outnumbered(odd: Mask, good: Mask) -> bool:
