@@ -43,6 +43,10 @@ BENCHES: Mapping[str, tuple[tuple[str, ...], str]] = {  # its module in studies:
     "framing": (
         ("data", "attack"), "Let attackers try to have an honest client excluded, and count successes."
     ),
+    "asynchronous": (
+        ("data", "defence", "attack"),
+        "Fold every few replies of clients of different speed, under attack, and compare `auto` with FedBuff.",
+    ),
     "groups": (
         ("data", "attack"),
         "Show the guard sums of random groups only, as under secure aggregation, and see what it still finds.",

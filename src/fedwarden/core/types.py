@@ -44,11 +44,14 @@ class _CohortFields:
     tried: Mapping[str, float]
     tried_without: Reported
     rejected: int
+    context: Mask
+    ages: Scores
 
     def __post_init__(self) -> None:
         if not hasattr(self.updates, "survey"):
             raise TypeError(f"a cohort needs Updates, as Updates.of(rows) makes; got {type(self.updates).__name__}")
-        per_client = (self.client_ids, self.updates, self.num_examples, self.trusted, self.claimed)
+        counts = (self.num_examples, self.claimed)
+        per_client = (self.client_ids, self.updates, *counts, self.trusted, self.context, self.ages)
         if len({len(part) for part in per_client}) > 1:
             raise ValueError(
                 f"a cohort needs one id, row and count per client; got {len(self.client_ids)} ids, "
@@ -67,7 +70,9 @@ class Cohort(_CohortFields):
     the first column of each layer by its name, where that is known. ``tried`` is what a guard's jurors make of the last
     round's turns, see :mod:`fedwarden.guard.jury`, and ``tried_without`` the same without single ones of them, where it
     has to be shown without any. ``rejected`` clients answered with what could not be used: see
-    :func:`fedwarden.aggregators.common.tolerated`. It has no field for the truth.
+    :func:`fedwarden.aggregators.common.tolerated`. ``context`` marks earlier updates that set the scale beside the
+    replies, see :mod:`fedwarden.guard.window`: none of them is decided about. ``ages`` says how many rounds ago the
+    model was made that an update began from. It has no field for the truth.
     """
 
     def __init__(
@@ -85,9 +90,12 @@ class Cohort(_CohortFields):
         tried: Mapping[str, float] | None = None,
         tried_without: Reported | None = None,
         rejected: int = 0,
+        context: ArrayLike = (),
+        ages: ArrayLike = (),
     ) -> None:
         ids, counts = tuple(map(str, client_ids)), np.asarray(num_examples, np.float64)
         standing, sent = np.asarray(trusted, bool), np.asarray(claimed, np.float64)
+        earlier, old = np.asarray(context, bool), np.asarray(ages, np.float64)
         super().__init__(
             int(round),
             ids,
@@ -102,6 +110,8 @@ class Cohort(_CohortFields):
             tried or {},
             tried_without or {},
             int(rejected),
+            earlier if len(earlier) else np.zeros(len(ids), bool),
+            old if len(old) else np.zeros(len(ids)),
         )
 
     def __len__(self) -> int:
@@ -135,7 +145,14 @@ class Cohort(_CohortFields):
             num_examples=self.num_examples[keep],
             trusted=self.trusted[keep],
             claimed=self.claimed[keep],
+            context=self.context[keep],
+            ages=self.ages[keep],
         )
+
+    @property
+    def replies(self) -> Cohort:
+        """The same without its context."""
+        return self.select(np.flatnonzero(~self.context).tolist())
 
 
 class Dense(NamedTuple):

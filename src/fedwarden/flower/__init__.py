@@ -18,14 +18,21 @@ if find_spec("flwr") is None:
 json_lines("flwr")
 
 if TYPE_CHECKING:
+    from .asynchronous import Asynchronous
     from .groups import GuardedGroups
     from .mods import audit_mod, jury_mod
     from .secure import secure_mod
     from .strategy import Guarded
 
-__all__ = ["Guarded", "GuardedGroups", "audit_mod", "jury_mod", "secure_mod"]
+__all__ = ["Asynchronous", "Guarded", "GuardedGroups", "audit_mod", "jury_mod", "secure_mod"]
 
 __getattr__ = late(
     __name__,
-    {"groups": ["GuardedGroups"], "mods": ["audit_mod", "jury_mod"], "secure": ["secure_mod"], "strategy": ["Guarded"]},
+    {
+        "asynchronous": ["Asynchronous"],
+        "groups": ["GuardedGroups"],
+        "mods": ["audit_mod", "jury_mod"],
+        "secure": ["secure_mod"],
+        "strategy": ["Guarded"],
+    },
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import httpx
@@ -51,34 +53,53 @@ class HandedOver(Seen):
 
 
 class OneByOne(Seen):
-    """A grid that pulls each reply by itself.
+    """A grid that pulls each reply by itself, and waits for as many as are wanted.
 
     Flower's own unpacks all replies of a poll together, so that one that cannot be unpacked would end the run, and cost
     the others, which count as received by then. ``unreadable`` says why a message has no reply, ``arrived`` after how
-    many seconds one was there, to the length of a poll.
+    many seconds one was there, to the length of a poll. By default all replies are waited for; with ``size`` so many of
+    all that are due, whichever nodes send them first, and those of others later. ``landed`` are the messages that a
+    call found answered or gave up, and ``late`` the nodes that answered one given up before.
     """
 
     def __init__(self, grid: Grid, poll: float = POLL) -> None:
         super().__init__(grid)
-        self.poll = poll
+        self.poll, self.size = poll, math.inf
         self.unreadable: dict[str, Note] = {}
         self.arrived: dict[str, float] = {}
+        self.flying: dict[str, tuple[Message, float]] = {}
+        self.gone: dict[int, str] = {}
+        self.landed: list[Message] = []
+        self.late: list[int] = []
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Push the messages and wait for the replies, as in every Flower grid."""
-        self.unreadable, self.arrived, began = {}, {}, time.monotonic()
-        waiting = list(self._grid.push_messages(messages))
-        end = None if timeout is None else time.monotonic() + timeout
-        found: list[Message] = []
+        """Push the messages and wait for the replies, as in every Flower grid; each has ``timeout`` seconds."""
+        self.unreadable, self.arrived, self.landed, self.late = {}, {}, [], []
+        messages, wanted, found = list(messages), self.size, list[Message]()
+        for message, number in zip_longest(messages, self._grid.push_messages(messages) if messages else ()):
+            if number:
+                self.flying[number] = (message, time.monotonic())
+            else:  # the SuperLink did not take it
+                self.landed.append(message)
         while True:
-            for number in list(waiting):
-                replies = self._pull(number)
-                found += replies
+            for number, (message, began) in list(self.flying.items()) if wanted > 0 else ():
+                replies, waited = self._pull(number), time.monotonic() - began
+                over = timeout is not None and waited + self.poll > timeout
+                if replies or number in self.unreadable or over:
+                    del self.flying[number]
+                    self.landed.append(message)
+                    found += replies
+                    wanted -= any(reply.has_content() for reply in replies)
                 if replies:
-                    self.arrived[number] = time.monotonic() - began
-                if replies or number in self.unreadable:
-                    waiting.remove(number)
-            if not waiting or (end is not None and time.monotonic() + self.poll > end):
+                    self.arrived[number] = waited
+                elif over:
+                    self.gone[message.metadata.dst_node_id] = number
+                if wanted <= 0:
+                    break
+            for node in [node for node, number in self.gone.items() if self._pull(number)]:
+                self.late.append(node)
+                del self.gone[node]
+            if wanted <= 0 or not self.flying:
                 return found
             time.sleep(self.poll)
 

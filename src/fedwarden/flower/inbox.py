@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
@@ -145,19 +144,20 @@ def read_letter(
 
 
 def rebased(
-    letters: Sequence[Letter], template: Template, arrays: ArrayRecord, apart: Collection[str], shift: Tensor
+    letters: Sequence[Letter], template: Template, arrays: ArrayRecord, sent: Mapping[str, ArrayRecord]
 ) -> list[Letter]:
-    """The replies as if all nodes had been sent these arrays; those ``apart`` were sent them with a shift on top.
+    """The replies as if all nodes had been sent these arrays; ``sent`` has those of clients that were sent others.
 
     A reply less what was sent comes first, so that a node that returns its model unchanged has an update of zeros.
     """
-    made, sent = [], template.moved(arrays, shift) if apart else arrays
+    made = []
     for letter in letters:
-        if letter.client_id in apart:
+        if letter.client_id in sent:
+            own = sent[letter.client_id]
             for slot, layer in zip(template.slots, letter.layers, strict=True):
                 if slot.dtype.kind == "f":
                     reply = whole(layer, slot) if isinstance(layer, Scaled) else layer
-                    start, base = (view(record[slot.name]) for record in (sent, arrays))
+                    start, base = (view(record[slot.name]) for record in (own, arrays))
                     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is rejected later
                         letter.arrays[slot.name] = Array(np.asarray(reply - start + base))
             letter = replace(letter, layers=template.layers(letter.arrays))

@@ -19,18 +19,20 @@ from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
 from ..core.reported import WORSE, joined
-from ..core.types import NO_WORD, Reported, RoundRecord, Word
+from ..core.types import NO_WORD, Cohort, Rejection, Reported, RoundRecord, Word
 from ..core.words import reason
-from ..guard.adapters import Adapters
+from ..guard.adapters import Adapters, Folded
+from ..guard.admission import Letter as Replied
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes, staying
+from ..guard.decide import Decision
 from ..guard.journal import experiment, kept
 from ..guard.metrics import WORST, accuracy_of, worst_accuracy
 from ..guard.telling import lines, tally
 from ..guard.warden import Warden
 from ..models.trial import examine
 from .grid import HandedOver, OneByOne, Visible
-from .inbox import bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
+from .inbox import Letter, bound_metrics, evaluations, hand_over, match, open_letters, rebased, seen_of, told_in, weigh
 from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
 from .records import Template, arrays_of, listed, scalars, view
@@ -172,9 +174,7 @@ class Guarded(Strategy):
         self._send()
         self._hear(t)
         self.arrays = arrays
-        self.sent = self._ask(
-            self.strategy.configure_train, t, arrays, config, grid, lambda c: self.warden.asks(c, self._judging)
-        )
+        self.sent = self._ask(self.strategy.configure_train, t, arrays, config, grid, self._asks)
         for message in self.sent:
             client = self.names(message.metadata.dst_node_id)
             if client in self.warden.apart or client in self.ranks:  # strategies share a content among nodes
@@ -217,19 +217,13 @@ class Guarded(Strategy):
         """
         found, lost, named = match(self.sent, replies, self.names, getattr(self.grid, "unreadable", {}))
         letters, refused = open_letters(self._listed(found), template, self._weight_key, self.arrays, self.adapters)
-        letters = rebased(letters, template, self.arrays, self.warden.apart, self.warden.shift)
+        letters = rebased(letters, template, self.arrays, self._sent_to(template))
         told = told_in(letters, "train/", {self._weight_key, self.names.key})
         reported = joined(told, seen_of(letters, self.sent, getattr(self.grid, "arrived", None)))
-        params, folded = template.flatten(self.arrays), None
-        if self.adapters is None:
-            cohort = cohort_of(t, letters, template, params, base=params, reported=reported)
-        else:
-            model, names = template.layers(self.arrays), template.names
-            folded = self.adapters.fold(t, letters, names, model, template.measured, reported)
-            cohort, usual = folded.cohort, self.adapters.ranks(names, model)
-            self.ranks |= {letter.client_id: self.adapters.ranks(names, letter.layers) for letter in letters}
-            self.ranks = {client: ranks for client, ranks in self.ranks.items() if ranks != usual}
-        decision = self.warden.decide(cohort, [*lost, *refused], self._judging)
+        folded = self._folded(t, letters, template, reported)
+        cohort = folded.cohort if folded else self._cohort(t, letters, template, reported)
+        decision = self.warden.decide(cohort, [*lost, *refused, *self._late()], self._judging)
+        self._judged(letters, decision)
         combined = [letters[i] for i, kept in zip(decision.index, decision.kept, strict=True) if kept]
         conversions = conversion_notes([(letter.client_id, letter.converted) for letter in letters])
         notes = [*self._said(t), *named, *conversions, *bound_metrics(combined, self._weight_key)]
@@ -240,11 +234,42 @@ class Guarded(Strategy):
                 made, told_too = folded.unfold(outcome.update)
                 record = replace(outcome.record, metrics={**outcome.record.metrics, **told_too})
                 return messages, record, notes, template.record(made)
+            params = template.flatten(self.arrays)
             return messages, outcome.record, notes, template.unflatten(params + outcome.update.float())
         counts = decision.cohort.num_examples * decision.weights
         weigh(combined, counts[decision.kept], self._weight_key, Declared.by(self.strategy).train_loss_key)
         hand_over(combined, template, decision)
         return messages, decision.record(counts / (counts.sum() or 1.0)), notes, None
+
+    def _asks(self, client: str) -> bool:
+        """Whether a client is to be sent a message."""
+        return self.warden.asks(client, self._judging)
+
+    def _sent_to(self, template: Template) -> Mapping[str, ArrayRecord]:
+        """The arrays that clients were sent, where these are others than those of the round."""
+        apart = self.warden.apart
+        return dict.fromkeys(apart, template.moved(self.arrays, self.warden.shift)) if apart else {}
+
+    def _late(self) -> list[Rejection]:
+        """Replies that came when nobody waited for them any more."""
+        return []
+
+    def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
+        params = template.flatten(self.arrays)
+        return cohort_of(t, letters, template, params, base=params, reported=reported)
+
+    def _folded(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Folded | None:
+        """The cohort in the coordinates of its adapters, if there are any; the ranks of its clients are remembered."""
+        if self.adapters is None:
+            return None
+        model, names = template.layers(self.arrays), template.names
+        usual = self.adapters.ranks(names, model)
+        self.ranks |= {letter.client_id: self.adapters.ranks(names, letter.layers) for letter in letters}
+        self.ranks = {client: ranks for client, ranks in self.ranks.items() if ranks != usual}
+        return self.adapters.fold(t, letters, names, model, template.measured, reported)
+
+    def _judged(self, letters: Sequence[Letter], decision: Decision) -> None:
+        """What else is made of a decision."""
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

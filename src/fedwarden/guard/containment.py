@@ -62,6 +62,19 @@ def bounded(
     return factors
 
 
+def discount(ages: Scores) -> Weights:
+    """The factor by which an update is shortened that began from a model of an earlier round.
+
+        s(a) = 1 / sqrt(1 + a),   a the rounds between that model and the one that is changed
+
+    Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation (FedBuff, 2022), section 5.
+
+    >>> discount(np.array([0.0, 3.0, 99.0])).tolist()
+    [1.0, 0.5, 0.1]
+    """
+    return np.asarray(1 / np.sqrt(1 + ages), dtype=np.float64)
+
+
 def held(lengths: Norms, shares: Weights, away: Mask, middle: float, shorten: float | None) -> Weights:
     """The factors that bring updates down to what each may move the model by where clients are seen a few times.
 

@@ -22,7 +22,7 @@ from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squ
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter, named, unusable
-from .containment import bounded, held
+from .containment import bounded, discount, held
 from .copies import Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
@@ -41,6 +41,15 @@ class Measured:
     lengths: Norms = field(default_factory=lambda: np.zeros(0))
     products: NDArray[np.float64] | None = None
 
+    def select(self, keep: Mask) -> Measured:
+        """What was measured of some of the updates."""
+        readings = (
+            replace(r, values=r.values[keep], parts={name: part[keep] for name, part in r.parts.items()})
+            for r in self.readings
+        )
+        products = None if self.products is None else self.products[np.ix_(keep, keep)]
+        return self if keep.all() else Measured(tuple(readings), self.lengths[keep], products)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
@@ -49,13 +58,15 @@ class Decision:
     ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
     are believed; what follows is about its rows. ``measured`` is all that a record tells of them. ``weights`` in [0, 1]
     are each client's part in the model, and ``factors`` shorten its row. ``buffers`` is what most agree on in the
-    columns that are not measured; it is empty where each row keeps its own. ``pair`` says which jurors are sent another
-    model than the next global one, if any.
+    columns that are not measured; it is empty where each row keeps its own. ``rows`` are those to combine: without lone
+    entries where a watch asks for it, then shortened where they are long or old. ``pair`` says which jurors are sent
+    another model than the next global one, if any.
     """
 
     came: Cohort
     index: tuple[int, ...] = ()
     cohort: Cohort
+    rows: Updates
     measured: Measured = field(default_factory=Measured)
     weights: Weights = field(default_factory=lambda: np.zeros(0))
     factors: Weights = field(default_factory=lambda: np.zeros(0))
@@ -81,15 +92,6 @@ class Decision:
     def changed(self) -> Mask:
         """The clients whose row is not combined as it came."""
         return np.asarray((self.factors < 1) | self.judgement.alone) if len(self.factors) else self.factors < 1
-
-    @cached_property
-    def rows(self) -> Updates:
-        """The rows to combine: without lone entries where a watch asks for it, then shortened where they are long."""
-        rows, found = self.cohort.updates, self.judgement
-        if found.alone.any():
-            usual = found.trusted if found.trusted.any() else self.cohort.reference
-            rows = Contained(rows, usual, found.alone)
-        return Mixed(rows, np.diag(self.factors)) if (self.factors < 1).any() else rows
 
     @cached_property
     def shift(self) -> Tensor:
@@ -168,12 +170,15 @@ def decide(
     products = pairs or (guard.share_copies and len(cohort) <= ALL_PAIRS)
     cohort, unnamed = named(cohort)
     inside, index, refused, notes = enter(guard.admission, cohort, memory.excluded, guard.spread, products)
-    refused = [*rejected, *unnamed, *refused]
-    if not len(inside):
-        notes.append(Note.of("no_usable_reply", rejected=len(refused)))
+    came, here = cohort.replies, ~inside.context
+    context = frozenset(client for client, old in zip(cohort.client_ids, cohort.context, strict=True) if old)
+    refused = [*rejected, *unnamed, *(r for r in refused if r.client_id not in context)]
+    if not here.any():
+        notes = [Note.of("no_usable_reply", rejected=len(refused))]
         return memory, Decision(
-            came=cohort,
-            cohort=inside,
+            came=came,
+            cohort=inside.replies,
+            rows=inside.replies.updates,
             excluded=tuple(memory.excluded),
             suspended=memory.suspended,
             rejected=tuple(refused),
@@ -187,42 +192,51 @@ def decide(
         inside = replace(inside, claimed=claims(inside.claimed, leaders))
     before, trusted = memory, usual(memory, inside.client_ids, leaders)
     measured = measure(guard, inside.trusting(trusted), pairs or guard.pairs)
-    memory, judgement = judge(guard, memory, inside.round, inside.client_ids, leaders, trusted, measured.readings)
+    memory, judgement = judge(
+        guard, memory, inside.round, inside.client_ids, leaders, trusted, measured.readings, context
+    )
     memory, judgement = overrule(word, memory, judgement, inside.client_ids)
-    memory, away = _held_against(guard, memory, inside, trusted, measured.lengths, judgement.seldom)
+    memory, away = _held_against(guard, memory, inside, trusted & here, measured.lengths, judgement.seldom)
     common = trusted & ~judgement.suspects
     details = deviations(inside, judgement.doubted, common if common.sum() > 1 else trusted)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders, details)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
-    kept = weights > 0
+    kept = here & (weights > 0)
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
     if not kept.any():
-        notes.append(Note.of("all_excluded", many=len(inside)))
+        notes.append(Note.of("all_excluded", many=int(here.sum())))
     buffers = torch.zeros(0)
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
         buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
+        buffers = buffers * float(discount(inside.ages[kept]).mean())
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
-    bound = judgement.suspects & ~judgement.freed
-    factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, guard.joint)
+    bound, joint = judgement.suspects & ~judgement.freed, None if guard.joint is None else guard.joint * here.mean()
+    factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, joint)
     if judgement.seldom:
-        middle = before.population.middle
-        shares = weights * counts / max((weights * counts).sum(), 1e-300)
+        middle, parts = before.population.middle, np.where(kept, weights * counts, 0.0)
         away &= kept & ~judgement.freed
+        shares = parts / max(parts.sum(), 1e-300)
         factors = np.minimum(factors, held(measured.lengths, shares, away, middle, guard.shorten))
         judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle, "away": float(away.sum())})
+    factors = factors * discount(inside.ages)
+    rows = inside.updates
+    if (judgement.alone & here).any():
+        rows = Contained(rows, trusted if trusted.any() else inside.reference, judgement.alone)
+    rows = rows.select(np.flatnonzero(here))
     return memory, Decision(
-        came=cohort,
-        index=index,
-        cohort=replace(inside, num_examples=counts, rejected=unusable(refused, inside.client_ids)),
-        measured=measured,
-        weights=weights,
-        factors=factors,
+        came=came,
+        index=tuple((np.cumsum(~cohort.context) - 1)[list(index)][here].tolist()),  # among the replies
+        cohort=replace(inside, num_examples=counts, rejected=unusable(refused, inside.client_ids)).replies,
+        rows=Mixed(rows, np.diag(factors[here])) if (factors[here] < 1).any() else rows,
+        measured=measured.select(here),
+        weights=weights[here],
+        factors=factors[here],
         buffers=buffers,
-        judgement=judgement,
+        judgement=judgement.select(here),
         excluded=tuple(memory.excluded),
         suspended=memory.suspended,
         rejected=tuple(refused),
-        notes=tuple(notes),
+        notes=tuple(note for note in notes if not note.clients or not context.issuperset(note.clients)),
         pair=memory.hearings.pair,
     )
 

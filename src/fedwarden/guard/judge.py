@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,20 +176,39 @@ class Judgement:
         """The clients that are flagged or in doubt."""
         return self.flagged | self.doubted
 
+    def select(self, keep: Mask) -> Judgement:
+        """What it says of some of the clients."""
+        return replace(
+            self,
+            watches=_each(self.watches, lambda values, fill: values[keep]),
+            flagged=self.flagged[keep],
+            doubted=self.doubted[keep],
+            trusted=self.trusted[keep],
+            alone=self.alone[keep],
+            weights=self.weights[keep],
+            freed=self.freed[keep],
+            harmful=self.harmful[keep],
+        )
+
     def wide(self, index: Sequence[int] | NDArray[np.int_], n: int) -> tuple[WatchRecord, ...]:
         """The watches' records over all n clients that answered; NaN for those that were not judged."""
         if len(index) == n:
             return self.watches
-        return tuple(
-            replace(
-                w,
-                signal=scatter(w.signal, index, n, np.nan),
-                scores=scatter(w.scores, index, n, np.nan),
-                flagged=scatter(w.flagged, index, n, False),
-                parts={name: scatter(part, index, n, np.nan) for name, part in w.parts.items()},
-            )
-            for w in self.watches
+        return _each(self.watches, lambda values, fill: scatter(values, index, n, fill))
+
+
+def _each(watches: Sequence[WatchRecord], change: Callable[[Any, Any], Any]) -> tuple[WatchRecord, ...]:
+    """The records with what they say of clients changed; of a client that is not there the second value is told."""
+    return tuple(
+        replace(
+            w,
+            signal=change(w.signal, np.nan),
+            scores=change(w.scores, np.nan),
+            flagged=change(w.flagged, False),
+            parts={name: change(part, np.nan) for name, part in w.parts.items()},
         )
+        for w in watches
+    )
 
 
 def outnumbered(odd: Mask, good: Mask) -> bool:
@@ -261,13 +280,15 @@ def judge(
     leaders: Leaders,
     trusted: Mask,
     readings: Sequence[Reading],
+    context: Collection[str] = (),
 ) -> tuple[Memory, Judgement]:
     """Judge a round by each watch's reading of it, with the centre taken from the ``trusted`` clients.
 
     A copy has the measurements of its leader and no part in what is normal. What it is held for is its own evidence:
     otherwise a client that has gathered some could pass it on by sending what another client sends. A doubt that a slim
     majority raises, see :func:`outnumbered`, holds in this round, and nothing of it is kept. With fewer clients than
-    the quorum no client is flagged, and nothing is remembered of the round.
+    the quorum no client is flagged, and nothing is remembered of the round. Nor is it of the clients that are
+    ``context``, whose earlier updates are only compared with.
     """
     n = len(client_ids)
     good = in_good_standing(memory, client_ids, leaders)
@@ -318,13 +339,14 @@ def judge(
         lasting = (lasting - set(client_ids)) | {client_ids[i] for i in np.flatnonzero(over).tolist()}
     population = memory.population
     if not guard.newcomers:
-        fresh = float(np.mean(visits < KNOWN)) if n else 0.0
+        here = np.array([client not in context for client in client_ids], dtype=bool)
+        fresh = float(np.mean(visits[here] < KNOWN)) if here.any() else 0.0
         usual = population.fresh if seldom else float(2 * fresh >= 1)
         weights, seen = weights * newcomers_share(visits, usual), known.updated(client_ids, [visits + 1])
-        population = population.after(n, fresh)
+        population = population.after(int(here.sum()), fresh)
     facts = {name: value for reading in readings for name, value in reading.facts.items()}
     return (
-        Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings, population),
+        unmoved(Memory(tuple(histories), tuple(tests), excluded, lasting, seen, hearings, population), memory, context),
         Judgement(tuple(records), flagged, doubted, trusted, alone, weights, facts, harmful=harmful, seldom=seldom),
     )
 
@@ -363,6 +385,20 @@ def restored(now: State, past: State, client_ids: Collection[str]) -> State:
     if isinstance(now, Remembered):
         return now.restored(past, client_ids)
     return {c: value for c, value in now.items() if c not in client_ids} | {c: past[c] for c in client_ids if c in past}
+
+
+def unmoved(now: Memory, past: Memory, client_ids: Collection[str]) -> Memory:
+    """A memory in which these clients stand as they did before; what is counted by rounds goes on."""
+    some = frozenset(client_ids)
+    if not some:
+        return now
+    return replace(
+        now,
+        histories=tuple(restored(*states, some) for states in zip(now.histories, past.histories, strict=True)),
+        excluded=restored(now.excluded, past.excluded, some),
+        doubted=(now.doubted - some) | (past.doubted & some),
+        seen=restored(now.seen, past.seen, some),
+    )
 
 
 def _remember(

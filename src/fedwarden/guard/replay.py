@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.errors import ConfigError
+from ..core.reported import STALENESS
 from ..core.stats import Mask, scatter
 from ..core.types import NO_WORD, Reading, RoundRecord, WatchRecord, Word
 from .config import spell
@@ -34,6 +35,11 @@ def replay(
     client rejected in a round has no signal and stays out of that round. ``word_in`` gives the operator's word in each
     round. Weights are the policy's, in [0, 1]; there are no metrics, because nothing is trained.
     """
+    if any(STALENESS in record.reported for record in records):
+        raise ConfigError(
+            "an asynchronous run cannot be judged again: its replies were compared with a window of earlier updates, "
+            "which is not recorded; run the scenario again with the other guard"
+        )
     names = [w.name for w in warden.watches] if sources is None else list(sources)
     memory, out = warden.memory, []
     for record in records:

@@ -19,7 +19,7 @@ from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.registry import check_options, lookup, parameters
-from ..core.reported import WORSE, joined
+from ..core.reported import STALENESS, WORSE, joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Counts, Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
@@ -29,6 +29,7 @@ from ..guard.arrays import staying
 from ..guard.decide import decide
 from ..guard.jury import worse
 from ..guard.metrics import worst_accuracy
+from ..guard.window import Earlier, refuse_jurors
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -36,6 +37,7 @@ from ..store.recorder import Recorder
 from ..store.story import Story
 from ..updates.updates import Updates
 from .adversary import Adversary, Round
+from .asynchronous import Flights
 from .data.probes import foreign_probe
 from .data.sources import Dataset
 from .data.world import Rows, World, build_world, load_data, settle, source
@@ -154,6 +156,14 @@ class Federation:
         self.previous: Tensor | None = None  # kept only where somebody may want to send it again
         self.jurors = Jurors(self.warden.guard.jurors, self.task, self.world, scenario.seed, self.device)
         self.losses: dict[str, Tensor] = {}  # of the jurors' examples, under the model that each received last
+        plan = scenario.asynchronous
+        self.flights = None if plan is None else Flights(plan, self.clients, scenario.seed)
+        if plan is not None:
+            refuse_jurors(self.warden.guard)
+            if self.low_rank is not None:
+                raise ConfigError(
+                    "products of adapters are compared within a round, and a buffer is none: leave one out"
+                )
         self.round = 0
 
     def _server(self) -> Server:
@@ -182,6 +192,7 @@ class Federation:
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}
         state |= {name: held for name, held in {"losses": self.losses, "own": self.own}.items() if held}
+        state |= {"asynchronous": self.flights.state_dict()} if self.flights else {}
         return state if self.previous is None else {**state, "previous": self.previous}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -191,6 +202,8 @@ class Federation:
         self.losses = dict(state.get("losses", {}))
         self.own = {client: values.to(self.device) for client, values in state.get("own", {}).items()}
         self.warden.load_state_dict(state["warden"])
+        if self.flights:
+            self.flights.load_state_dict(state["asynchronous"])
 
     def play(
         self, trainer: Trainer | None = None, word_in: Callable[[int], Word] = lambda round: NO_WORD
@@ -236,7 +249,10 @@ class Federation:
                 models[i] = self.params + self.senders[client](t, models[i] - self.params)
         cohort, folded = self._gathered(t, chosen, models, told)
         outcome = self.warden.step(cohort, word=word)
+        if self.flights:
+            self._look_back(self.flights, cohort.replies, models, outcome.record)
         update, lost = self._update(folded, outcome.update)
+        update = update * self.flights.rate if self.flights else update
         if self.publisher is not None:
             update = self.publisher(t, update)
         self.params = self.params + update
@@ -251,16 +267,18 @@ class Federation:
 
     def _train(self, pool: Trainer, t: int, chosen: Sequence[str]) -> Tensor:
         """The models of these clients as if all had been sent the global one: what they learned, put on top of it."""
-        changed, alone = self.world.changed(t), bool(self.personal.any())  # each starts from a model of its own
+        alone = bool(self.personal.any())  # each starts from a model of its own
         ranks = self.low_rank.ranks if self.low_rank else {}
-        alike: dict[Hashable, list[int]] = {}
+        began = self.flights.began if self.flights else dict.fromkeys(chosen, t - 1)
+        alike: dict[tuple[int, Hashable], list[int]] = {}
         for i, client in enumerate(chosen):
-            alike.setdefault(client if alone else (client in self.warden.apart, ranks.get(client)), []).append(i)
+            same = client if alone else (client in self.warden.apart, ranks.get(client))
+            alike.setdefault((began[client], same), []).append(i)
         models = torch.empty(len(chosen), len(self.params), device=self.device)
-        for index in alike.values():
-            members = [chosen[i] for i in index]
-            sent = self.warden.sent(members[0], self.params)
-            trained = pool.train(self._at(members[0], sent), t, members, changed).to(self.device)
+        for (version, _), index in alike.items():
+            members, changed = [chosen[i] for i in index], self.world.changed(version + 1)
+            sent = self.flights.landed[version] if self.flights else self.warden.sent(members[0], self.params)
+            trained = pool.train(self._at(members[0], sent), version + 1, members, changed).to(self.device)
             models[index] = trained - (sent - self.params) if sent is not self.params else trained
         if alone:
             self.own |= {client: models[i, self.personal] for i, client in enumerate(chosen)}
@@ -275,6 +293,14 @@ class Federation:
     def _lent(self, client: str) -> nn.Module:
         self.model.load_state_dict(self.engine.layout.unflatten(self._at(client, self.params)))
         return self.model
+
+    def _look_back(self, flights: Flights, cohort: Cohort, models: Tensor, record: RoundRecord) -> None:
+        """Keep what was let in of the replies, to compare later ones with."""
+        refused = {rejection.client_id for rejection in record.rejected}
+        sent = zip(cohort.client_ids, models - self.params, cohort.num_examples.tolist(), strict=True)
+        flights.window = flights.window.after(
+            [Earlier(c, row, count, flights.began[c]) for c, row, count in sent if c not in refused]
+        )
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
         """What the jurors among these clients report of the model that they receive, from the second one on."""
@@ -311,10 +337,23 @@ class Federation:
         return folded.cohort, folded
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
-        counts = self._counts(t, chosen)
-        updates = Updates.of(models, self.params, self.measured) if chosen else Updates.empty(len(self.params))
+        counts, began = self._counts(t, chosen).tolist(), [t - 1] * len(chosen)
+        earlier: tuple[Earlier, ...] = ()
+        if self.flights:
+            began, earlier = [self.flights.began[c] for c in chosen], self.flights.window.beside(chosen)
+            told = {**told, STALENESS: {c: float(t - 1 - v) for c, v in zip(chosen, began, strict=True)}}
+            models = torch.cat([*((e.row + self.params)[None] for e in earlier), models])
         return Cohort(
-            t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
+            t,
+            [*(e.client_id for e in earlier), *chosen],
+            Updates.of(models, self.params, self.measured),
+            [*(e.count for e in earlier), *counts],
+            self.params,
+            reported=told,
+            output=self.output,
+            layers=self.layers,
+            context=[True] * len(earlier) + [False] * len(chosen),
+            ages=[t - 1 - v for v in (*(e.version for e in earlier), *began)],
         )
 
     def _counts(self, t: int, chosen: Sequence[str]) -> Counts:
@@ -324,6 +363,9 @@ class Federation:
     def _choose(self, t: int, word: Word) -> list[str]:
         asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]
         share = self.scenario.train.participation
+        if self.flights:
+            self.flights.send(t - 1, self.params, asked, share)
+            return self.flights.land()
         if share == 1.0 or not asked:
             return asked
         take = max(1, round(share * len(asked)))

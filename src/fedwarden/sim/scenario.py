@@ -209,6 +209,18 @@ class DifferenceConfig(AttackConfig):
         return self
 
 
+class AsynchronousConfig(Strict):
+    """A server that waits for no round: it folds every ``buffer`` replies into the model, as FedBuff does.
+
+    ``speeds`` is how many times longer the slowest client takes than the fastest, or a list: one speed for each client.
+    ``rate`` is the learning rate of the server, by default what :func:`fedwarden.guard.window.server_rate` gives.
+    """
+
+    buffer: int = Field(10, ge=1)
+    rate: float | None = Field(None, gt=0)
+    speeds: Annotated[float, Field(ge=1)] | tuple[Annotated[float, Field(gt=0)], ...] = 1.0
+
+
 class SinkConfig(Component):
     """Where a run's values are sent to, and of how many clients one by one."""
 
@@ -237,6 +249,7 @@ class Scenario(Strict):
     task: Part = Component(name="classification")
     model: Part = Component(name="mlp")
     train: TrainConfig = TrainConfig()
+    asynchronous: AsynchronousConfig | None = None
     attacks: tuple[AttackConfig, ...] = ()
     differences: tuple[DifferenceConfig, ...] = ()
     recalls: tuple[Annotated[int, Field(ge=0)], ...] = ()

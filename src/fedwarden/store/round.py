@@ -20,7 +20,7 @@ from .word import NOTES, UNSAID
 State = Literal["excluded", "suspended", "skipped", "on trial", "rejected", "down-weighted", "in the model"]
 STATES: tuple[State, ...] = get_args(State)
 OUT: tuple[State, ...] = ("excluded", "suspended")
-FURTHER = frozenset({"answered_twice"})  # a second reply is refused; the first one counts
+FURTHER = frozenset({"answered_twice", "model_gone"})  # another reply is refused; the one in time counts
 COPIES = {"copies_share": "share one vote", "copies_as_one": "are judged as one"}
 """What follows for clients that sent identical updates, by the kind of their note."""
 PLAIN = 3.0  # robust deviations within which a signal says little by itself

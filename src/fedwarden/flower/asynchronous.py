@@ -1,0 +1,157 @@
+"""A guarded federation that waits for no node: every few replies are folded into the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from flwr.superlink.grid import HttpGrid
+
+from ..core.errors import ConfigError
+from ..core.notes import Note
+from ..core.reported import STALENESS, joined
+from ..core.types import Cohort, Rejection, Reported
+from ..guard.admission import Letter as Replied
+from ..guard.decide import Decision
+from ..guard.warden import Warden
+from ..guard.window import Earlier, Window, refuse_jurors, server_rate
+from .grid import POLL, OneByOne
+from .inbox import Letter
+from .records import Template
+from .strategy import Guarded
+
+QUICK = 0.1  # seconds between two looks for replies where nodes are on this machine
+
+
+class Asynchronous(Guarded):
+    """Wraps a strategy as :class:`Guarded` does, and folds every ``buffer`` replies: ``Asynchronous(FedAvg())``.
+
+    A round is one such buffer. A node gets the new model as soon as its reply is folded, while others still work on
+    earlier ones. Its update is relative to the model that it was sent, and counts less the older that is.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        buffer: int = 10,
+        warden: str | Warden = "auto",
+        rate: float | None = None,
+        **options: Any,
+    ) -> None:
+        """``rate`` is the learning rate of the server, by default that of :func:`.server_rate`.
+
+        ``options`` are those of :class:`Guarded`. The ``timeout`` of ``start`` is how many seconds a node has to
+        answer: then it is asked again, and its earlier update is rejected when it comes.
+        """
+        if not (isinstance(buffer, int) and buffer >= 1 and (rate is None or rate > 0)):
+            raise ConfigError(f"needs buffer >= 1, a whole number, and rate > 0; got {buffer!r} and {rate!r}")
+        super().__init__(strategy, warden, **options)
+        refuse_jurors(self.warden.guard)
+        if self.adapters is not None:
+            raise ConfigError("products of adapters are compared within a round, and a buffer is none: use Guarded")
+        self.buffer, self.rate = buffer, rate
+        self.step = 1.0  # the rate of this round
+        self.window = Window()
+        self.replies: OneByOne | None = None
+        self.at_work: dict[int, tuple[int, ArrayRecord]] = {}  # by node: rounds that made its model, and the model
+
+    def _careful(self, grid: Grid, timeout: float) -> Grid:
+        self.replies = OneByOne(grid, POLL if isinstance(grid, HttpGrid) else QUICK)
+        self.at_work = {}
+        return cast(Grid, self.replies)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The wrapped strategy's messages, to nodes that are not at work."""
+        assert self.replies is not None
+        messages = list(super().configure_train(server_round, arrays, ConfigRecord(dict(config)), grid))
+        version = server_round + self.done - 1
+        self.at_work |= {message.metadata.dst_node_id: (version, arrays) for message in messages}
+        self.step = self.rate or server_rate(self.buffer, max(len(self.at_work), 1))
+        self.replies.size = self.window.size(self.buffer)
+        return messages
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        """Screen and judge a buffer beside the window, and let the wrapped strategy combine what remains of it."""
+        assert self.replies is not None
+        self.sent = self.replies.landed
+        try:
+            return super().aggregate_train(server_round, replies)
+        finally:
+            for message in self.replies.landed:
+                self.at_work.pop(message.metadata.dst_node_id, None)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No messages: nodes at work would answer long after the model has changed."""
+        assert self.replies is not None
+        self.sent, self.replies.size = [], 0
+        return []
+
+    def _asks(self, client: str) -> bool:
+        return super()._asks(client) and client not in {self.names(node) for node in self.at_work}
+
+    def _sent_to(self, template: Template) -> Mapping[str, ArrayRecord]:
+        return {self.names(node): arrays for node, (_, arrays) in self.at_work.items() if arrays is not self.arrays}
+
+    def _late(self) -> list[Rejection]:
+        assert self.replies is not None
+        return [Rejection(self.names(node), Note.of("model_gone")) for node in self.replies.late]
+
+    def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
+        """The replies beside the window, whose rows are put on top of the model as theirs are."""
+        began = self._began(letters)
+        others = self.window.beside({letter.client_id for letter in letters})
+        params = template.flatten(self.arrays)
+        context = [_Context(e.client_id, e.layers(params, template.shapes), e.count) for e in others]
+        ages = [t - 1 - version for version in (*(e.version for e in others), *began.values())]
+        told = {STALENESS: {client: float(t - 1 - version) for client, version in began.items()}}
+        cohort = super()._cohort(t, [*context, *letters], template, joined(reported, told) if began else reported)
+        mask = [True] * len(context) + [False] * len(letters)
+        return replace(cohort, context=torch.tensor(mask).numpy(), ages=torch.tensor(ages).double().numpy())
+
+    def _judged(self, letters: Sequence[Letter], decision: Decision) -> None:
+        began, updates = self._began(letters), decision.cohort.updates
+        rows = [torch.cat([block[0] for _, _, block in updates.select([i]).blocks()]) for i in range(len(updates))]
+        claims = zip(decision.cohort.client_ids, rows, decision.cohort.claimed.tolist(), strict=True)
+        self.window = self.window.after([Earlier(c, row, count, began[c]) for c, row, count in claims if c in began])
+
+    def _began(self, letters: Sequence[Replied]) -> dict[str, int]:
+        """The rounds that made the model which each of these clients began from."""
+        versions = {self.names(node): version for node, (version, _) in self.at_work.items()}
+        return {letter.client_id: versions[letter.client_id] for letter in letters}
+
+    def _sound(self, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
+        """The model, a part of the way to what the strategy made."""
+        assert self.template is not None
+        if self.step != 1.0:
+            now, made = (self.template.flatten(record) for record in (self.arrays, self.template.restore(arrays)))
+            arrays = self.template.unflatten(torch.lerp(now, made, self.step))
+        return super()._sound(arrays, notes)
+
+    @property
+    def _mode(self) -> tuple[str, ...]:
+        return (f"buffer {self.buffer}", f"rate {self.rate}")
+
+    def _remembered(self) -> dict[str, Any]:
+        return {**super()._remembered(), "window": self.window.state_dict()}
+
+    def _recall(self, state: Mapping[str, Any]) -> None:
+        super()._recall(state)
+        self.window = Window.load(state["window"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    """An earlier update in the form of a reply."""
+
+    client_id: str
+    layers: Sequence[Any]
+    count: float

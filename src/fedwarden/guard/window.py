@@ -1,0 +1,95 @@
+"""The latest updates of clients that answered before: the scale by which a few replies can be judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..core.errors import ConfigError
+from .judge import Guard
+
+WINDOW = 20
+"""Clients that a buffer is compared with: from 16 on, what they agree on is told from chance at the same level as in
+any larger round, see :func:`fedwarden.signals.opposition.informative`; the rest is room for attackers."""
+
+
+def server_rate(buffer: int, clients: int) -> float:
+    """The learning rate of the server by which a cycle of all clients moves the model as far as a round of all does.
+
+        eta = sqrt(K / n)  for buffers of K < n clients at work,   1 from n on
+
+    On average n / K - 1 buffers are folded while a client works, so its update counts sqrt(K / n), and n / K buffers
+    with eta sqrt(K / n) = K / n each make one step. Longer steps overshoot: each is made from a model that lacks those
+    of all clients at work.
+
+    >>> server_rate(5, 20), server_rate(20, 5)
+    (0.5, 1.0)
+    """
+    return math.sqrt(min(1.0, buffer / clients))
+
+
+def refuse_jurors(guard: Guard) -> None:
+    """Refuse jurors: they compare two models that follow each other, and clients at work see others."""
+    if guard.jurors:
+        raise ConfigError(
+            "jurors compare the models of two rounds, and a buffer of replies is no round: leave jurors out"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """A client's update (d,), less the model that it began from, which ``version`` rounds had made."""
+
+    client_id: str
+    row: Tensor
+    count: float
+    version: int
+
+    def layers(self, params: Tensor, shapes: Sequence[Sequence[int]]) -> list[Any]:
+        """The update on top of a model, as arrays of these shapes."""
+        parts = (self.row.to(params) + params).split([math.prod(shape) for shape in shapes])
+        return [part.reshape(tuple(shape)).numpy() for part, shape in zip(parts, shapes, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The latest update of each of the clients that answered last, the newest at the end."""
+
+    entries: tuple[Earlier, ...] = ()
+
+    def beside(self, client_ids: Collection[str]) -> tuple[Earlier, ...]:
+        """What the replies of these clients are compared with: the latest updates of others."""
+        return tuple(e for e in self.entries if e.client_id not in client_ids)[-WINDOW:]
+
+    def size(self, buffer: int) -> int:
+        """How many replies fill the next buffer; the first one waits for half of a window at least.
+
+        A single first reply would be judged beside nothing, and no length is too long beside nothing.
+
+        >>> Window().size(1), Window().size(40)
+        (10, 40)
+        """
+        return buffer if self.entries else max(buffer, WINDOW // 2)
+
+    def after(self, replies: Sequence[Earlier]) -> Window:
+        """The window with these replies in it."""
+        new = {reply.client_id for reply in replies}
+        rest = [e for e in self.entries if e.client_id not in new]
+        return Window((*rest, *replies)[-WINDOW - len(replies) :])
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as plain numbers and tensors."""
+        return {
+            "clients": [e.client_id for e in self.entries],
+            "numbers": [[e.count, e.version] for e in self.entries],
+            "rows": [e.row for e in self.entries],
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> Window:
+        parts = zip(state["clients"], state["rows"], state["numbers"], strict=True)
+        return cls(tuple(Earlier(client, row, count, int(version)) for client, row, (count, version) in parts))
