@@ -19,6 +19,8 @@ from importlib.metadata import entry_points
 from keyword import iskeyword
 from multiprocessing import parent_process
 from numbers import Integral, Real
+from pathlib import Path
+from traceback import extract_tb
 from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -111,6 +113,14 @@ def adopt(module: str) -> ModuleType:
     """
     _adopted[module] = import_module(module)
     return _adopted[module]
+
+
+def blamed(error: BaseException) -> str | None:
+    """An error and its place in a module that the user has asked for; None where it came about elsewhere."""
+    files = {module.__file__ for module in _adopted.values()}
+    places = [frame for frame in extract_tb(error.__traceback__) if frame.filename in files]
+    here = f"({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {error} {here}" if here else None
 
 
 def lookup(kind: str, name: str) -> Factory:

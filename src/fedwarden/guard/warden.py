@@ -117,7 +117,7 @@ class Warden:
         others = {*GUARD, "aggregator"} - {"watches", *parameters(lookup("preset", name))}
         parts = {key: value for key, value in options.items() if key in others}
         warden = make("preset", name, **{key: value for key, value in options.items() if key not in others})
-        assert isinstance(warden, cls)
+        returned(isinstance(warden, cls), f"the preset {name!r} returns a fedwarden.Warden", warden)
         return warden.but(**parts) if parts else warden
 
     def but(self, **parts: Any) -> Warden:

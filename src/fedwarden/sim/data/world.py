@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from traceback import extract_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +15,8 @@ from torch import Tensor
 
 from ...attacks import DataAttack, Divided, Examples
 from ...core.config import Component
-from ...core.errors import ConfigError, FedwardenError
-from ...core.registry import lookup, make, parameters, required
+from ...core.errors import ConfigError, FedwardenError, returned
+from ...core.registry import blamed, lookup, make, parameters, required
 from ...core.seeds import numpy_rng
 from ..changes import Change
 from ..scenario import AttackConfig, Scenario
@@ -143,11 +141,9 @@ def load_data(scenario: Scenario) -> Dataset:
     except FedwardenError:
         raise
     except Exception as error:
-        if ":" not in c.dataset.name or isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) or (told := blamed(error)) is None:
             raise
-        last = extract_tb(error.__traceback__)[-1]
-        line = f"{Path(last.filename).name}, line {last.lineno}"
-        raise DataError(f"{where} failed: {type(error).__name__}: {error} ({line})") from error
+        raise DataError(f"{where} failed: {told}") from error
     return check(of_clients(data) if isinstance(data, dict | list) else data, where)
 
 
@@ -282,9 +278,12 @@ def _poison(
                 )
                 try:
                     if isinstance(a.attack, Change):
-                        samples = a.attack.change(samples, pool, data, rng)
+                        made = a.attack.change(samples, pool, data, rng)
                     else:
-                        samples = a.attack.poison(samples, pool, data.classes, rng)
+                        made = a.attack.poison(samples, pool, data.classes, rng)
+                    fits = isinstance(made, tuple) and len(made) == 2 and len(made[0]) == len(made[1]) == len(part)
+                    returned(fits, f"expected (inputs, labels) of {len(part)} samples", made)
+                    samples = Examples(*made)
                 except ValueError as error:
                     raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {error}") from error
         versions[which] = place(samples)
