@@ -128,7 +128,7 @@ def test_the_runs_are_listed_filtered_and_compared(site, browser, until, shared)
     until(says="Compare runs 1 and 2")
     browser.find_element(By.LINK_TEXT, "Compare runs 1 and 2").click()
     until(drawn="both")
-    until(says="excluded in this run only")
+    until(says="verdict")
     assert browser.current_url.endswith("/compare?first=1&second=2")
     assert "guarded" in browser.find_element(By.ID, "first").text
     choose(browser, until, "First run", "2 plain")

@@ -29,7 +29,7 @@ def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np
     out = np.full(len(y), -1)
     for label in np.unique(drawn):
         places, stock = leaving[drawn == label], rng.permutation(np.flatnonzero(pool == label))
-        out[places] = first(stock, len(places), f"class {label}")
+        out[places] = first(stock, len(places), int(label))
     return out
 
 
@@ -55,11 +55,20 @@ def taken(own: Examples, pool: Examples, found: NDArray[np.int64]) -> Examples:
     return Examples(x, y)
 
 
-def first(stock: NDArray[np.int64], count: int, of: str) -> NDArray[np.int64]:
-    """The first of what is in stock; raises where there are fewer."""
+class Shortage(ValueError):
+    """The reserve has fewer samples of a class, by its number, than are needed."""
+
+    def __init__(self, label: int, wanted: int, left: int) -> None:
+        self.label, self.wanted, self.left = label, wanted, left
+        super().__init__(self.told(str(label)))
+
+    def told(self, name: str) -> str:
+        has = f"its part of the reserve has {self.left}; raise data.reserve"
+        return f"needs {self.wanted} samples of class {name} that no client holds; {has}"
+
+
+def first(stock: NDArray[np.int64], count: int, label: int) -> NDArray[np.int64]:
+    """The first of the samples of a class that are in stock; raises where there are fewer."""
     if len(stock) < count:
-        raise ValueError(
-            f"needs {count} samples of {of} that no client holds; its part of the reserve has {len(stock)}; "
-            "raise data.reserve"
-        )
+        raise Shortage(label, count, len(stock))
     return stock[:count]

@@ -183,6 +183,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "buffers_far": (
         "{clients}: its buffers (values that are not trained) lie far from the others', whose median is used"
     ),
+    "copies_apart": "{clients} sent identical updates: each of them counts in full",
     "copies_as_one": "{clients} sent identical updates: they are judged as one",
     "copies_share": "{clients} sent identical updates: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",

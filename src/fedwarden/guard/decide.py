@@ -23,7 +23,7 @@ from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter, named
 from .containment import bounded
-from .copies import Leaders, claims, one_vote
+from .copies import APART, Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
 from .jury import Pair
@@ -31,6 +31,7 @@ from .telling import judgement_notes
 from .word import heard, obey, overrule
 
 DIGITS = 4  # of a place on the map
+EQUAL = 1e-6  # identical updates differ by rounding alone: relative to their length, far below what training leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +193,7 @@ def decide(
     common = trusted & ~judgement.suspects
     details = deviations(inside, judgement.doubted, common if common.sum() > 1 else trusted)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders, details)
+    notes += [] if guard.share_copies else _repeated(inside)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
     kept = weights > 0
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
@@ -256,3 +258,18 @@ def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
         return np.arange(len(cohort))
     updates = cohort.updates
     return copy_leaders(squared_distances(updates.compared().gram()), updates.lengths(), cohort.trusted)
+
+
+def _repeated(cohort: Cohort) -> list[Note]:
+    """The groups of clients whose updates are identical, where each has a vote; only those as long are compared."""
+    lengths, ids = cohort.updates.lengths(), cohort.client_ids
+    order = np.argsort(lengths)
+    notes = []
+    for part in np.split(order, np.flatnonzero(np.diff(lengths[order]) > EQUAL * lengths[order][1:]) + 1):
+        while len(part) > 1 and lengths[part[0]] > 0:
+            squares = squared_distances(cohort.updates.select(part).compared().gram())[0]
+            same = squares <= (EQUAL * lengths[part[0]]) ** 2
+            if same.sum() > 1:
+                notes.append(Note.of(APART, *(ids[i] for i in np.sort(part[same]).tolist())))
+            part = part[~same]
+    return notes

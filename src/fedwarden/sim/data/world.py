@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...attacks import DataAttack, Divided, Examples
+from ...attacks.shift import Shortage
 from ...core.config import Component
 from ...core.errors import ConfigError, FedwardenError, returned
 from ...core.registry import blamed, lookup, make, parameters, required
@@ -180,7 +181,7 @@ def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:
     """Rows of the training data for each client, without the reserve."""
     free, n = np.setdiff1d(np.arange(len(data.y_train)), reserve), scenario.data.clients
     if not len(free):
-        raise ConfigError(f"data.reserve = {len(reserve)} leaves nothing of {len(data.y_train)} training samples")
+        raise ConfigError(f"data.reserve = {scenario.data.reserve} leaves nothing of {len(data.y_train)} training samples")
     if n > len(free) and scenario.data.partition.name != "given":  # before any list of so many parts is made
         raise ConfigError(
             f"{n:,} clients need a training sample each; {source(scenario)} has {len(free):,}: use fewer clients"
@@ -285,6 +286,7 @@ def _poison(
                     returned(fits, f"expected (inputs, labels) of {len(part)} samples", made)
                     samples = Examples(*made)
                 except ValueError as error:
-                    raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {error}") from error
+                    told = error.told(data.class_names[error.label]) if isinstance(error, Shortage) else error
+                    raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {told}") from error
         versions[which] = place(samples)
     return orders, versions
