@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 
+from screenshot import screenshot
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -22,7 +23,6 @@ import fedwarden as fw
 from fedwarden.core.errors import FedwardenError
 from fedwarden.core.types import Observation
 from fedwarden.dashboard.layout import TICK
-from fedwarden.dashboard.screenshot import screenshot
 from fedwarden.dashboard.server import prepare
 from fedwarden.store.ledger import Ledger, LedgerError
 from fedwarden.store.recorder import Recorder
@@ -379,10 +379,10 @@ for word in "$@"; do case "$word" in --screenshot=*) echo drawn > "${{word#--scr
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("fedwarden.dashboard.screenshot.PATIENCE", 2)
+    monkeypatch.setattr("screenshot.PATIENCE", 2)
     screenshot(tmp_path, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_text() == "drawn\n"
-    monkeypatch.setattr("fedwarden.dashboard.screenshot.TRIES", 1)
+    monkeypatch.setattr("screenshot.TRIES", 1)
     (tmp_path / "seen").rmdir()
     with pytest.raises(FedwardenError, match="drew nothing within 2 s, 1 times"):
         screenshot(tmp_path, tmp_path / "b.png")

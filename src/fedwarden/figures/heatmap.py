@@ -42,7 +42,7 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
     pooled = step != (1, 1)
     places = {c: (series.clients.index(c), int(np.searchsorted(series.rounds, t))) for c, t in exclusions(series)}
     mine = {c: (j, i) for c, (j, i) in places.items() if seen.flagged[i, j]}
-    fig = figure(title, dark, min(860, max(340, 220 + 18 * len(names))), _subtitle(step, len(places) - len(mine)))
+    fig = figure(title, dark, min(860, max(320, 190 + 18 * len(names))), _subtitle(step, len(places) - len(mine)))
     gone = pool_all(series.excluded.T, step) & np.isnan(scores)
     _grey(fig, rounds, names, gone, FAINT, "excluded or suspended")
     _grey(fig, rounds, names, np.isnan(shown) & ~np.isnan(scores), BAND, "no limit in this round")
@@ -58,10 +58,9 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
         marker={"symbol": "x", "size": 9, "color": VERMILION, "line": {"color": "white", "width": 1}},
         text=[_why(series, j, i) for j, i in mine.values()],
     )  # fmt: skip
-    fig.update_xaxes(title_text="round", type="category", showgrid=False, nticks=12)
-    fig.update_yaxes(title_text="client", type="category", showgrid=False, autorange="reversed")
-    fig.update_layout(coloraxis=bar, showlegend=True, margin_t=120)
-    return fig.update_layout(coloraxis_colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 12})
+    fig.update_xaxes(title_text="round", type="category", showgrid=False, nticks=10, tickangle=0)
+    fig.update_yaxes(type="category", showgrid=False, autorange="reversed")
+    return fig.update_layout(coloraxis=bar, coloraxis_colorbar_thickness=14, showlegend=True)
 
 
 def watch_of(series: Series, watch: str) -> WatchSeries:
@@ -115,11 +114,11 @@ def _colours(seen: WatchSeries, scale: Scale, dark: bool) -> tuple[Grid, Mapping
     if scale == "limit":
         near = nearness(seen)
         if np.isfinite(near).any():
-            ends = {"tickvals": [BELOW, 0, 1, ABOVE], "ticktext": ["-1", "0 median", "1 limit", "2"]}
+            ends = {"tickvals": [BELOW, 0, 1, ABOVE], "ticktext": ["-1", "median", "limit", "2"]}
             return np.clip(near, BELOW, ABOVE), {"cmin": BELOW, "cmax": ABOVE, "colorbar": ends}
         scale = "robust z"  # of a watch that never had a limit
     if scale == "robust z":
-        bar = {"colorbar": {"title": {"text": "robust z in its round"}}}
+        bar = {"colorbar": {"title": {"text": "robust z<br>in its round"}}}
         return robust_rows(values), {"cmin": 0, "cmax": FAR, **bar}
     one_way = {"colorscale": HEAT_DARK if dark else HEAT}  # also where scores have both signs
     positive = values[(values > 0) & np.isfinite(values)]

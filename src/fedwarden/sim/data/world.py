@@ -181,7 +181,9 @@ def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:
     """Rows of the training data for each client, without the reserve."""
     free, n = np.setdiff1d(np.arange(len(data.y_train)), reserve), scenario.data.clients
     if not len(free):
-        raise ConfigError(f"data.reserve = {scenario.data.reserve} leaves nothing of {len(data.y_train)} training samples")
+        raise ConfigError(
+            f"data.reserve = {scenario.data.reserve} leaves nothing of {len(data.y_train)} training samples"
+        )
     if n > len(free) and scenario.data.partition.name != "given":  # before any list of so many parts is made
         raise ConfigError(
             f"{n:,} clients need a training sample each; {source(scenario)} has {len(free):,}: use fewer clients"

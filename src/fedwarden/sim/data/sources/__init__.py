@@ -113,7 +113,9 @@ def find(
                 raise DataError(f"{place / name} {words}") from error
             if missing := [key for key in needs if key not in arrays]:
                 own = "" if download else '; other names are set with features = "x_train", label = "y_train"'
-                raise DataError(f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}{own}")
+                raise DataError(
+                    f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}{own}"
+                )
             return arrays
     looked = _looked(folder)
     if download is None:

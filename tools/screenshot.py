@@ -1,7 +1,8 @@
-"""A picture of a page, taken with a Chromium that is installed on this machine."""
+"""A page of the dashboard as a picture: ``python tools/screenshot.py WORKSPACE FILE.png --page /run/2 --dark``."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 
-from ..core.errors import FedwardenError
-from .server import prepare
+from fedwarden.core.errors import FedwardenError
+from fedwarden.dashboard.server import prepare
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SETTLED = 8000  # milliseconds of the page's own time, in which it loads and draws
@@ -52,3 +53,17 @@ def _photograph(browser: str, url: str, file: Path, size: tuple[int, int]) -> st
             with suppress(subprocess.TimeoutExpired):
                 return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
     raise FedwardenError(f"{browser} drew nothing within {PATIENCE} s, {TRIES} times; try again on a less busy machine")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--page", default="/")
+    parser.add_argument("--dark", action="store_true")
+    asked = parser.parse_args()
+    screenshot(asked.workspace, asked.file, asked.page, asked.dark)
+
+
+if __name__ == "__main__":
+    main()
