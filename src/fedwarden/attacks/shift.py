@@ -56,19 +56,19 @@ def taken(own: Examples, pool: Examples, found: NDArray[np.int64]) -> Examples:
 
 
 class Shortage(ValueError):
-    """The reserve has fewer samples of a class, by its number, than are needed."""
+    """The reserve has fewer samples of a class, by its number, or of what else is told, than are needed."""
 
-    def __init__(self, label: int, wanted: int, left: int) -> None:
-        self.label, self.wanted, self.left = label, wanted, left
-        super().__init__(self.told(str(label)))
+    def __init__(self, of: int | str, wanted: int, left: int) -> None:
+        self.of, self.wanted, self.left = of, wanted, left
+        super().__init__(self.told(of if isinstance(of, str) else f"class {of}"))
 
-    def told(self, name: str) -> str:
+    def told(self, of: str) -> str:
         has = f"its part of the reserve has {self.left}; raise data.reserve"
-        return f"needs {self.wanted} samples of class {name} that no client holds; {has}"
+        return f"needs {self.wanted} samples of {of} that no client holds; {has}"
 
 
-def first(stock: NDArray[np.int64], count: int, label: int) -> NDArray[np.int64]:
-    """The first of the samples of a class that are in stock; raises where there are fewer."""
+def first(stock: NDArray[np.int64], count: int, of: int | str) -> NDArray[np.int64]:
+    """The first of what is in stock; raises where there are fewer."""
     if len(stock) < count:
-        raise Shortage(label, count, len(stock))
+        raise Shortage(of, count, len(stock))
     return stock[:count]

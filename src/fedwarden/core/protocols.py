@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from .errors import ConfigError
 from .stats import Mask, Scores, Weights
 from .types import Aggregate, Cohort, Ids, Reading, Server, State, Verdict
 
@@ -182,5 +183,6 @@ def complete(kind: str, component: Any) -> Any:
         try:
             signature(component if method == "__call__" else getattr(component, method)).bind(*given)
         except (TypeError, AttributeError) as error:
-            raise TypeError(f"it is called as {method}({', '.join(given)}): {error}") from error
+            called = f"{kind} {type(component).__name__} is called as {method}({', '.join(given)})"
+            raise ConfigError(f"{called}: {error}") from error
     return component
