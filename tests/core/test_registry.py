@@ -51,10 +51,6 @@ class Fixed:
             raise ValueError(f"limit is not negative; got {self.limit}")
 
 
-class Short:
-    def __call__(self, scores): ...
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -64,10 +60,6 @@ class Short:
         (lambda: lookup("history", "???"), r"no history '\?\?\?'; known: .*cusum, .*ewma, .*pid, .*raw"),
         (lambda: make("rule", "robust_z", limt=6.0), "rule 'robust_z' has no option 'limt'; did you mean 'limit'"),
         (lambda: make("rule", "gesd", alpha=2.0), r"rule 'gesd': alpha lies in \(0, 1\); got 2.0"),
-        (
-            lambda: component("rule", Short()),
-            r"rule Short is called as __call__\(scores, test\): too many",
-        ),
         (lambda: component("rule", {"limit": 3.0}), "a name or a table with a 'name'"),
         (lambda: component("rule", {"name": 3}), "a name or a table with a 'name'"),
         (lambda: fw.aggregate("medain", [[1.0]]), "no aggregator 'medain'; did you mean 'median'"),

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import signature
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from .errors import ConfigError
 from .stats import Mask, Scores, Weights
 from .types import Aggregate, Cohort, Ids, Reading, Server, State, Verdict
 
@@ -148,13 +146,6 @@ class CompleteHistory(History, Protocol):
         return {}
 
 
-CALLED = {
-    "signal": ("__call__", "cohort"),
-    "history": ("step", "state", "client_ids", "values", "trusted"),
-    "rule": ("__call__", "scores", "test"),
-    "policy": ("step", "excluded", "findings"),
-    "aggregator": ("step", "state", "cohort", "weights"),
-}
 COMPLETE = {
     "signal": CompleteSignal,
     "history": CompleteHistory,
@@ -178,11 +169,4 @@ def complete(kind: str, component: Any) -> Any:
         if name[0] != "_" and not hasattr(component, name):
             owner = component if alone or isinstance(component, type) else type(component)
             setattr(owner, name, MethodType(value, component) if alone and callable(value) else value)
-    if kind in CALLED and not isinstance(component, type):
-        method, *given = CALLED[kind]
-        try:
-            signature(component if method == "__call__" else getattr(component, method)).bind(*given)
-        except (TypeError, AttributeError) as error:
-            called = f"{kind} {type(component).__name__} is called as {method}({', '.join(given)})"
-            raise ConfigError(f"{called}: {error}") from error
     return component
