@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,11 +61,13 @@ class Shortage(ValueError):
 
     def __init__(self, of: int | str, wanted: int, left: int) -> None:
         self.of, self.wanted, self.left = of, wanted, left
-        super().__init__(self.told(of if isinstance(of, str) else f"class {of}"))
 
-    def told(self, of: str) -> str:
+    def told(self, names: Sequence[str] = ()) -> str:
+        of = self.of if isinstance(self.of, str) else f"class {names[self.of] if names else self.of}"
         has = f"its part of the reserve has {self.left}; raise data.reserve"
         return f"needs {self.wanted} samples of {of} that no client holds; {has}"
+
+    __str__ = told
 
 
 def first(stock: NDArray[np.int64], count: int, of: int | str) -> NDArray[np.int64]:

@@ -288,8 +288,7 @@ def _poison(
                     returned(fits, f"expected (inputs, labels) of {len(part)} samples", made)
                     samples = Examples(*made)
                 except ValueError as error:
-                    numbered = isinstance(error, Shortage) and isinstance(error.of, int)
-                    told = error.told(f"class {data.class_names[error.of]}") if numbered else error
+                    told = error.told(data.class_names) if isinstance(error, Shortage) else error
                     raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {told}") from error
         versions[which] = place(samples)
     return orders, versions
