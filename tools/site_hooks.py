@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from fedwarden.studies.tables import markdown as table
-from fedwarden.studies.tables import read_csv
+from fedwarden_research.studies.tables import read_csv
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = {

@@ -116,8 +116,17 @@ def test_real_runs_and_their_files(call, call_json, workspace, file, monkeypatch
 def test_an_error_of_ones_own_names_the_run(file):
     (file.parent / "mine_here.py").write_text(MINE.replace("shares = weights * 0", "raise KeyError('x')"))
     cells = compare.plan(Asked(file=file, defence=["mine_here:First"], rounds=1)).cells
-    with pytest.raises(ConfigError, match="mine_here:First under no attack, seed 0: KeyError: 'x'"):
+    where = r"mine_here:First without attack, seed 0: KeyError: 'x' \(mine_here.py, line 10\)"
+    with pytest.raises(ConfigError, match=where):
         compare.play(cells[0][1])
+
+
+def test_a_function_that_returns_a_warden_is_a_defence_in_every_process(file, monkeypatch):
+    made = "import fedwarden as fw\ndef warden():\n    return fw.Warden.preset('pid-made')\n"
+    (file.parent / "mine_here.py").write_text(made)
+    run = compare.plan(Asked(file=file, defence=["mine_here:warden"], rounds=1)).cells[0][1]
+    monkeypatch.setattr("fedwarden.core.registry._adopted", {})  # as in a process that has just begun
+    assert compare.play(run)["rounds"] == 1
 
 
 def test_rules_are_told_how_many_attack(file):
@@ -134,6 +143,7 @@ def test_rules_are_told_how_many_attack(file):
         ({"defence": ["krun"]}, "no aggregator or preset 'krun'; did you mean 'krum'"),
         ({"defence": ["label_flip"]}, "write --attack label_flip"),
         ({"defence": ["mine_here:Loud"]}, "write --attack mine_here:Loud"),
+        ({"defence": ["mine_here:dataclass"]}, "defines no function or class 'dataclass'"),
         ({"attack": ["krum"]}, "write --defence krum"),
         ({"defence": ["krum(k=1)"]}, "--defence krum(k=1): aggregator 'krum' has no option 'k'"),
         ({"attack": ["label_flip(x=y)"]}, "options are TOML"),

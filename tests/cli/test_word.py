@@ -161,7 +161,11 @@ def test_a_run_without_a_round_knows_no_client(call, workspace):
 
 def test_a_finished_run_is_refused(call, recorded):
     line = "error: run 1 is done and has no next round; expected an unfinished run"
-    assert call("trust", 1, "0", "--home", recorded) == (2, "", f"{line}; for the next run set guard.trusted = ['0']\n")
+    assert call("trust", 1, "0", "--home", recorded) == (
+        2,
+        "",
+        f"{line}; give the guard of the next run trusted = ['0']\n",
+    )
     assert call("observe", 1, "--home", recorded) == (2, "", f"{line}\n")
 
 

@@ -38,3 +38,15 @@ def test_the_options_that_load_a_module_again_work_in_the_current_folder(folders
 def test_a_module_that_is_nowhere_says_where_it_was_looked_up(folders):
     with pytest.raises(ConfigError, match=r"cannot import 'only_there', which --import asks for: .*looked up in"):
         plugins.load("only_there")
+
+
+def test_what_ones_own_component_is_called_with_is_tried_first_and_its_errors_have_a_place(folders):
+    here, _ = folders
+    (here / "only_here.py").write_text("class Short:\n    def __call__(self, scores):\n        return scores[9]\n")
+    short = plugins.load("only_here").Short
+    with pytest.raises(ConfigError, match=r"rule 'only_here:Short': too many .*; expected __call__\(scores, test\)"):
+        registry.make("rule", "only_here:Short")
+    with pytest.raises(IndexError) as caught:
+        short()([])
+    assert registry.blamed(caught.value) == "IndexError: list index out of range (only_here.py, line 3)"
+    assert registry.blamed(ValueError("elsewhere")) is None

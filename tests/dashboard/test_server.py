@@ -13,7 +13,6 @@ import pytest
 
 from fedwarden.cli import main
 from fedwarden.core.errors import FedwardenError
-from fedwarden.dashboard import screenshot as pictures
 from fedwarden.dashboard.security import Access
 from fedwarden.dashboard.server import address, listen
 
@@ -95,12 +94,6 @@ def test_a_workspace_that_is_not_there_yet_can_be_watched(tmp_path, asker):
     told = asker(tmp_path / "nowhere")("version.data", url__pathname="/", url__search="")["response"]
     assert "run something first" in str(told["problem"])
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_a_picture_without_a_browser_says_what_to_install(shared, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pictures.shutil, "which", lambda name: None)
-    assert main(["dashboard", "--home", str(shared), "--screenshot", str(tmp_path / "a.png")]) == 2
-    assert "apt install chromium" in capsys.readouterr().err
 
 
 def test_reading_changes_nothing_on_disk(home, asker):

@@ -503,3 +503,17 @@ def test_a_value_that_is_no_number_is_not_remembered(preset):
         memory, judgement = judged(guard, memory, t, tuple("abcde"), [values(t)])
         assert np.isnan(judgement.watches[0].scores[4]) == (t == 2)
         assert judgement.watches[0].flagged[4] == (t == 2)
+
+
+@pytest.mark.parametrize("preset", ["pid-made", "watch", "none"])
+def test_identical_updates_that_share_no_vote_are_named_and_change_nothing(cohort_of, preset):
+    """Signs are as long as each other without being the same, and so is an update that is reversed."""
+    rows = np.random.default_rng(0).choice([-1.0, 1.0], size=(9, 400)).astype(np.float32)
+    rows[[4, 7]], rows[8] = rows[1], -rows[0]
+    with_copies, without = (
+        Warden.preset(preset).step(cohort_of(r)) for r in (rows, rows + 1e-3 * np.arange(9, dtype=np.float32)[:, None])
+    )
+    named = [note.clients for note in with_copies.record.notes if note.kind == "copies_apart"]
+    assert named == [("b", "e", "h")]
+    assert not any(note.kind == "copies_apart" for note in without.record.notes)
+    assert np.array_equal(with_copies.record.weights, without.record.weights)

@@ -36,7 +36,7 @@ def test_what_happened_to_whom_and_why(record):
 def test_a_client_in_doubt_is_different_and_harm_is_not_shown(played):
     doubt = Note.of("left_out", "g", watches=("far",), words="it lies far out")
     told = tell(RunRecord(RUN, Story.of([replace(record, notes=(doubt,)) for record in played])))
-    said = "Client g is different, harm not shown. If you know why it differs, set guard.trusted = ['g']"
+    said = "Client g is different, harm not shown. If you know why it differs, give the guard of the next run trusted ="
     assert any(said in sentence for sentence in told)
 
 

@@ -10,6 +10,7 @@ from fedwarden.core.errors import ConfigError, MissingExtra
 from fedwarden.core.types import WatchRecord
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.sim.tune import Observed, grade, observe, to_tune, tunable, tune, with_values
+from fedwarden_research.papers.pid_made_tuning import speed
 
 TINY = {
     "rounds": 2,
@@ -49,12 +50,12 @@ def test_a_grade_counts_clients_and_attacker_rounds():
     assert (exact.let_in, exact.attacks) == (2 * 3 * 2, 2 * 18)
     assert exact.value > nobody.value
     assert (exact.left_out, exact.honest) == (0, 2 * 9 * 6)
-    assert exact.speed == -12 / 36
+    assert speed(exact) == -12 / 36
     for record in run.records:
         record.watches[0].signal[11] = 2.0  # and one honest client, in rounds 3 to 6
     wrong = grade([run], fw.Warden([fw.Watch("centroid_distance", rule=far, start_round=1)], "quarantine"))
     assert (wrong.left_out, wrong.honest, wrong.wronged) == (4, 54, 1)
-    assert wrong.speed == pytest.approx(-6 / 18 - 4 / 54)
+    assert speed(wrong) == pytest.approx(-6 / 18 - 4 / 54)
 
 
 def test_the_search_is_repeatable_and_not_worse_than_what_was_given():

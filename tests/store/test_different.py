@@ -77,7 +77,7 @@ def test_what_to_do_is_about_the_run_or_where_it_is_done_the_next_one():
     head = "Client west wing is different, harm not shown. If you know why it differs, "
     note = doubt("west wing")
     assert advice("west wing", note, 7) == f"{head}run `fedwarden trust 7 'west wing'`."
-    assert advice("west wing", note) == f"{head}set guard.trusted = ['west wing'] for the next run."
+    assert advice("west wing", note) == f"{head}give the guard of the next run trusted = ['west wing']."
 
 
 def test_a_run_closes_with_the_first_of_them_and_counts_the_rest():

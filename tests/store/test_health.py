@@ -101,7 +101,7 @@ def test_without_samples_the_way_of_its_updates_stands_in():
     with_them, against = (story.contribution(client) for client in "ab")
     assert (with_them.kind, with_them.of, with_them.rounds) == ("helps", "cosine", 5)
     assert against.kind == "no help"  # and never harm: a way is no proof of it
-    assert str(against).startswith("its updates point away from the others': cosine -0.43 +- 0.007")
+    assert str(against).startswith("its updates point away from the others': cosine -0.43 ± 0.007")
     assert story.contribution("nobody") is None
     assert Story.of([record(1, "a")]).contribution("a") is None
     assert agreement(np.array([-1.0, -1.0, -1.0])).kind == "no help"
@@ -150,9 +150,9 @@ def test_where_harm_is_not_watched_there_is_nothing_to_tell():
 
 def test_in_words():
     words = {
-        "helps": "helps the model: its updates lower the loss by 0.012 +- 0.003 per round",
-        "no help": "does not help the model: its updates raise the loss by 0.012 +- 0.003 per round",
-        "harms": "harms the model: its updates raise the loss by 0.012 +- 0.003 per round",
+        "helps": "helps the model: its updates lower the loss by 0.012 ± 0.003 per round",
+        "no help": "does not help the model: its updates raise the loss by 0.012 ± 0.003 per round",
+        "harms": "harms the model: its updates raise the loss by 0.012 ± 0.003 per round",
         "unclear": "no measurable contribution",
     }
     for kind, text in words.items():

@@ -129,13 +129,24 @@ def test_clients_that_act_as_one_come_first_in_the_list_of_runs_too(tmp_path):
     assert story.sentences[0] == (
         "Clients a, b and c act as one: they sent identical updates in 2 of 2 rounds and share one vote."
     )
-    assert listed(tmp_path, rounds) == story.short == "a, b and c act as one; d flagged"
+    assert listed(tmp_path, rounds) == story.short == "3 act as one: a, b and c; d flagged"
 
 
-def test_a_weight_of_zero_without_a_flag_is_no_exclusion():
-    told = Story.of([record(1, out="abc")])
-    assert str(told) == "No client was excluded, and none was flagged."
-    assert told.short == "none"
+def test_a_weight_of_zero_without_a_flag_is_no_exclusion_but_the_aggregators_choice():
+    told = Story.of([record(1, out="abc"), record(2, out="ad", flagged="d"), record(3, out="abcd")])
+    assert told.left_out == {"a": 2, "b": 1, "c": 1}  # nothing was combined in round 3
+    assert str(told) == (
+        "No client was excluded. 1 of 4 clients was skipped: d in 1 of 3 rounds. "
+        "The aggregator left out clients that were not flagged: a in 2 of 3 rounds; b and c in 1 of 3 rounds."
+    )
+
+
+def test_identical_updates_that_each_count_are_named_too():
+    story = Story.of([record(1, notes=(Note.of("copies_apart", *"ab"),))])
+    assert story.sentences[0] == (
+        "Clients a and b act as one: they sent identical updates in 1 of 1 round and each count in full."
+    )
+    assert story.clients["a"].state == "in the model"
 
 
 def test_a_client_that_answers_twice_is_skipped_as_any_other():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ def refresh(y: NDArray[np.int64], pool: NDArray[np.int64], share: float, rng: np
     out = np.full(len(y), -1)
     for label in np.unique(drawn):
         places, stock = leaving[drawn == label], rng.permutation(np.flatnonzero(pool == label))
-        out[places] = first(stock, len(places), f"class {label}")
+        out[places] = first(stock, len(places), int(label))
     return out
 
 
@@ -55,11 +56,22 @@ def taken(own: Examples, pool: Examples, found: NDArray[np.int64]) -> Examples:
     return Examples(x, y)
 
 
-def first(stock: NDArray[np.int64], count: int, of: str) -> NDArray[np.int64]:
+class Shortage(ValueError):
+    """The reserve has fewer samples of a class, by its number, or of what else is told, than are needed."""
+
+    def __init__(self, of: int | str, wanted: int, left: int) -> None:
+        self.of, self.wanted, self.left = of, wanted, left
+
+    def told(self, names: Sequence[str] = ()) -> str:
+        of = self.of if isinstance(self.of, str) else f"class {names[self.of] if names else self.of}"
+        has = f"its part of the reserve has {self.left}; raise data.reserve"
+        return f"needs {self.wanted} samples of {of} that no client holds; {has}"
+
+    __str__ = told
+
+
+def first(stock: NDArray[np.int64], count: int, of: int | str) -> NDArray[np.int64]:
     """The first of what is in stock; raises where there are fewer."""
     if len(stock) < count:
-        raise ValueError(
-            f"needs {count} samples of {of} that no client holds; its part of the reserve has {len(stock)}; "
-            "raise data.reserve"
-        )
+        raise Shortage(of, count, len(stock))
     return stock[:count]

@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 from ..core.errors import ConfigError, FedwardenError
 from ..core.log import FORM, JsonLines, Words
+from ..core.registry import blamed
 
 COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for an entry point; what it does
     "demo": ("demo", "Twenty clients, four of them attackers, with and without the guard; under a minute."),
@@ -209,7 +210,7 @@ def _run(args: Sequence[str] | None) -> int:
         return _fail(str(error), 128 + error.number)
     except USAGE_ERROR as error:
         return _fail(f"{error.format_message()} (see {_command(error)} --help)", 2)
-    except (FedwardenError, OSError, MemoryError, RuntimeError) as error:
+    except Exception as error:
         if (message := told(error)) is None:
             raise
         return _fail(message, 2)
@@ -222,7 +223,7 @@ def told(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))):
         what = str(error).partition("\n")[0]
         return f"out of memory{f' ({what})' if what else ''}; {SMALLER}"
-    return str(error) if isinstance(error, FedwardenError) else None
+    return str(error) if isinstance(error, FedwardenError) else blamed(error)
 
 
 def _fail(message: str, code: int) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .. import dashboard as room
 from ..store.ledger import home as default_home
-from .common import LOG, Home, Imports, bring, vacant
+from .common import LOG, Home, Imports, bring
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -36,14 +35,7 @@ def dashboard(
         bool, typer.Option("--behind-proxy", help="Trust X-Forwarded-Host, -Proto and -For: only behind a proxy.")
     ] = False,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--screenshot", help="Write one page as PNG with this machine's Chromium, and stop.", metavar="FILE"
-        ),
-    ] = None,
-    page: Annotated[str, typer.Option(help="The page to open or to picture, as in /run/2.")] = "/",
-    dark: Annotated[bool, typer.Option("--dark", help="A dark screenshot.")] = False,
+    page: Annotated[str, typer.Option(help="The page to open, as in /run/2.")] = "/",
     imports: Imports = None,
 ) -> None:
     """Runs, clients, what-ifs and audits of the workspace, live and read-only; Ctrl-C ends it.
@@ -62,8 +54,4 @@ def dashboard(
             webbrowser.open(f"{base}{page.lstrip('/')}" + (f"{'&' if '?' in page else '?'}{query}" if query else ""))
 
     bring(imports)
-    folder = home or default_home()
-    if picture is not None:
-        room.screenshot.screenshot(folder, vacant(picture, force=True), page, dark)
-    else:
-        room.server.serve(folder, host, port, access, ready)
+    room.server.serve(home or default_home(), host, port, access, ready)

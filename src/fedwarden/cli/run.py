@@ -203,7 +203,10 @@ class Monitor:
 
     def on_round(self, record: RoundRecord) -> None:
         self.done, here = record.round, RoundStory(record)
-        for note in [*record.notes, *(Note.of("rejected", r.client_id, cause=r.reason) for r in record.rejected)]:
+        refused: dict[Note, list[str]] = {}
+        for rejection in record.rejected:
+            refused.setdefault(rejection.reason, []).append(rejection.client_id)
+        for note in [*record.notes, *(Note.of("rejected", *who, cause=why) for why, who in refused.items())]:
             if note.topic not in self.noted and not self.quiet:
                 told = here.reason(note.clients[0]) if note.kind in DOUBTS else note
                 LOG.warning("round %d: %s", record.round, told)

@@ -114,7 +114,7 @@ def speak(which: str, kind: Kind, client: str, reason: str, by: str, folder: Pat
     with Ledger(folder, create=False) as ledger:
         run = ledger.run(which)
         if run.state == "done":
-            instead = f"; for the next run set guard.trusted = [{client!r}]" if kind == "trust" else ""
+            instead = f"; give the guard of the next run trusted = [{client!r}]" if kind == "trust" else ""
             raise FedwardenError(f"run {run.id} is done and has no next round; expected an unfinished run{instead}")
         entries = said_in(ledger, run.id)
         if client:

@@ -182,6 +182,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "unreadable": "cannot be read ({error}: {words})",
     # why a site's model is rejected by an aggregator of NVIDIA FLARE
     "not_a_model": "sent {sent}; expected arrays by name",
+    "adapters_scaled": "sent integers with scales; factors of adapters are sent as floats",
     "adapters_difference": "sent differences of factors; adapters are combined from whole models (FULL)",
     "params_type": "sent its parameters as {sent}; most sites sent {expected}",
     # what a guard notices in a round
@@ -190,6 +191,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "buffers_far": (
         "{clients}: its buffers (values that are not trained) lie far from the others', whose median is used"
     ),
+    "copies_apart": "{clients} sent identical updates: each of them counts in full",
     "copies_as_one": "{clients} sent identical updates: they are judged as one",
     "copies_share": "{clients} sent identical updates: they share one vote",
     "count_clipped": "{clients}: claims {claimed:g} examples, counted as {counted:g}",

@@ -19,6 +19,8 @@ from importlib.metadata import entry_points
 from keyword import iskeyword
 from multiprocessing import parent_process
 from numbers import Integral, Real
+from pathlib import Path
+from traceback import extract_tb
 from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -47,6 +49,11 @@ FOLDERS = {
     "signal": "fedwarden.signals",
     "sink": "fedwarden.sinks",
     "task": "fedwarden.sim.tasks",
+}
+CALLED = {"rule": ("__call__", "scores", "test"), "signal": ("__call__", "cohort")} | {
+    "aggregator": ("step", "state", "cohort", "weights"),
+    "history": ("step", "state", "client_ids", "values", "trusted"),
+    "policy": ("step", "excluded", "findings"),
 }
 _entries: dict[str, dict[str, Factory]] = {kind: {} for kind in FOLDERS}
 _exempt: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -113,6 +120,14 @@ def adopt(module: str) -> ModuleType:
     return _adopted[module]
 
 
+def blamed(error: BaseException) -> str | None:
+    """An error and its place in a module that the user has asked for; None where it came about elsewhere."""
+    files = {module.__file__ for module in _adopted.values()}
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename in files]
+    told = [f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames]
+    return told[-1] if told else None
+
+
 def lookup(kind: str, name: str) -> Factory:
     """The factory behind a name; an unknown name raises with the nearest one, and with the plug-ins that failed."""
     if ":" in name:
@@ -137,12 +152,18 @@ def make(kind: str, name: str, /, **options: object) -> Any:
     if missing := [option for option in required(factory) if option not in options]:
         raise ConfigError(f"{kind} {name!r} needs {listed(missing)}: give a default there, or a value in the scenario")
     check_options(kind, name, factory, options, known)
+    expected = ""
     try:
-        return complete(kind, factory(**{f"{k}_" if iskeyword(k) else k: v for k, v in options.items()}))
-    except (TypeError, ValueError) as error:
+        made = complete(kind, factory(**{f"{k}_" if iskeyword(k) else k: v for k, v in options.items()}))
+        if ":" in name and kind in CALLED:  # one's own: what it is called with is tried before it is
+            method, *given = CALLED[kind]
+            expected = f"; expected {method}({', '.join(given)})"
+            inspect.signature(getattr(made, method)).bind(*given)
+        return made
+    except (AttributeError, TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{kind} {name!r}: {error}") from error
+        raise ConfigError(f"{kind} {name!r}: {error}{expected}") from error
 
 
 def check_options(

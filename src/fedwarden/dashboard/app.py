@@ -8,6 +8,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, no_update, set_
 from dash.development.base_component import Component
 
 from ..core.errors import FedwardenError
+from ..core.words import printable
 from . import health, layout, pages
 from .routes import read
 from .security import LOCAL, Access, protect
@@ -90,11 +91,12 @@ def _route(app: Dash, workspace: Workspace) -> None:
         new = version != known
         return version if new else no_update, [] if told else no_update, *(([], "") if new else (no_update, no_update))
 
-    @app.callback(Output("heading", "children"), Output("title", "data"), layout.VERSION, layout.PATH)
-    def name_run(version: object, path: object) -> object:
+    @app.callback(Output("heading", "children"), Output("title", "data"), layout.VERSION, layout.PATH, layout.QUERY)
+    def name_run(version: object, path: object, search: object) -> object:
         run = workspace.run(layout.run_of(path, version))
-        words = f"Run {run.id}  {run.name}"
-        return [f"{words} ", layout.state(run.state_in_words)], f"{words}, {layout.TABS.get(read(path).kind, 'client')}"
+        words, page = f"Run {run.id}  {run.name}", read(path, search)
+        part = layout.TABS.get(page.kind, f"client {printable(page.query.get('name', ''))}")
+        return [f"{words} ", layout.state(run.state_in_words)], f"{words}, {part}"
 
     for name, inputs in (("theme", ("theme", "value")), ("title", ("title", "data"))):
         extra = [Input("scheme", "data"), State("url", "search")] if name == "theme" else []

@@ -136,6 +136,7 @@ def client(series: Series, client: str, dark: bool = False) -> go.Figure:
 def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = False) -> go.Figure:
     """Two runs: the accuracy of both, and how many clients were left out of each round."""
     fig = panels("Two runs", dark, 520, np.union1d(first.rounds, second.rounds), 0.6, 0.4)
+    most = 0
     for series, name, colour in zip((first, second), names, CYCLE, strict=False):
         look = {"color": colour, "width": 2}
         shown = next((v for k, v in series.metrics.items() if "acc" in k.lower()), None)
@@ -143,11 +144,13 @@ def compare(first: Series, second: Series, names: tuple[str, str], dark: bool = 
             fig.add_scatter(**line(series.rounds, shown), name=plain(name), legendgroup=name, line=look, mode="lines",
                             row=1, col=1, hovertemplate="round %{x}<br>accuracy %{y:.1%}")  # fmt: skip
         out = ((series.weights == 0) | series.excluded).sum(axis=1)
+        most = max(most, int(out.max(initial=0)))
         fig.add_scatter(**line(series.rounds, out), name=plain(name), legendgroup=name, showlegend=shown is None, row=2,
                         col=1, line={**look, "shape": "hv"}, mode="lines",
                         hovertemplate="round %{x}<br>%{y} left out")  # fmt: skip
     fig.update_yaxes(title_text="accuracy", tickformat=".0%", row=1, col=1)
-    return fig.update_yaxes(title_text="clients left out", rangemode="tozero", tickformat="d", row=2, col=1)
+    whole = {"rangemode": "tozero", "tickformat": "d", "dtick": max(1, -(-most // 5))}
+    return fig.update_yaxes(title_text="clients left out", row=2, col=1, **whole)
 
 
 def _dots(series: Series) -> str:

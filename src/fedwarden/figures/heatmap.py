@@ -58,9 +58,9 @@ def heatmap(series: Series, watch: str, scale: Scale = "limit", dark: bool = Fal
         marker={"symbol": "x", "size": 9, "color": VERMILION, "line": {"color": "white", "width": 1}},
         text=[_why(series, j, i) for j, i in mine.values()],
     )  # fmt: skip
-    fig.update_xaxes(title_text="round", type="category", showgrid=False, nticks=12)
-    fig.update_yaxes(title_text="client", type="category", showgrid=False, autorange="reversed")
-    return fig.update_layout(coloraxis=bar, showlegend=True)
+    fig.update_xaxes(title_text="round", type="category", showgrid=False, nticks=6, tickangle=0)
+    fig.update_yaxes(type="category", showgrid=False, autorange="reversed")
+    return fig.update_layout(coloraxis=bar, coloraxis_colorbar_thickness=14, showlegend=True)
 
 
 def watch_of(series: Series, watch: str) -> WatchSeries:
@@ -114,11 +114,11 @@ def _colours(seen: WatchSeries, scale: Scale, dark: bool) -> tuple[Grid, Mapping
     if scale == "limit":
         near = nearness(seen)
         if np.isfinite(near).any():
-            ends = {"tickvals": [BELOW, 0, 1, ABOVE], "ticktext": ["-1", "0 median", "1 limit", "2"]}
+            ends = {"tickvals": [BELOW, 0, 1, ABOVE], "ticktext": ["-1", "median", "limit", "2"]}
             return np.clip(near, BELOW, ABOVE), {"cmin": BELOW, "cmax": ABOVE, "colorbar": ends}
         scale = "robust z"  # of a watch that never had a limit
     if scale == "robust z":
-        bar = {"colorbar": {"title": {"text": "robust z<br>in its round"}}}
+        bar = {"colorbar": {"title": {"text": "robust z"}}}
         return robust_rows(values), {"cmin": 0, "cmax": FAR, **bar}
     one_way = {"colorscale": HEAT_DARK if dark else HEAT}  # also where scores have both signs
     positive = values[(values > 0) & np.isfinite(values)]

@@ -19,7 +19,7 @@ from ..updates.adapters import Factors, Layer, approximated, coordinates, trunca
 from ..updates.survey import LARGEST
 from ..updates.updates import Updates
 from .admission import Letter
-from .arrays import Unfit, row
+from .arrays import Scaled, Unfit, row
 
 KINDS = {"lora": {"lora_A": "lora_B", "lora_embedding_A": "lora_embedding_B"}}
 """The names of the two factors, as parts of the names of arrays, by the kind of the adapter."""
@@ -48,6 +48,13 @@ def partner(name: str, factors: Mapping[str, str]) -> str | None:
     parts = name.split(".")
     found = next((i for i, part in enumerate(parts) if part in factors), None)
     return None if found is None else ".".join([*parts[:found], factors[parts[found]], *parts[found + 1 :]])
+
+
+def arrays(layers: Sequence[Array | Scaled]) -> list[Array]:
+    """Layers whose factors can be multiplied: integers with scales are made whole before, or refused."""
+    if any(isinstance(layer, Scaled) for layer in layers):
+        raise Unfit.of("adapters_scaled")
+    return [layer for layer in layers if not isinstance(layer, Scaled)]
 
 
 @dataclass(frozen=True)
@@ -128,14 +135,16 @@ class Adapters:
                 fitted[j] = second.shaped((second.shape[0], shape[0], *second.shape[2:]))
         return fitted
 
-    def check(self, names: Sequence[str], layers: Sequence[Array]) -> None:
+    def check(self, names: Sequence[str], layers: Sequence[Array | Scaled]) -> None:
         """Raise :class:`Unfit` for factors that are no numbers, before they meet those of others."""
+        layers = arrays(layers)
         for i in [i for pair in self.pairs(names) for i in pair]:
             if not (np.abs(layers[i]) <= LARGEST).all():
                 raise Unfit.of("update_not_finite", most=LARGEST)
 
-    def ranks(self, names: Sequence[str], layers: Sequence[Array]) -> tuple[int, ...]:
+    def ranks(self, names: Sequence[str], layers: Sequence[Array | Scaled]) -> tuple[int, ...]:
         """The rank of each pair."""
+        layers = arrays(layers)
         return tuple(len(layers[i]) for i, _ in self.pairs(names))
 
     def brought(
@@ -168,7 +177,8 @@ class Adapters:
         others = [i for i in range(len(model)) if i not in factors]
         starts = list(first_columns(names, [a.shape for a in model]).values())
         counted, base = {start for start, _ in measured}, [model[i].reshape(-1).astype(np.float64) for i in others]
-        rows: list[list[Any]] = [row([letter.layers[i] for i in others]) for letter in letters]
+        came = [arrays(letter.layers) for letter in letters]
+        rows: list[list[Any]] = [row([own[i] for i in others]) for own in came]
         layers, backs = [], []
         ranges, end = [], 0
         for i, values in zip(others, base, strict=True):
@@ -178,7 +188,7 @@ class Adapters:
         head, columns = end, {}
         for i, j in pairs:
             whole = Factors.of(model[i], model[j])
-            sent = [Factors.of(letter.layers[i], letter.layers[j]) for letter in letters]
+            sent = [Factors.of(own[i], own[j]) for own in came]
             if any(part.rank < whole.rank for part in sent):
                 whole = approximated(whole, whole.rank)
             scales = [self._scale(x.client_id, part.rank, whole.rank) for x, part in zip(letters, sent, strict=True)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from ..core.config import Component, Part, Strict, override, parse
-from ..core.errors import ConfigError, nearest
+from ..core.errors import ConfigError, nearest, returned
 from ..core.registry import describe, make
 from .judge import NAMED, Action, Combine, Watch
 
@@ -94,6 +95,8 @@ class GuardConfig(Strict):
         base: Warden = make(
             "preset", self.preset, **self.options, **({} if self.alike is None else {"alike": self.alike})
         )
+        of = import_module("fedwarden.guard.warden").Warden
+        returned(isinstance(base, of), f"the preset {self.preset!r} returns a fedwarden.Warden", base)
         parts: dict[str, Any] = {key: getattr(self, key) for key in HOW if getattr(self, key) is not None}
         parts |= {kind: part.make(kind) for kind in ("policy", "aggregator") if (part := getattr(self, kind))}
         parts |= {} if self.watches is None else {"watches": [w.build() for w in self.watches]}

@@ -15,6 +15,7 @@ from ..core.types import Reading
 Leaders = NDArray[np.int_]
 """Position of the client that each one copies; its own if none."""
 SHARE, AS_ONE = "copies_share", "copies_as_one"  # notes of them: fewer than half of a round, and more
+APART = "copies_apart"  # where they do not share a vote
 
 
 def of_leaders(reading: Reading, leaders: Leaders, weights_only: bool) -> Reading:

@@ -23,7 +23,7 @@ from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter, named, unusable
 from .containment import bounded, discount, held
-from .copies import Leaders, claims, one_vote
+from .copies import APART, Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
 from .jury import Pair
@@ -31,6 +31,7 @@ from .telling import judgement_notes
 from .word import heard, obey, overrule
 
 DIGITS = 4  # of a place on the map
+EQUAL = 1e-6  # identical updates differ by rounding alone: relative to their length, far below what training leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +201,7 @@ def decide(
     common = trusted & ~judgement.suspects
     details = deviations(inside, judgement.doubted, common if common.sum() > 1 else trusted)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders, details)
+    notes += [] if guard.share_copies else _repeated(inside)
     weights, counts = one_vote(judgement.weights, inside.num_examples, leaders)
     kept = here & (weights > 0)
     counts[kept] = guard.admission.clip([c for c, k in zip(inside.client_ids, kept, strict=True) if k], counts[kept])
@@ -292,3 +294,27 @@ def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
         return np.arange(len(cohort))
     updates = cohort.updates
     return copy_leaders(squared_distances(updates.compared().gram()), updates.lengths(), cohort.trusted)
+
+
+def _repeated(cohort: Cohort) -> list[Note]:
+    """The groups of clients whose updates are identical, where each has a vote.
+
+    Only those that are as long and as far from the mean as another one are compared, which is seldom any.
+    """
+    updates, ids, notes = cohort.updates, cohort.client_ids, []
+    lengths, distances = updates.lengths(), np.sqrt(updates.survey().sq_distances)
+    alike = (part for long in _runs(np.arange(len(ids)), lengths, lengths) for part in _runs(long, distances, lengths))
+    for part in (part for part in alike if len(part) > 1 and lengths[part[0]] > 0):
+        squares, free = squared_distances(updates.select(part).compared().gram()), np.ones(len(part), bool)
+        for i, j in enumerate(part.tolist()):
+            same = free & (squares[i] <= (EQUAL * lengths[j]) ** 2)
+            free &= ~same
+            if same.sum() > 1:
+                notes.append(Note.of(APART, *(ids[k] for k in np.sort(part[same]).tolist())))
+    return notes
+
+
+def _runs(index: NDArray[np.int_], values: Norms, lengths: Norms) -> list[NDArray[np.int_]]:
+    """The positions in runs of values that are equal up to rounding."""
+    order = index[np.argsort(values[index])]
+    return np.split(order, np.flatnonzero(np.diff(values[order]) > EQUAL * lengths[order][1:]) + 1)

@@ -53,21 +53,19 @@ def counts(y: Labels, shares: Mapping[int, float]) -> dict[int, int]:
     return whole
 
 
-def remix(
-    y: Labels, pool: Labels, wanted: Mapping[int, int], names: tuple[str, ...], rng: np.random.Generator
-) -> Labels:
+def remix(y: Labels, pool: Labels, wanted: Mapping[int, int], rng: np.random.Generator) -> Labels:
     """For each label the position in the pool of what replaces it, or -1, so that each class has as many as wanted.
 
     Of a class with too many, random ones make place. The pool is drawn from without putting back.
 
-    >>> remix(np.array([0, 0, 1]), np.array([1, 1]), {0: 0, 1: 3}, ("a", "b"), np.random.default_rng(0))[2]
+    >>> remix(np.array([0, 0, 1]), np.array([1, 1]), {0: 0, 1: 3}, np.random.default_rng(0))[2]
     np.int64(-1)
     """
     leaving, coming = [], []
     for c, n in wanted.items():
         here, stock = rng.permutation(np.flatnonzero(y == c)), rng.permutation(np.flatnonzero(pool == c))
         leaving.append(here[n:])
-        coming.append(first(stock, max(0, n - len(here)), f"class {names[c]}"))
+        coming.append(first(stock, max(0, n - len(here)), c))
     out = np.full(len(y), -1)
     out[rng.permutation(np.concatenate(leaving))] = np.concatenate(coming)
     return out
@@ -175,4 +173,4 @@ def held(own: Examples, name: str | int, data: Dataset) -> int:
 def _mixed(
     own: Examples, pool: Examples, shares: Mapping[int, float], data: Dataset, rng: np.random.Generator
 ) -> Examples:
-    return taken(own, pool, remix(own.y, pool.y, counts(own.y, shares), data.class_names, rng))
+    return taken(own, pool, remix(own.y, pool.y, counts(own.y, shares), rng))

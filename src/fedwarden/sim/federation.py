@@ -161,9 +161,7 @@ class Federation:
         if plan is not None:
             refuse_jurors(self.warden.guard)
             if self.low_rank is not None:
-                raise ConfigError(
-                    "products of adapters are compared within a round, and a buffer is none: leave one out"
-                )
+                raise ConfigError("products of adapters are compared within a round, and a buffer is none")
         self.round = 0
 
     def _server(self) -> Server:

@@ -308,7 +308,8 @@ def load_scenario(
     folder = source.parent if isinstance(source, Path) else folder
     table = override(read_toml(source) if isinstance(source, Path) else source, settings)
     scenario = parse(Scenario, table)
-    own = tuple(dict.fromkeys(part.name.partition(":")[0] for part in _components(scenario) if ":" in part.name))
+    named = [scenario.guard.preset, *(part.name for part in _components(scenario))]
+    own = tuple(dict.fromkeys(name.partition(":")[0] for name in named if ":" in name))
     if folder is not None and scenario.data.own and scenario.data.folder is None:
         data = scenario.data.model_copy(update={"folder": str(folder.resolve())})
         scenario = scenario.model_copy(update={"data": data})

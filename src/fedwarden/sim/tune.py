@@ -59,11 +59,6 @@ class Grade:
         """What the search maximises: F1, then fewer client-rounds of attackers let in."""
         return self.f1 - TIE * self.let_in / max(self.attacks, 1)
 
-    @property
-    def speed(self) -> float:
-        """What a search for quick convergence maximises: attackers out early and for good, honest clients in."""
-        return -self.let_in / max(self.attacks, 1) - self.left_out / max(self.honest, 1)
-
 
 @dataclass(frozen=True)
 class Tuned:

@@ -148,20 +148,20 @@ class Contribution:
         """In a few words.
 
         >>> print(Contribution("helps", 0.012, 0.003, 20))
-        helps the model: its updates lower the loss by 0.012 +- 0.003 per round
+        helps the model: its updates lower the loss by 0.012 ± 0.003 per round
         >>> print(Contribution("unclear", 0.001, math.nan, 1))
         no measurable contribution
         >>> print(Contribution("no help", -0.2, 0.05, 20, "cosine"))
-        its updates point away from the others': cosine -0.2 +- 0.05 to the rest of a step
+        its updates point away from the others': cosine -0.2 ± 0.05 to the rest of a step
         """
         if self.kind == "unclear":
             return "no measurable contribution"
         if self.of == "cosine":
             way = "agree with" if self.mean > 0 else "point away from"
-            return f"its updates {way} the others': cosine {self.mean:.2g} +- {self.error:.1g} to the rest of a step"
+            return f"its updates {way} the others': cosine {self.mean:.2g} ± {self.error:.1g} to the rest of a step"
         what = {"helps": "helps the model", "no help": "does not help the model", "harms": "harms the model"}[self.kind]
         way = "lower" if self.mean > 0 else "raise"
-        return f"{what}: its updates {way} the loss by {abs(self.mean):.2g} +- {self.error:.1g} per round"
+        return f"{what}: its updates {way} the loss by {abs(self.mean):.2g} ± {self.error:.1g} per round"
 
 
 def contribution(harm: Values, clients: Values) -> Contribution:

@@ -222,7 +222,7 @@ class Ledger:
         with self.snapshot():
             found = self.piece(run, round, round)
         if not found:
-            raise LedgerError(f"run {run} has no round {round}")
+            raise LedgerError(f"run {run} has no round {round}; its last is {self.last_round(run)}")
         return found[0]
 
     def stream(self, run: int, after: int = 0) -> Iterator[RoundRecord]:

@@ -23,6 +23,7 @@ OUT: tuple[State, ...] = ("excluded", "suspended")
 FURTHER = frozenset({"answered_twice", "model_gone"})  # another reply is refused; the one in time counts
 COPIES = {"copies_share": "share one vote", "copies_as_one": "are judged as one"}
 """What follows for clients that sent identical updates, by the kind of their note."""
+IDENTICAL = {**COPIES, "copies_apart": "each count in full"}
 PLAIN = 3.0  # robust deviations within which a signal says little by itself
 ALIKE = 0.05  # clients whose weights differ by less are weighed alike
 LESS = 0.5  # of what the median client in the model counts: a client that counts less is down-weighted
@@ -211,15 +212,14 @@ class RoundStory:
 def advice(client: str, note: Note, run: int | None = None) -> str:
     """What the operator can do about a client in doubt, whose last note of doubt this is; empty if harm was measured.
 
-    ``run`` is one that goes on, in which the client can be trusted; without it, that
-    is for the next one.
+    ``run`` is one that goes on, in which the client can be trusted; without it, that is for the next one.
 
     >>> print(advice("a", Note.of("on_trial", "a"), 7))
     Client a is different, harm not shown. If you know why it differs, run `fedwarden trust 7 a`.
     """
     if note.values.get("harmful"):
         return ""
-    trust = f"set guard.trusted = [{client!r}] for the next run"
+    trust = f"give the guard of the next run trusted = [{client!r}]"
     trust = trust if run is None else f"run `fedwarden trust {run} {spelt(client)}`"
     return f"Client {client} is different, harm not shown. If you know why it differs, {trust}."
 

@@ -18,7 +18,7 @@ from ..core.reported import COSINE
 from ..core.types import RoundRecord
 from ..core.words import count, listed
 from .health import Contribution, Health, agreement, at_odds, contributions, healths
-from .round import COPIES, FURTHER, OUT, Reason, RoundStory, State, advice
+from .round import COPIES, FURTHER, IDENTICAL, OUT, Reason, RoundStory, State, advice
 from .series import Series, client_order
 from .word import NOTES
 
@@ -29,7 +29,7 @@ skipped or on trial in the last round of that; flagged, and no more than that.""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 GROUPS = ("excluded", "suspended", "in doubt", "skipped", "flagged")
 IN: State = "in the model"
-TOLD = (*DOUBTS, *COPIES, "lone_weights", "suspended", "for_good", *NOTES.values())
+TOLD = (*DOUBTS, *IDENTICAL, "lone_weights", "suspended", "for_good", *NOTES.values())
 """Kinds of notes that say no more than is shown without them."""
 HELD = ("suspended", NOTES["suspend"])
 FOR_GOOD = (NOTES["exclude"], "for_good", "groups_prove")
@@ -272,11 +272,25 @@ class Story:
     @cached_property
     def as_one(self) -> dict[tuple[str, ...], tuple[int, str]]:
         """The groups of clients that sent identical updates: in how many rounds they or some did, and what follows."""
-        told = [(t, frozenset(note.clients), COPIES[note.kind]) for t, note in self.series.notes if note.kind in COPIES]
+        told = [(t, frozenset(n.clients), IDENTICAL[n.kind]) for t, n in self.series.notes if n.kind in IDENTICAL]
         groups = {group: follows for _, group, follows in told}
         largest = [group for group in groups if not any(group < other for other in groups)]
         rounds = {whole: len({t for t, group, _ in told if group <= whole}) for whole in largest}
         return {client_order(whole): (rounds[whole], groups[whole]) for whole in largest}
+
+    @cached_property
+    def left_out(self) -> dict[str, int]:
+        """In how many rounds an aggregator gave a client no weight that nothing else kept out, most often first."""
+        series, row = self.series, {int(t): i for i, t in enumerate(self.series.rounds)}
+        combined = (series.weights > 0).any(axis=1, keepdims=True)
+        out = (series.weights == 0) & combined & ~series.flagged & ~series.excluded
+        told = [(t, c) for t, note in series.notes if note.kind in (*DOUBTS, *COPIES) for c in note.clients]
+        place = {client: j for j, client in enumerate(series.clients)}
+        for t, client in (*told, *((t, c) for t, c, _ in series.rejected)):
+            if client in place:
+                out[row[t], place[client]] = False
+        counts = Counter(dict(zip(series.clients, out.sum(axis=0).tolist(), strict=True)))
+        return {client: k for client, k in counts.most_common() if k}
 
     @cached_property
     def health(self) -> dict[str, Health]:
@@ -324,7 +338,7 @@ class Story:
         of: dict[str, list[str]] = {}
         for s in self.standings.values():
             of.setdefault(s.verdict, []).append(s.client)
-        told = [f"{listed(group, most=4)} act as one" for group in self.as_one]
+        told = [f"{len(group)} act as one: {listed(group, most=4)}" for group in self.as_one]
         told += [f"{listed(clients, most=4)} {verdict}" for verdict, clients in of.items()]
         return "; ".join(told) or ("none" if self.judged else "not judged")
 
@@ -338,8 +352,10 @@ class Story:
             f"Clients {listed(group, EACH)} act as one: they sent identical updates in {k} of {rounds} and {follows}."
             for group, (k, follows) in list(self.as_one.items())[:MOST]
         ]
+        words = {client: f"in {k} of {rounds}" for client, k in self.left_out.items()}
+        also = [f"The aggregator left out clients that were not flagged: {_grouped(words)}."] if words else []
         if not self.judged and not of:
-            return [*told, "No watch was set, so no client was judged."]
+            return [*told, "No watch was set, so no client was judged.", *also]
         if not of.keys() & {*OUT}:
             told.append(f"No client was excluded{'' if of or told else ', and none was flagged'}.")
         for k, what in enumerate(w for w in GROUPS if w in of):
@@ -353,7 +369,7 @@ class Story:
         if cut:
             often = {client: f"in {k} of {rounds}" for client, k in cut.most_common()}
             told.append(f"Weights that a client alone moved were left out: {_grouped(often)}.")
-        return told
+        return [*told, *also]
 
     def closing(self, run: int, done: bool = True) -> list[str]:
         """What is said last, to the operator: which clients are different without harm shown, and what to do."""

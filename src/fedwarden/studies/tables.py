@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -57,13 +55,6 @@ def confidence(values: Sequence[float]) -> str:
         return "-"
     mean, half = mean_interval(values)
     return f"{100 * mean:.1f} ± {100 * half:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
-
-
-def read_csv(path: Path) -> Grid:
-    """A table that was written as CSV."""
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    return header, rows
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

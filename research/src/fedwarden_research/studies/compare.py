@@ -16,7 +16,7 @@ import numpy as np
 from fedwarden.core.config import override, read_toml
 from fedwarden.core.errors import ConfigError, nearest
 from fedwarden.core.plugins import load
-from fedwarden.core.registry import canonical, lookup, names, parameters
+from fedwarden.core.registry import blamed, canonical, lookup, names, parameters
 from fedwarden.sim.data.sources import folders
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import AttackConfig, Scenario, load_scenario
@@ -36,7 +36,7 @@ KINDS = {"preset": "--defence", "aggregator": "--defence", "attack": "--attack"}
 
 
 def plan(asked: Asked) -> Plan:
-    """Every defence under no attack and under every attack."""
+    """Every defence without attack and under every attack."""
     assert asked.file is not None
     if asked.data:
         raise ConfigError(f"--data chooses the data of the grid; those of {asked.file} are under [data] there")
@@ -59,8 +59,8 @@ def play(run: Table) -> Result:
     try:
         result = played(run["scenario"])
     except Exception as error:  # a component of one's own may fail in any way
-        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
-        raise ConfigError(f"{run['where']}: {kind}{error}") from error
+        plain = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{run['where']}: {blamed(error) or plain}") from error
     if result.unchanged:
         raise ConfigError(f"{run['where']}: no round changed the model; {result.unchanged}")
     late = [record.metrics for record in result.records[-LATE:]]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedwarden.core.types import Cohort, Reported
 from fedwarden.core.words import count
 from fedwarden.sim.data.world import Rows
-from fedwarden.sim.evaluation import Evaluation
+from fedwarden.sim.evaluation import Evaluation, Lent
 from fedwarden.sim.federation import Federation
 from fedwarden.sim.scenario import load_scenario
 from fedwarden.studies.runner import Cell, Table
@@ -124,9 +124,9 @@ class Sparse:
     def __init__(self, evaluation: Evaluation, rounds: int) -> None:
         self.evaluation, self.rounds, self.t = evaluation, rounds, 0
 
-    def __call__(self, model: nn.Module, held: Mapping[str, Rows]) -> tuple[dict[str, float], Reported]:
+    def __call__(self, model: nn.Module, held: Mapping[str, Rows], lent: Lent) -> tuple[dict[str, float], Reported]:
         self.t += 1
-        return self.evaluation(model, held) if self.t % EVERY == 0 or self.t > self.rounds - LATE else ({}, {})
+        return self.evaluation(model, held, lent) if self.t % EVERY == 0 or self.t > self.rounds - LATE else ({}, {})
 
 
 class Devices(Federation):
@@ -141,7 +141,7 @@ class Devices(Federation):
 
     def _evaluate(self, word: object) -> tuple[dict[str, float], Reported]:
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        return self.evaluate(self.model, {})
+        return self.evaluate(self.model, {}, self._lent)
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         cohort = super()._cohort(t, chosen, models, told)
@@ -217,7 +217,7 @@ def rows(results: Results) -> list[list[str]]:
     return made
 
 
-def _longest(found: Results, key: str) -> str:
+def _longest(found: Sequence[Mapping[str, Any]], key: str) -> str:
     most = max(float(r[key]) for r in found)
     return f"{most:.2f}" if most else "-"
 

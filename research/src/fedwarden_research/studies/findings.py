@@ -52,7 +52,7 @@ class Comparison:
 
     def cells(self) -> list[tuple[Cell, Table]]:
         return [
-            (cell, {"where": f"{defence} under {attack}, seed {seed}", "scenario": self._table(cell)})
+            (cell, {"where": f"{defence} {_under(attack)}, seed {seed}", "scenario": self._table(cell)})
             for seed in self.seeds for attack in self.attacks for defence in self.defences
             for cell in [self.cell(defence, attack, seed)]
         ]  # fmt: skip
@@ -264,7 +264,7 @@ def findings(made: Comparison, found: Results) -> Findings:
         for (attack, defence), some in cells.items() for seed, result in zip(made.seeds, some, strict=True)
     ]  # fmt: skip
     failed = {(run["defence"], run["error"]): run for run in reversed(runs) if run["error"]}
-    errors = [f"{name} failed, first under {run['attack']}: {error}" for (name, error), run in failed.items()]
+    errors = [f"{name} failed, first {_under(run['attack'])}: {error}" for (name, error), run in failed.items()]
     return Findings(made, columns, _tests(made, columns), runs, errors)
 
 
@@ -292,6 +292,10 @@ def _tests(made: Comparison, columns: Sequence[Column]) -> list[Contrast]:
         Contrast(t.column, t.against, t.mean, t.half, p, far * float(gap.std(ddof=1)))
         for t, p, (*_, gap) in zip(plain, ps, gaps, strict=True)
     ]
+
+
+def _under(attack: str) -> str:
+    return "without attack" if attack == NO_ATTACK else f"under {attack}"
 
 
 def _grid(rows: Sequence[Mapping[str, object]]) -> Grid:

@@ -17,7 +17,13 @@ from fedwarden.studies.tables import columns as columns
 from fedwarden.studies.tables import confidence as confidence
 from fedwarden.studies.tables import markdown as markdown
 from fedwarden.studies.tables import mean_interval as mean_interval
-from fedwarden.studies.tables import read_csv as read_csv
+
+
+def read_csv(path: Path) -> Grid:
+    """A table that was written as CSV."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, rows
 
 
 def interval(values: Sequence[float]) -> str:

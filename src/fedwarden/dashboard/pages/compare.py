@@ -7,10 +7,9 @@ import json
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from ...core.words import listed, percent
+from ...core.words import percent
 from ...figures import guard as figures
 from ...store.record import RunRecord
-from ...store.series import client_order
 from .. import layout as ui
 from ..routes import Page, link, number, query, search
 from ..state import Workspace
@@ -67,7 +66,6 @@ def facts(workspace: Workspace, first: RunRecord, second: RunRecord) -> html.Div
     """What both runs were and came to."""
     briefs = {row["run"]: row for row in workspace.briefs()}
     rows = [briefs[v.run.id] for v in (first, second)]
-    mine, theirs = (set(v.series.excluded_in) for v in (first, second))
     body = [
         ["state", *(ui.state(r["state_in_words"]) for r in rows)],
         ["engine", *(r["engine"] for r in rows)],
@@ -75,12 +73,7 @@ def facts(workspace: Workspace, first: RunRecord, second: RunRecord) -> html.Div
         ["rounds", *(str(r["rounds"]) for r in rows)],
         ["clients", *(str(len(v.series.clients)) for v in (first, second))],
         ["accuracy", *(percent(r["accuracy"]) for r in rows)],
-        ["excluded in both", *[_names(mine & theirs)] * 2],
-        ["excluded in this run only", *map(_names, (mine - theirs, theirs - mine))],
+        ["verdict", *(v.story.short for v in (first, second))],
     ]
     heads: list[ui.Child] = ["", *(dcc.Link(f"{r['run']}  {r['name']}", href=link("run", r["run"])) for r in rows)]
     return ui.table("Both runs", heads, body)
-
-
-def _names(clients: set[str]) -> str:
-    return listed(client_order(clients), 6) or "none"

@@ -27,7 +27,7 @@ ROWS = 200  # the filter finds the others
 
 def show(asked: Page) -> list[Component]:
     find = dcc.Input(
-        asked.query.get("filter", ""), id="filter", type="search", placeholder="name, state, engine or preset",
+        asked.query.get("filter", ""), id="filter", type="search", placeholder="name, state or preset",
         autoComplete="off",
     )  # fmt: skip
     tools = html.Div([field("Filter", find, of="filter"), html.Div(id="compare")], className="tools")

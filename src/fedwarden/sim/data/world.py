@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from traceback import extract_tb
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...attacks import DataAttack, Divided, Examples
+from ...attacks.shift import Shortage
 from ...core.config import Component
-from ...core.errors import ConfigError, FedwardenError
-from ...core.registry import lookup, make, parameters, required
+from ...core.errors import ConfigError, FedwardenError, returned
+from ...core.registry import blamed, lookup, make, parameters, required
 from ...core.seeds import numpy_rng
 from ..changes import Change
 from ..scenario import AttackConfig, Scenario
@@ -143,11 +142,9 @@ def load_data(scenario: Scenario) -> Dataset:
     except FedwardenError:
         raise
     except Exception as error:
-        if ":" not in c.dataset.name or isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) or (told := blamed(error)) is None:
             raise
-        last = extract_tb(error.__traceback__)[-1]
-        line = f"{Path(last.filename).name}, line {last.lineno}"
-        raise DataError(f"{where} failed: {type(error).__name__}: {error} ({line})") from error
+        raise DataError(f"{where} failed: {told}") from error
     return check(of_clients(data) if isinstance(data, dict | list) else data, where)
 
 
@@ -184,7 +181,9 @@ def divide(data: Dataset, reserve: Rows, scenario: Scenario) -> list[Rows]:
     """Rows of the training data for each client, without the reserve."""
     free, n = np.setdiff1d(np.arange(len(data.y_train)), reserve), scenario.data.clients
     if not len(free):
-        raise ConfigError(f"data.reserve = {len(reserve)} leaves nothing of {len(data.y_train)} training samples")
+        raise ConfigError(
+            f"data.reserve = {scenario.data.reserve} leaves nothing of {len(data.y_train)} training samples"
+        )
     if n > len(free) and scenario.data.partition.name != "given":  # before any list of so many parts is made
         raise ConfigError(
             f"{n:,} clients need a training sample each; {source(scenario)} has {len(free):,}: use fewer clients"
@@ -282,10 +281,14 @@ def _poison(
                 )
                 try:
                     if isinstance(a.attack, Change):
-                        samples = a.attack.change(samples, pool, data, rng)
+                        made = a.attack.change(samples, pool, data, rng)
                     else:
-                        samples = a.attack.poison(samples, pool, data.classes, rng)
+                        made = a.attack.poison(samples, pool, data.classes, rng)
+                    fits = isinstance(made, tuple) and len(made) == 2 and len(made[0]) == len(made[1]) == len(part)
+                    returned(fits, f"expected (inputs, labels) of {len(part)} samples", made)
+                    samples = Examples(*made)
                 except ValueError as error:
-                    raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {error}") from error
+                    told = error.told(data.class_names) if isinstance(error, Shortage) else error
+                    raise ConfigError(f"{a.config.word} {a.config.name!r} on client {client}: {told}") from error
         versions[which] = place(samples)
     return orders, versions

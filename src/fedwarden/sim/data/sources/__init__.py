@@ -112,7 +112,10 @@ def find(
                 words = "is no .npz file of plain arrays, without objects, as numpy.savez writes them"
                 raise DataError(f"{place / name} {words}") from error
             if missing := [key for key in needs if key not in arrays]:
-                raise DataError(f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}")
+                own = "" if download else '; other names are set with features = "x_train", label = "y_train"'
+                raise DataError(
+                    f"{place / name} needs the arrays {', '.join(missing)}; it has {', '.join(arrays)}{own}"
+                )
             return arrays
     looked = _looked(folder)
     if download is None:

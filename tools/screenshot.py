@@ -1,21 +1,21 @@
-"""A picture of a page, taken with a Chromium that is installed on this machine."""
+"""A page of the dashboard as a picture: ``python tools/screenshot.py WORKSPACE FILE.png --page /run/2 --dark``."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 
-from ..core.errors import FedwardenError
-from .server import prepare
+from fedwarden.core.errors import FedwardenError
+from fedwarden.dashboard.server import prepare
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SETTLED = 8000  # milliseconds of the page's own time, in which it loads and draws
-PATIENCE, TRIES = 60, 3  # seconds for one picture; a browser whose own time stands still is started again
+PATIENCE = 180  # seconds for one picture
 
 
 def screenshot(
@@ -40,15 +40,26 @@ def screenshot(
 
 def _photograph(browser: str, url: str, file: Path, size: tuple[int, int]) -> str:
     """Have a browser draw a page into a file; what it said."""
-    for _ in range(TRIES):
-        with TemporaryDirectory(prefix="fedwarden-", ignore_cleanup_errors=True) as profile:
-            command = [
-                browser, "--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
-                f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1",
-                f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}", url,
-            ]  # fmt: skip
-            if os.geteuid() == 0:  # Chromium's sandbox refuses root
-                command.insert(1, "--no-sandbox")
-            with suppress(subprocess.TimeoutExpired):
-                return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
-    raise FedwardenError(f"{browser} drew nothing within {PATIENCE} s, {TRIES} times; try again on a less busy machine")
+    with TemporaryDirectory(prefix="fedwarden-", ignore_cleanup_errors=True) as profile:
+        command = [
+            browser, "--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
+            f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1",
+            f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}", url,
+        ]  # fmt: skip
+        if os.geteuid() == 0:  # Chromium's sandbox refuses root
+            command.insert(1, "--no-sandbox")
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--page", default="/")
+    parser.add_argument("--dark", action="store_true")
+    asked = parser.parse_args()
+    screenshot(asked.workspace, asked.file, asked.page, asked.dark)
+
+
+if __name__ == "__main__":
+    main()
