@@ -159,7 +159,6 @@ class Guarded(Strategy):
         self._send()
         if self.template is None:
             return self.strategy.configure_train(t, arrays, config, grid)
-        self._hear(t)
         self.arrays = arrays
         self.sent = self._ask(
             self.strategy.configure_train, t, arrays, config, grid, lambda c: self.warden.asks(c, self._judging)
