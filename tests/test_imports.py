@@ -62,6 +62,11 @@ def test_every_public_name_but_those_of_the_simulator_loads_torch_numpy_and_scip
     assert not rooms(everything) & (SIMULATOR | {"flower", "nvflare", "sinks"})
 
 
+def test_the_dashboard_starts_without_torch():
+    pytest.importorskip("dash", reason="the extra 'dashboard' is not installed")
+    assert "torch" not in packages("import fedwarden.dashboard.app")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Guarded", "audit_mod", "mods.clip_and_noise"])
 def test_the_flower_integration_loads_flower_and_nothing_of_the_simulator(name):

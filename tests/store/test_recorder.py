@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedwarden.core.errors import FedwardenError
 from fedwarden.core.types import RoundRecord
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path, saved
-from fedwarden.store.claim import RunInUse, claim
+from fedwarden.store.claim import claim
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.recorder import Recorder, versions
 
@@ -146,7 +147,7 @@ def test_without_checkpoints_there_is_nothing_to_use(tmp_path):
 def test_a_run_has_one_writer(tmp_path):
     with Recorder(tmp_path) as first, Recorder(tmp_path) as second:
         first.start("mine", "test", CONFIG)
-        with pytest.raises(RunInUse, match="run 1 is being written by process"):
+        with pytest.raises(FedwardenError, match="run 1 is being written by process"):
             second.resume(second.ledger.run(1), CONFIG, lambda state, t: state)
         assert second.run == 0
         first.finish()

@@ -130,9 +130,7 @@ def _word(said: Sequence[Said]) -> None:
     if not said:
         return
     shown = table("the operator", "client", "from round", "by", "reason", left=(0, 1, 3, 4))
-    for s in said:
-        if s.carried and s.round is None:
-            continue
+    for s in (s for s in said if s.round or not s.carried):
         when = "next" if s.round is None else str(s.round)
         shown.add_row(*map(safe, (s.kind, s.client or "-", when, s.by, s.reason or UNSAID)))
     if shown.row_count:
@@ -338,13 +336,7 @@ def _as_json(told: RunRecord) -> dict[str, Any]:
     excluded_in = series.excluded_in
     return {
         "run": run.id,
-        "name": run.name,
-        "state": run.state,
-        "committed": run.committed,
-        "engine": run.engine,
-        "config": run.config,
-        "versions": run.versions,
-        "summary": run.summary,
+        **{key: value for key, value in asdict(run).items() if key not in ("id", "created", "rounds")},
         "verdict": [*story.sentences, *story.closing(run.id, run.state == "done")],
         "word": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in asdict(latest(told.said)).items()},
         "said": [asdict(said) for said in told.said],

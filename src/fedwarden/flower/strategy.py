@@ -172,7 +172,6 @@ class Guarded(Strategy):
         """The wrapped strategy's messages, to nodes that the warden asks."""
         t, (template, arrays) = server_round + self.done, self._meet(arrays)
         self._send()
-        self._hear(t)
         self.arrays = arrays
         self.sent = self._ask(self.strategy.configure_train, t, arrays, config, grid, self._asks)
         for message in self.sent:

@@ -77,12 +77,7 @@ def failed(what: str, error: Exception, limit: float) -> LedgerError:
 
 
 def open_writer(path: Path, patience: float) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=patience, isolation_level=None)
-    try:
-        return prepare(db, CAREFUL)
-    except BaseException:
-        db.close()
-        raise
+    return prepare(sqlite3.connect(path, timeout=patience, isolation_level=None), CAREFUL)
 
 
 def open_reader(path: Path, patience: float) -> tuple[sqlite3.Connection, TemporaryDirectory[str] | None]:
@@ -139,9 +134,13 @@ def logs_of(path: Path) -> tuple[Path, Path]:
 def prepare(db: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.Connection:
     db.row_factory = sqlite3.Row
     db.text_factory = decode
-    for pragma in pragmas:
-        db.execute(f"PRAGMA {pragma}")
-    return db
+    try:
+        for pragma in pragmas:
+            db.execute(f"PRAGMA {pragma}").fetchall()
+        return db
+    except BaseException:
+        db.close()
+        raise
 
 
 def strangers(db: sqlite3.Connection, ours: Sequence[str]) -> list[str]:
@@ -181,13 +180,7 @@ def _objects(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:
 def _read(path: Path, mode: str, patience: float) -> sqlite3.Connection:
     address = f"file:{quote(str(path.absolute()))}?{mode}"
     db = sqlite3.connect(address, timeout=patience, isolation_level=None, uri=True)
-    try:
-        prepare(db, ("query_only = ON", *CAREFUL))
-        db.execute("PRAGMA schema_version").fetchone()  # whether it can be read shows only now
-        return db
-    except BaseException:
-        db.close()
-        raise
+    return prepare(db, ("query_only = ON", *CAREFUL, "schema_version"))  # the last shows whether it can be read
 
 
 def stamp(path: Path) -> tuple[int, int]:

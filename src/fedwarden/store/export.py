@@ -122,10 +122,8 @@ def _told(record: RunRecord) -> dict[str, Any]:
 
 def head(record: RunRecord) -> dict[str, Any]:
     """The run without its rounds."""
-    run = record.run
-    kept = ("id", "name", "created", "state", "engine", "config", "versions", "summary")
-    found: dict[str, Any] = _sound({name: getattr(run, name) for name in kept})
-    return found
+    known = asdict(record.run)
+    return {name: _sound(value) for name, value in known.items() if name not in ("rounds", "committed")}
 
 
 def _plain(column: NDArray[Any]) -> list[Any]:

@@ -86,11 +86,6 @@ class RunRecord:
         """Its rounds as arrays."""
         return self.story.series
 
-    def metric(self, name: str) -> float | None:
-        """The last value of a metric; None where there is none."""
-        known = self.story.metric(name)
-        return float(known[-1]) if len(known) else None
-
     def to_frame(self) -> Any:
         """A pandas frame with one row per round, client and watch: signal, score, threshold, flagged, weight, ..."""
         return require("pandas", "dashboard", "a frame").DataFrame(columns(self.series))
@@ -102,13 +97,13 @@ class RunRecord:
         return import_module("fedwarden.figures.guard").draw(self.story, watch, client, scale, dark)
 
     def _repr_html_(self) -> str:
-        accuracy, story = self.metric("accuracy"), self.story
+        story, known = self.story, self.story.metric("accuracy")
         told = {
             "state": self.run.state_in_words,
             "rounds": f"{len(self.series)} of {self.run.config.get('rounds', '?')}",
             "clients": len(self.series.clients),
             "watches": ", ".join(self.series.watches) or "none",
-            "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
+            "accuracy": f"{known[-1]:.1%}" if len(known) else "-",
             "verdict": str(story),
             **{f"client {who}, {standing}": str(story.reason(who)) for who, standing in story.standings.items()},
         }

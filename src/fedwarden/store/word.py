@@ -145,13 +145,11 @@ def take_up(ledger: Ledger, run: int, round: int, clients: Collection[str] = ())
     """
     found = said_in(ledger, run)
     there = {*clients, *(s.client for s in found if not s.carried)}
-    new = [s.number for s in found if s.round is None and (not s.carried or s.client in there)]
+    new = [(round, run, s.number) for s in found if s.round is None and (not s.carried or s.client in there)]
     if not new or round <= ledger.last_round(run):
         return found
     with ledger.transaction():
-        ledger.db.executemany(
-            "UPDATE word SET round = ? WHERE run = ? AND number = ?", [(round, run, number) for number in new]
-        )
+        ledger.db.executemany("UPDATE word SET round = ? WHERE run = ? AND number = ?", new)
     return said_in(ledger, run)
 
 
