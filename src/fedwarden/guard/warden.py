@@ -116,7 +116,7 @@ class Warden:
             raise ConfigError(f"the name of a preset comes first, as in Warden.preset('auto'); got {name!r:.60}")
         others = {*GUARD, "aggregator"} - {"watches", *parameters(lookup("preset", name))}
         parts = {key: value for key, value in options.items() if key in others}
-        warden = make("preset", name, **{key: value for key, value in options.items() if key not in others})
+        warden: Warden = make("preset", name, **{key: value for key, value in options.items() if key not in others})
         returned(isinstance(warden, cls), f"the preset {name!r} returns a fedwarden.Warden", warden)
         return warden.but(**parts) if parts else warden
 
