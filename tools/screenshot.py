@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 
-from fedwarden.core.errors import FedwardenError
 from fedwarden.dashboard.server import prepare
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -18,37 +17,24 @@ SETTLED = 8000  # milliseconds of the page's own time, in which it loads and dra
 PATIENCE = 180  # seconds for one picture
 
 
-def screenshot(
-    folder: Path, file: Path, page: str = "/", dark: bool = False, size: tuple[int, int] = (1280, 900)
-) -> None:
+def screenshot(folder: Path, file: Path, page: str = "/", dark: bool = False) -> None:
     """Write a page of a workspace's dashboard as PNG."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        raise FedwardenError(f"a picture needs one of {', '.join(BROWSERS)}; install one, as by apt install chromium")
+    browser = next(filter(None, map(shutil.which, BROWSERS)), BROWSERS[0])
     server, address = prepare(folder, "127.0.0.1", 0)
     Thread(target=server.run, daemon=True).start()
     theme = f"{'&' if '?' in page else '?'}theme={'dark' if dark else 'light'}"
-    file.unlink(missing_ok=True)
-    try:
-        said = _photograph(browser, address.rstrip("/") + "/" + page.lstrip("/") + theme, file, size)
-    finally:
-        server.close()
-    if not file.is_file():
-        last = (said.strip().splitlines() or ["it gave no reason"])[-1]
-        raise FedwardenError(f"{browser} wrote no picture to {file}: {last}")
-
-
-def _photograph(browser: str, url: str, file: Path, size: tuple[int, int]) -> str:
-    """Have a browser draw a page into a file; what it said."""
     with TemporaryDirectory(prefix="fedwarden-", ignore_cleanup_errors=True) as profile:
         command = [
             browser, "--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
-            f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1",
-            f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}", url,
+            f"--user-data-dir={profile}", "--window-size=1280,900", "--force-device-scale-factor=1",
+            f"--virtual-time-budget={SETTLED}", f"--screenshot={file.absolute()}",
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium's sandbox refuses root
+            f"{address.rstrip('/')}/{page.lstrip('/')}{theme}",
         ]  # fmt: skip
-        if os.geteuid() == 0:  # Chromium's sandbox refuses root
-            command.insert(1, "--no-sandbox")
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        finally:
+            server.close()
 
 
 def main() -> None:

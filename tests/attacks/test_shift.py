@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwarden.attacks import Examples
-from fedwarden.attacks.shift import refresh
+from fedwarden.attacks.shift import Shortage, refresh
 from fedwarden.core.registry import make
 from fedwarden_research.attacks.shift import exchange
 
@@ -73,5 +73,6 @@ def test_fresh_samples_are_those_of_the_pool():
 
 def test_fresh_samples_need_a_stock_of_each_class():
     own = Examples(torch.zeros(2, 1), np.array([3, 3]))
-    with pytest.raises(ValueError, match=r"needs 2 samples of class 3 .* has 1; raise data.reserve"):
+    with pytest.raises(Shortage, match=r"needs 2 samples of class 3 .* has 1; raise data.reserve") as caught:
         make("attack", "fresh_samples").poison(own, Examples(torch.ones(1, 1), np.array([3])), 4, rng())
+    assert caught.value.told(["gear", "bolt", "cog", "nut"]).startswith("needs 2 samples of class nut that")

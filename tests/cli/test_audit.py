@@ -201,7 +201,6 @@ def test_a_change_is_planned_and_told_by_names(call, wine, change, sentence):
             "audit.change={name='class_new', class='Barolo', amount=1.0}",
             "class Barolo that no client holds; its part of",
         ),
-        ("data.reserve=6", r"change 'fresh_samples' on client Bra: needs \d+ samples of class [BG]"),
         ("audit.change={name='label_shift', shares={Barolo=0.1}}", "no samples of class Barolo"),
         (
             "audit.change={name='label_shift', shares={Barbera=1.1}}",

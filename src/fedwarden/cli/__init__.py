@@ -209,7 +209,7 @@ def _run(args: Sequence[str] | None) -> int:
     except Interrupted as error:
         return _fail(str(error), 128 + error.number)
     except USAGE_ERROR as error:
-        return _fail(f"{error.format_message()} (see {_command(error)} --help)", 2)
+        return _fail(f"{error.format_message() or 'expected a command'} (see {_command(error)} --help)", 2)
     except Exception as error:
         if (message := told(error)) is None:
             raise
