@@ -181,8 +181,10 @@ def measure(table: Table) -> dict[str, Any]:
 
 
 def accuracies(results: Results, setting: str, attack: str, defence: str) -> dict[int, float]:
-    found = select(results, {"setting": setting, "attack": attack, "defence": defence})
-    return {int(str(r["cell"]["seed"])): 100 * r["late_accuracy"] for r in found}
+    """The late accuracy by seed, in percent."""
+    where = {"setting": setting, "attack": attack, "defence": defence}
+    found = {r["cell"]["seed"]: r["result"] for r in results if where.items() <= r["cell"].items()}
+    return {int(seed): 100 * r["late_accuracy"] for seed, r in found.items()}
 
 
 def below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
@@ -217,7 +219,7 @@ def rows(results: Results) -> list[list[str]]:
     return made
 
 
-def _longest(found: Results, key: str) -> str:
+def _longest(found: Sequence[Mapping[str, Any]], key: str) -> str:
     most = max(float(r[key]) for r in found)
     return f"{most:.2f}" if most else "-"
 
