@@ -285,7 +285,6 @@ def chances(clients: int = CLIENTS) -> tuple[list[str], list[list[str]]]:
 
 def page(results: Results, rounds: int, clients: int, command: str) -> str:
     """Everything as Markdown; ``command`` is what makes it."""
-    header, table = chances(clients)
     return f"""# Many clients, each seen a few times
 
 {headline(results)}
@@ -303,6 +302,6 @@ def page(results: Results, rounds: int, clients: int, command: str) -> str:
 
 [All cases](devices.csv)
 
-The chance of a round that attackers fill, of {clients:,} clients:
+The chance of a round that attackers fill, of {CLIENTS:,} clients:
 
-{markdown(header, table)}"""
+[Chances](devices-chances.csv)"""
