@@ -26,7 +26,7 @@ from fedwarden.studies.runner import Cell, Table
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .plan import Asked, Plan, check
-from .tables import Results, confidence, markdown, select, write_csv
+from .tables import Results, confidence, select, write_csv
 
 PLAIN, CLIP, GUARD = "FedAvg", "norm clipping", "auto"
 DEFENCES = (PLAIN, CLIP, GUARD)
