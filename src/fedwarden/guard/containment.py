@@ -81,9 +81,9 @@ def held(lengths: Norms, shares: Weights, away: Mask, middle: float, shorten: fl
         ||f_i x_i|| <= shorten m;   sum_i s_i ||f_i x_i|| <= 1.5 m;   sum_{i away} ||f_i x_i|| <= max(shorten, n / 10) m
 
     m is the ``middle`` length that is carried from round to round, see :class:`.Population`: by the second sum no round
-    moves the model by more than 1.5 of it, whoever fills it. ``shares`` s of the model add up to 1. Updates that point
-    ``away``, see :meth:`.Population.away`, have together what twice the honest part of them explains; one alone has as
-    much as any other.
+    moves the model by more than 1.5 of it, even one that attackers fill. ``shares`` s of the model add up to 1. Updates
+    that point ``away``, see :meth:`.Population.away`, have together what twice the honest part of them explains; one
+    alone has as much as any other.
 
     >>> away = np.array([0, 1, 0, 1], bool)
     >>> held(np.array([1.0, 2.0, 30.0, 2.0]), np.full(4, 0.25), away, middle=1.0, shorten=3.0).tolist()

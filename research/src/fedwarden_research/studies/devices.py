@@ -26,7 +26,7 @@ from fedwarden.studies.runner import Cell, Table
 
 from .defences import DEFENCES as ALL_DEFENCES
 from .plan import Asked, Plan, check
-from .tables import Results, confidence, markdown, select, write_csv
+from .tables import Results, confidence, select, write_csv
 
 PLAIN, CLIP, GUARD = "FedAvg", "norm clipping", "auto"
 DEFENCES = (PLAIN, CLIP, GUARD)
@@ -181,8 +181,10 @@ def measure(table: Table) -> dict[str, Any]:
 
 
 def accuracies(results: Results, setting: str, attack: str, defence: str) -> dict[int, float]:
-    found = select(results, {"setting": setting, "attack": attack, "defence": defence})
-    return {int(str(r["cell"]["seed"])): 100 * r["late_accuracy"] for r in found}
+    """The late accuracy by seed, in percent."""
+    where = {"setting": setting, "attack": attack, "defence": defence}
+    found = {r["cell"]["seed"]: r["result"] for r in results if where.items() <= r["cell"].items()}
+    return {int(seed): 100 * r["late_accuracy"] for seed, r in found.items()}
 
 
 def below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
@@ -283,7 +285,6 @@ def chances(clients: int = CLIENTS) -> tuple[list[str], list[list[str]]]:
 
 def page(results: Results, rounds: int, clients: int, command: str) -> str:
     """Everything as Markdown; ``command`` is what makes it."""
-    header, table = chances(clients)
     return f"""# Many clients, each seen a few times
 
 {headline(results)}
@@ -301,6 +302,6 @@ def page(results: Results, rounds: int, clients: int, command: str) -> str:
 
 [All cases](devices.csv)
 
-The chance of a round that attackers fill, of {clients:,} clients:
+The chance of a round that attackers fill, of {CLIENTS:,} clients:
 
-{markdown(header, table)}"""
+[Chances](devices-chances.csv)"""
