@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from .sim.data.sources import Dataset
     from .sim.from_python import simulate
     from .store.record import RunRecord
-    from .updates.segments import Scaled
+    from .updates.segments import Scaled as Scaled
     from .updates.updates import Updates
 
 __version__ = "0.2.0"
 
 __all__ = [
     "Admission", "Auditor", "Cohort", "ConfigError", "Dataset", "Decision", "FedwardenError", "Guard", "Memory", "Note",
-    "Outcome", "Rejection", "Reply", "RoundRecord", "RunRecord", "Scaled", "Server", "Updates", "Warden", "Watch",
-    "Word", "__version__", "aggregate", "decide", "names", "register", "simulate",
+    "Outcome", "Rejection", "Reply", "RoundRecord", "RunRecord", "Server", "Updates", "Warden", "Watch", "Word",
+    "__version__", "aggregate", "decide", "names", "register", "simulate",
 ]  # fmt: skip
 
 _HOMES = {

@@ -247,6 +247,18 @@ def combine(change):
     return {"step": stepped}
 
 
+def krum_like(lowered):
+    """A mean of n - f clients that needs n >= 2f + 3; ``lowered(f, rejected, most)`` is the f that it withstands."""
+
+    def stepped(self, state, cohort, weights):
+        n, f = len(cohort), lowered(self.f, cohort.rejected, (len(cohort) - 3) // 2)
+        if n < 2 * f + 3:
+            raise ValueError(f"expected n >= 2f + 3; got n={n}, f={f}")
+        return state, fw.Aggregate(cohort.updates.weighted_sum((np.arange(n) < n - f) / (n - f)))
+
+    return {"__annotations__": {"f": int}, "f": 1, "step": stepped}
+
+
 def double(cohort):
     for *_, block in cohort.updates.blocks():
         block.mul_(2)
@@ -310,6 +322,8 @@ MUTANTS = [
     (Aggregator, "weights-make-the-update", combine(lambda r, c, w: replace(r, weights=w))),
     (Aggregator, "repeatable", combine(lambda r, c, w: added(r, next(CALLS)))),
     (Aggregator, "any-size", combine(lambda r, c, w: added(r, math.inf if len(c) < 3 else 0.0))),
+    (Aggregator, "rejected-replies", krum_like(lambda f, rejected, most: f)),
+    (Aggregator, "rejected-replies", krum_like(lambda f, rejected, most: f - rejected)),
     (DataAttack, "options-of-its-own", {"__annotations__": {"start": int}, "start": 1}),
     (DataAttack, "samples-keep-their-form", {"poison": lambda s, own, p, c, rng: Examples(own.x[:1], own.y[:1])}),
     (DataAttack, "samples-change-in-a-copy", {"poison": lambda s, own, p, c, rng: own}),
