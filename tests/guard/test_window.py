@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 import fedwarden as fw
 from fedwarden import Cohort, Updates
@@ -10,7 +9,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.reported import STALENESS
 from fedwarden.guard.decide import decide
 from fedwarden.guard.replay import replay
-from fedwarden.guard.window import WINDOW, Earlier, Window, refuse_jurors
+from fedwarden.guard.window import WINDOW, Window, refuse_jurors
 
 IDS = [f"c{i}" for i in range(12)]
 D = 400
@@ -123,11 +122,13 @@ def test_a_window_has_the_latest_update_of_the_clients_that_answered_last():
     window = Window()
     assert (window.size(1), window.size(40)) == (WINDOW // 2, 40)
     for t in range(60):
-        window = window.after([Earlier(str(t % 30), torch.tensor([float(t)]), 1.0, t)])
+        reply = Cohort(t + 1, [str(t % 30)], Updates.of(np.array([[float(t)]])), [1.0])
+        window = window.after(reply, {str(t % 30): t})
     assert window.size(1) == 1
     found = window.beside({"29"})
     assert [e.client_id for e in found] == [str(i) for i in range(9, 29)]
     assert [e.version for e in found] == [30 + i for i in range(9, 29)]
+    assert [e.row.tolist() for e in found] == [[30.0 + i] for i in range(9, 29)]
     again = Window.load(window.state_dict())
     assert [(e.client_id, e.count, e.version, e.row.tolist()) for e in again.entries] == [
         (e.client_id, e.count, e.version, e.row.tolist()) for e in window.entries

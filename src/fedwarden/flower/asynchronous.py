@@ -19,7 +19,7 @@ from ..core.types import Cohort, Rejection, Reported
 from ..guard.admission import Letter as Replied
 from ..guard.decide import Decision
 from ..guard.warden import Warden
-from ..guard.window import Earlier, Window, refuse_jurors, server_rate
+from ..guard.window import Window, refuse_jurors, server_rate
 from .grid import POLL, OneByOne
 from .inbox import Letter
 from .records import Template
@@ -118,10 +118,7 @@ class Asynchronous(Guarded):
         return replace(cohort, context=torch.tensor(mask).numpy(), ages=torch.tensor(ages).double().numpy())
 
     def _judged(self, letters: Sequence[Letter], decision: Decision) -> None:
-        began, updates = self._began(letters), decision.cohort.updates
-        rows = [torch.cat([block[0] for _, _, block in updates.select([i]).blocks()]) for i in range(len(updates))]
-        claims = zip(decision.cohort.client_ids, rows, decision.cohort.claimed.tolist(), strict=True)
-        self.window = self.window.after([Earlier(c, row, count, began[c]) for c, row, count in claims if c in began])
+        self.window = self.window.after(decision.cohort, self._began(letters))
 
     def _began(self, letters: Sequence[Replied]) -> dict[str, int]:
         """The rounds that made the model which each of these clients began from."""

@@ -7,9 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..core.errors import ConfigError
+from ..core.types import Cohort
 from .judge import Guard
 
 WINDOW = 20
@@ -75,11 +77,12 @@ class Window:
         """
         return buffer if self.entries else max(buffer, WINDOW // 2)
 
-    def after(self, replies: Sequence[Earlier]) -> Window:
-        """The window with these replies in it."""
-        new = {reply.client_id for reply in replies}
-        rest = [e for e in self.entries if e.client_id not in new]
-        return Window((*rest, *replies)[-WINDOW - len(replies) :])
+    def after(self, replies: Cohort, began: Mapping[str, int]) -> Window:
+        """The window with these replies in it, from models of the versions that they ``began`` from."""
+        ids, n = replies.client_ids, len(replies)
+        rows = [replies.updates.weighted_sum(one) for one in np.eye(n)]
+        new = [Earlier(c, rows[i], float(replies.claimed[i]), began[c]) for i, c in enumerate(ids)]
+        return Window((*(e for e in self.entries if e.client_id not in ids), *new)[-WINDOW - n :])
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as plain numbers and tensors."""

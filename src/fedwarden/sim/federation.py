@@ -231,7 +231,9 @@ class Federation:
         cohort = self._cohort(t, chosen, models, told)
         outcome = self.warden.step(cohort, word=word)
         if self.flights:
-            self._look_back(self.flights, cohort.replies, models, outcome.record)
+            refused = {rejection.client_id for rejection in outcome.record.rejected}
+            inside = [i for i, client in enumerate(chosen) if client not in refused]
+            self.flights.window = self.flights.window.after(cohort.replies.select(inside), self.flights.began)
         update = outcome.update.to(torch.float32) * (self.flights.rate if self.flights else 1.0)
         if self.publisher is not None:
             update = self.publisher(t, update)
@@ -254,20 +256,12 @@ class Federation:
         models = torch.empty(len(chosen), len(self.params), device=self.device)
         for (version, _), index in sent.items():
             members = [chosen[i] for i in index]
-            model = self.flights.landed[version] if self.flights else self.warden.sent(members[0], self.params)
+            model = self.flights.models[version] if self.flights else self.warden.sent(members[0], self.params)
             trained = pool.train(model, version + 1, members, self.world.changed(version + 1)).to(self.device)
             if model is self.params and len(index) == len(chosen):
                 return trained
             models[index] = trained - (model - self.params)
         return models
-
-    def _look_back(self, flights: Flights, cohort: Cohort, models: Tensor, record: RoundRecord) -> None:
-        """Keep what was let in of the replies, to compare later ones with."""
-        refused = {rejection.client_id for rejection in record.rejected}
-        sent = zip(cohort.client_ids, models - self.params, cohort.num_examples.tolist(), strict=True)
-        flights.window = flights.window.after(
-            [Earlier(c, row, count, flights.began[c]) for c, row, count in sent if c not in refused]
-        )
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
         """What the jurors among these clients report of the model that they receive, from the second one on."""
