@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import fedwarden as fw
 from fedwarden import Cohort, Updates
@@ -125,10 +126,14 @@ def test_a_window_has_the_latest_update_of_the_clients_that_answered_last():
         reply = Cohort(t + 1, [str(t % 30)], Updates.of(np.array([[float(t)]])), [1.0])
         window = window.after(reply, {str(t % 30): t})
     assert window.size(1) == 1
-    found = window.beside({"29"})
-    assert [e.client_id for e in found] == [str(i) for i in range(9, 29)]
-    assert [e.version for e in found] == [30 + i for i in range(9, 29)]
-    assert [e.row.tolist() for e in found] == [[30.0 + i] for i in range(9, 29)]
+    reply = Cohort(61, ["29"], Updates.of(np.array([[7.0]]), torch.tensor([5.0], dtype=torch.float64)), [1.0])
+    found = window.beside(reply, {"29": 58})
+    assert found.client_ids == (*map(str, range(9, 29)), "29")
+    assert found.context.tolist() == [True] * 20 + [False]
+    assert found.ages.tolist() == [60.0 - (30 + i) for i in range(9, 29)] + [2.0]
+    assert found.reported == {STALENESS: {"29": 2.0}}
+    rows = torch.cat([block for _, _, block in found.updates.blocks()], dim=1)
+    assert rows[:, 0].tolist() == [*(30.0 + i for i in range(9, 29)), 2.0]
     again = Window.load(window.state_dict())
     assert [(e.client_id, e.count, e.version, e.row.tolist()) for e in again.entries] == [
         (e.client_id, e.count, e.version, e.row.tolist()) for e in window.entries

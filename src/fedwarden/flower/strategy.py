@@ -21,7 +21,6 @@ from ..core.registry import component
 from ..core.reported import joined
 from ..core.types import NO_WORD, Cohort, Rejection, Reported, RoundRecord, Word
 from ..core.words import reason
-from ..guard.admission import Letter as Replied
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes
 from ..guard.decide import Decision
@@ -235,7 +234,7 @@ class Guarded(Strategy):
         """Replies that came when nobody waited for them any more."""
         return []
 
-    def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
+    def _cohort(self, t: int, letters: Sequence[Letter], template: Template, reported: Reported) -> Cohort:
         params = template.flatten(self.arrays)
         return cohort_of(t, letters, template, params, base=params, reported=reported)
 

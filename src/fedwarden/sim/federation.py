@@ -19,14 +19,14 @@ from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.registry import check_options, lookup, parameters
-from ..core.reported import STALENESS, WORSE, joined
+from ..core.reported import WORSE, joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
 from ..core.words import count
 from ..guard.decide import decide
 from ..guard.jury import worse
-from ..guard.window import Earlier, refuse_jurors
+from ..guard.window import refuse_jurors
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -285,25 +285,14 @@ class Federation:
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         claims = self.adversary.claims(t)
-        counts = [len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen]
-        began = [t - 1] * len(chosen)
-        earlier: tuple[Earlier, ...] = ()
-        if self.flights:
-            began, earlier = [self.flights.began[c] for c in chosen], self.flights.window.beside(chosen)
-            told = {**told, STALENESS: {c: float(t - 1 - v) for c, v in zip(chosen, began, strict=True)}}
-            models = torch.cat([*((e.row + self.params)[None] for e in earlier), models])
-        return Cohort(
-            t,
-            [*(e.client_id for e in earlier), *chosen],
-            Updates.of(models, self.params, self.engine.layout.measured),
-            [*(e.count for e in earlier), *counts],
-            self.params,
-            reported=told,
-            output=self.output,
-            layers=self.layers,
-            context=[True] * len(earlier) + [False] * len(chosen),
-            ages=[t - 1 - v for v in (*(e.version for e in earlier), *began)],
+        counts = np.array([len(self.world.rows[c]) * claims.get(c, 1.0) for c in chosen], dtype=np.float64)
+        updates = (
+            Updates.of(models, self.params, self.engine.layout.measured) if chosen else Updates.empty(len(self.params))
         )
+        cohort = Cohort(
+            t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
+        )
+        return self.flights.window.beside(cohort, self.flights.began) if self.flights else cohort
 
     def _choose(self, t: int, word: Word) -> list[str]:
         asked = [c for c in self.clients if t >= self.joins.get(c, 1) and self.warden.asks(c, word)]
