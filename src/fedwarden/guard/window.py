@@ -47,7 +47,7 @@ def refuse_jurors(guard: Guard) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """A client's update (d,), less the model that it began from, which ``version`` rounds had made."""
+    """A client's update (d,), of the model that ``version`` rounds had made; what is not measured as it came."""
 
     client_id: str
     row: Tensor
@@ -67,7 +67,10 @@ class Window:
         others = [e for e in self.entries if e.client_id not in ids][-WINDOW:]
         base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
         cuts = [updates.d] if updates.array is not None else [s.stop - s.start for s in updates.segments]
-        rows = [(e.row.to(base) + base).split(cuts) for e in others] + [updates.sent(i) for i in range(updates.n)]
+        under = base.clone()
+        for start, stop in updates.buffers:
+            under[start:stop] = 0.0
+        rows = [(e.row.to(base) + under).split(cuts) for e in others] + [updates.sent(i) for i in range(updates.n)]
         counts = np.array([*(e.count for e in others), *replies.num_examples])
         ages = [replies.round - 1 - v for v in (*(e.version for e in others), *(began[c] for c in ids))]
         told = {STALENESS: dict(zip(ids, map(float, ages[len(others) :]), strict=True))} if ids else {}
@@ -97,7 +100,10 @@ class Window:
     def after(self, replies: Cohort, began: Mapping[str, int]) -> Window:
         """The window with these replies in it, from models of the versions that they ``began`` from."""
         ids, n = replies.client_ids, len(replies)
-        rows = [replies.updates.weighted_sum(one) for one in np.eye(n)]
+        rows, base = [replies.updates.weighted_sum(one).clone() for one in np.eye(n)], replies.updates.base
+        for start, stop in replies.updates.buffers if base is not None else ():
+            for row in rows:
+                row[start:stop] += base[start:stop]
         new = [Earlier(c, rows[i], float(replies.claimed[i]), began[c]) for i, c in enumerate(ids)]
         return Window((*(e for e in self.entries if e.client_id not in ids), *new)[-WINDOW - n :])
 

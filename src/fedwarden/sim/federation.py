@@ -260,7 +260,9 @@ class Federation:
             trained = pool.train(model, version + 1, members, self.world.changed(version + 1)).to(self.device)
             if model is self.params and len(index) == len(chosen):
                 return trained
-            models[index] = trained - (model - self.params)
+            shift, columns = torch.zeros_like(model), self.adversary.columns
+            shift[columns] = (model - self.params)[columns]  # what is not measured is no change of a model
+            models[index] = trained - shift
         return models
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
