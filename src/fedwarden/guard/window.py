@@ -101,9 +101,9 @@ class Window:
         """The window with these replies in it, from models of the versions that they ``began`` from."""
         ids, n = replies.client_ids, len(replies)
         rows, base = [replies.updates.weighted_sum(one).clone() for one in np.eye(n)], replies.updates.base
-        for start, stop in replies.updates.buffers if base is not None else ():
+        for start, stop in replies.updates.buffers:
             for row in rows:
-                row[start:stop] += base[start:stop]
+                row[start:stop] += 0.0 if base is None else base[start:stop]
         new = [Earlier(c, rows[i], float(replies.claimed[i]), began[c]) for i, c in enumerate(ids)]
         return Window((*(e for e in self.entries if e.client_id not in ids), *new)[-WINDOW - n :])
 
