@@ -23,6 +23,7 @@ TOURS = ("digits.toml", "audit.toml")  # the examples whose comments say what a 
 BEYOND = {  # what else there is to call, by module
     "conformance": ("check",),
     "conformance.law": ("Report",),
+    "flower.asynchronous": ("Asynchronous",),
     "flower.strategy": ("Guarded",),
     "flower.mods": ("audit_mod",),
     "shards.pool": ("Shards",),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Array, ArrayRecord, Error, Message
 from flwr.serverapp.strategy import FedAvg
 
 import fedwarden as fw
@@ -167,3 +167,30 @@ def test_wrong_buffers_and_jurors_are_refused():
         Asynchronous(FedAvg(), buffer=0)
     with pytest.raises(ConfigError, match="jurors"):
         Asynchronous(FedAvg(), warden=fw.Warden.preset("auto", jurors=["1", "2", "3"]))
+
+
+def test_counters_and_running_statistics_pass_through_buffers(clock):
+    """Buffers of one: what is not measured has other types, and moves with the clients'."""
+    start = {"bn.weight": np.ones(6, np.float32), "bn.running_mean": np.zeros(6, np.float32)}
+    start["bn.num_batches_tracked"] = np.array(0, np.int64)
+
+    def node(number):
+        def answer(message):
+            sent = state(message.content["arrays"])
+            rng = np.random.default_rng(number)
+            made = {"bn.weight": np.asarray(sent["bn.weight"] + 0.1 + 0.01 * rng.normal(size=6), np.float32)}
+            made["bn.running_mean"] = np.full(6, 2.0, np.float32)
+            made["bn.num_batches_tracked"] = np.asarray(sent["bn.num_batches_tracked"] + 10)
+            return [Message(content(made), reply_to=message)]
+
+        return answer
+
+    random.seed(0)
+    nodes = {n: node(n) for n in range(100, 108)}
+    guarded = Asynchronous(FedAvg(**PLAIN), buffer=1)
+    grid = SlowGrid(nodes, {n: float(1 + i) for i, n in enumerate(nodes)}, clock)
+    result = guarded.start(grid, ArrayRecord({k: Array(np.asarray(v)) for k, v in start.items()}), 40, 1000.0)
+    made = state(result.arrays)
+    assert not any(record.rejected for record in guarded.warden.recent)
+    assert made["bn.num_batches_tracked"].dtype == np.int64
+    assert 1.0 < made["bn.running_mean"].mean() < 3.0

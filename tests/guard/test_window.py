@@ -10,7 +10,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.core.reported import STALENESS
 from fedwarden.guard.decide import decide
 from fedwarden.guard.replay import replay
-from fedwarden.guard.window import WINDOW, Earlier, Window, refuse_jurors
+from fedwarden.guard.window import WINDOW, Window, refuse_jurors
 
 IDS = [f"c{i}" for i in range(12)]
 D = 400
@@ -123,11 +123,17 @@ def test_a_window_has_the_latest_update_of_the_clients_that_answered_last():
     window = Window()
     assert (window.size(1), window.size(40)) == (WINDOW // 2, 40)
     for t in range(60):
-        window = window.after([Earlier(str(t % 30), torch.tensor([float(t)]), 1.0, t)])
+        reply = Cohort(t + 1, [str(t % 30)], Updates.of(np.array([[float(t)]])), [1.0])
+        window = window.after(reply, {str(t % 30): t})
     assert window.size(1) == 1
-    found = window.beside({"29"})
-    assert [e.client_id for e in found] == [str(i) for i in range(9, 29)]
-    assert [e.version for e in found] == [30 + i for i in range(9, 29)]
+    reply = Cohort(61, ["29"], Updates.of(np.array([[7.0]]), torch.tensor([5.0], dtype=torch.float64)), [1.0])
+    found = window.beside(reply, {"29": 58})
+    assert found.client_ids == (*map(str, range(9, 29)), "29")
+    assert found.context.tolist() == [True] * 20 + [False]
+    assert found.ages.tolist() == [60.0 - (30 + i) for i in range(9, 29)] + [2.0]
+    assert found.reported == {STALENESS: {"29": 2.0}}
+    rows = torch.cat([block for _, _, block in found.updates.blocks()], dim=1)
+    assert rows[:, 0].tolist() == [*(30.0 + i for i in range(9, 29)), 2.0]
     again = Window.load(window.state_dict())
     assert [(e.client_id, e.count, e.version, e.row.tolist()) for e in again.entries] == [
         (e.client_id, e.count, e.version, e.row.tolist()) for e in window.entries

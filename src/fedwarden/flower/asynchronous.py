@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -14,12 +13,10 @@ from flwr.superlink.grid import HttpGrid
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
-from ..core.reported import STALENESS, joined
 from ..core.types import Cohort, Rejection, Reported
-from ..guard.admission import Letter as Replied
 from ..guard.decide import Decision
 from ..guard.warden import Warden
-from ..guard.window import Earlier, Window, refuse_jurors, server_rate
+from ..guard.window import Window, refuse_jurors, server_rate
 from .grid import POLL, OneByOne
 from .inbox import Letter
 from .records import Template
@@ -105,25 +102,13 @@ class Asynchronous(Guarded):
         assert self.replies is not None
         return [Rejection(self.names(node), Note.of("model_gone")) for node in self.replies.late]
 
-    def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
-        """The replies beside the window, whose rows are put on top of the model as theirs are."""
-        began = self._began(letters)
-        others = self.window.beside({letter.client_id for letter in letters})
-        params = template.flatten(self.arrays)
-        context = [_Context(e.client_id, e.layers(params, template.shapes), e.count) for e in others]
-        ages = [t - 1 - version for version in (*(e.version for e in others), *began.values())]
-        told = {STALENESS: {client: float(t - 1 - version) for client, version in began.items()}}
-        cohort = super()._cohort(t, [*context, *letters], template, joined(reported, told) if began else reported)
-        mask = [True] * len(context) + [False] * len(letters)
-        return replace(cohort, context=torch.tensor(mask).numpy(), ages=torch.tensor(ages).double().numpy())
+    def _cohort(self, t: int, letters: Sequence[Letter], template: Template, reported: Reported) -> Cohort:
+        return self.window.beside(super()._cohort(t, letters, template, reported), self._began(letters))
 
     def _judged(self, letters: Sequence[Letter], decision: Decision) -> None:
-        began, updates = self._began(letters), decision.cohort.updates
-        rows = [torch.cat([block[0] for _, _, block in updates.select([i]).blocks()]) for i in range(len(updates))]
-        claims = zip(decision.cohort.client_ids, rows, decision.cohort.claimed.tolist(), strict=True)
-        self.window = self.window.after([Earlier(c, row, count, began[c]) for c, row, count in claims if c in began])
+        self.window = self.window.after(decision.cohort, self._began(letters))
 
-    def _began(self, letters: Sequence[Replied]) -> dict[str, int]:
+    def _began(self, letters: Sequence[Letter]) -> dict[str, int]:
         """The rounds that made the model which each of these clients began from."""
         versions = {self.names(node): version for node, (version, _) in self.at_work.items()}
         return {letter.client_id: versions[letter.client_id] for letter in letters}
@@ -146,12 +131,3 @@ class Asynchronous(Guarded):
     def _recall(self, state: Mapping[str, Any]) -> None:
         super()._recall(state)
         self.window = Window.load(state["window"])
-
-
-@dataclass(frozen=True, eq=False)
-class _Context:
-    """An earlier update in the form of a reply."""
-
-    client_id: str
-    layers: Sequence[Any]
-    count: float

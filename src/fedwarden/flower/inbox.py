@@ -148,14 +148,15 @@ def rebased(
 ) -> list[Letter]:
     """The replies as if all nodes had been sent these arrays; ``sent`` has those of clients that were sent others.
 
-    A reply less what was sent comes first, so that a node that returns its model unchanged has an update of zeros.
+    A reply less what was sent comes first, so that a node that returns its model unchanged has an update of zeros. What
+    is not measured, such as running statistics, is no change of the model that was sent, and stays as it came.
     """
     made = []
     for letter in letters:
         if letter.client_id in sent:
             own = sent[letter.client_id]
             for slot, layer in zip(template.slots, letter.layers, strict=True):
-                if slot.dtype.kind == "f":
+                if slot.dtype.kind == "f" and not slot.name.endswith(template.buffers):
                     reply = whole(layer, slot) if isinstance(layer, Scaled) else layer
                     start, base = (view(record[slot.name]) for record in (own, arrays))
                     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is rejected later

@@ -22,7 +22,6 @@ from ..core.reported import WORSE, joined
 from ..core.types import NO_WORD, Cohort, Rejection, Reported, RoundRecord, Word
 from ..core.words import reason
 from ..guard.adapters import Adapters, Folded
-from ..guard.admission import Letter as Replied
 from ..guard.admission import cohort_of
 from ..guard.arrays import BUFFERS, Unfit, conversion_notes, staying
 from ..guard.decide import Decision
@@ -253,11 +252,11 @@ class Guarded(Strategy):
         """Replies that came when nobody waited for them any more."""
         return []
 
-    def _cohort(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Cohort:
+    def _cohort(self, t: int, letters: Sequence[Letter], template: Template, reported: Reported) -> Cohort:
         params = template.flatten(self.arrays)
         return cohort_of(t, letters, template, params, base=params, reported=reported)
 
-    def _folded(self, t: int, letters: Sequence[Replied], template: Template, reported: Reported) -> Folded | None:
+    def _folded(self, t: int, letters: Sequence[Letter], template: Template, reported: Reported) -> Folded | None:
         """The cohort in the coordinates of its adapters, if there are any; the ranks of its clients are remembered."""
         if self.adapters is None:
             return None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ..core.errors import ConfigError
+from ..core.reported import STALENESS, joined
+from ..core.types import Cohort
+from ..updates.updates import Updates
 from .judge import Guard
 
 WINDOW = 20
@@ -42,17 +47,12 @@ def refuse_jurors(guard: Guard) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """A client's update (d,), less the model that it began from, which ``version`` rounds had made."""
+    """A client's update (d,), of the model that ``version`` rounds had made; what is not measured as it came."""
 
     client_id: str
     row: Tensor
     count: float
     version: int
-
-    def layers(self, params: Tensor, shapes: Sequence[Sequence[int]]) -> list[Any]:
-        """The update on top of a model, as arrays of these shapes."""
-        parts = (self.row.to(params) + params).split([math.prod(shape) for shape in shapes])
-        return [part.reshape(tuple(shape)).numpy() for part, shape in zip(parts, shapes, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,31 @@ class Window:
 
     entries: tuple[Earlier, ...] = ()
 
-    def beside(self, client_ids: Collection[str]) -> tuple[Earlier, ...]:
-        """What the replies of these clients are compared with: the latest updates of others."""
-        return tuple(e for e in self.entries if e.client_id not in client_ids)[-WINDOW:]
+    def beside(self, replies: Cohort, began: Mapping[str, int]) -> Cohort:
+        """A cohort of replies that ``began`` from models of these versions, with the latest updates of others."""
+        ids, updates = replies.client_ids, replies.updates
+        others = [e for e in self.entries if e.client_id not in ids][-WINDOW:]
+        base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
+        cuts = [updates.d] if updates.array is not None else [s.stop - s.start for s in updates.segments]
+        under = base.clone()
+        for start, stop in updates.buffers:
+            under[start:stop] = 0.0
+        rows = [(e.row.to(base) + under).split(cuts) for e in others] + [updates.sent(i) for i in range(updates.n)]
+        counts = np.array([*(e.count for e in others), *replies.num_examples])
+        ages = [replies.round - 1 - v for v in (*(e.version for e in others), *(began[c] for c in ids))]
+        told = {STALENESS: dict(zip(ids, map(float, ages[len(others) :]), strict=True))} if ids else {}
+        return Cohort(
+            replies.round,
+            [*(e.client_id for e in others), *ids],
+            Updates.of(rows, base, updates.measured) if rows else updates,
+            counts,
+            replies.params,
+            reported=joined(replies.reported, told),
+            output=replies.output,
+            layers=replies.layers,
+            context=[True] * len(others) + [False] * len(ids),
+            ages=ages,
+        )
 
     def size(self, buffer: int) -> int:
         """How many replies fill the next buffer; the first one waits for half of a window at least.
@@ -75,11 +97,15 @@ class Window:
         """
         return buffer if self.entries else max(buffer, WINDOW // 2)
 
-    def after(self, replies: Sequence[Earlier]) -> Window:
-        """The window with these replies in it."""
-        new = {reply.client_id for reply in replies}
-        rest = [e for e in self.entries if e.client_id not in new]
-        return Window((*rest, *replies)[-WINDOW - len(replies) :])
+    def after(self, replies: Cohort, began: Mapping[str, int]) -> Window:
+        """The window with these replies in it, from models of the versions that they ``began`` from."""
+        ids, n = replies.client_ids, len(replies)
+        rows, base = [replies.updates.weighted_sum(one).clone() for one in np.eye(n)], replies.updates.base
+        for start, stop in replies.updates.buffers:
+            for row in rows:
+                row[start:stop] += 0.0 if base is None else base[start:stop]
+        new = [Earlier(c, rows[i], float(replies.claimed[i]), began[c]) for i, c in enumerate(ids)]
+        return Window((*(e for e in self.entries if e.client_id not in ids), *new)[-WINDOW - n :])
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as plain numbers and tensors."""

@@ -48,7 +48,6 @@ class Flights:
         self.flying: dict[str, tuple[int, float]] = {}
         self.models: dict[int, Tensor] = {}
         self.began: dict[str, int] = {}
-        self.landed: dict[int, Tensor] = {}
         self.window = Window()
 
     def send(self, version: int, params: Tensor, asked: Sequence[str], share: float) -> None:
@@ -71,7 +70,6 @@ class Flights:
         first = set(order[: self.window.size(self.buffer)])
         flights = {client: self.flying.pop(client) for client in self.durations if client in first}
         self.began = {client: version for client, (version, _) in flights.items()}
-        self.landed = {version: self.models[version] for version in self.began.values()}
         self.clock = max((time for _, time in flights.values()), default=self.clock)
         return list(flights)
 

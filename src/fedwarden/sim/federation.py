@@ -19,7 +19,7 @@ from ..core.errors import ConfigError, FedwardenError
 from ..core.generators import torch_rng
 from ..core.notes import Note
 from ..core.registry import check_options, lookup, parameters
-from ..core.reported import STALENESS, WORSE, joined
+from ..core.reported import WORSE, joined
 from ..core.seeds import numpy_rng
 from ..core.stats import Counts, Mask, Weights
 from ..core.types import NO_WORD, Cohort, Reported, RoundRecord, Server, Word, first_columns, output_layer
@@ -29,7 +29,7 @@ from ..guard.arrays import staying
 from ..guard.decide import decide
 from ..guard.jury import worse
 from ..guard.metrics import worst_accuracy
-from ..guard.window import Earlier, refuse_jurors
+from ..guard.window import refuse_jurors
 from ..sinks.courier import Live
 from ..store.checkpoint import CheckpointError
 from ..store.ledger import Run
@@ -248,7 +248,9 @@ class Federation:
         cohort, folded = self._gathered(t, chosen, models, told)
         outcome = self.warden.step(cohort, word=word)
         if self.flights:
-            self._look_back(self.flights, cohort.replies, models, outcome.record)
+            refused = {rejection.client_id for rejection in outcome.record.rejected}
+            inside = [i for i, client in enumerate(chosen) if client not in refused]
+            self.flights.window = self.flights.window.after(cohort.replies.select(inside), self.flights.began)
         update, lost = self._update(folded, outcome.update)
         update = update * self.flights.rate if self.flights else update
         if self.publisher is not None:
@@ -275,9 +277,11 @@ class Federation:
         models = torch.empty(len(chosen), len(self.params), device=self.device)
         for (version, _), index in alike.items():
             members, changed = [chosen[i] for i in index], self.world.changed(version + 1)
-            sent = self.flights.landed[version] if self.flights else self.warden.sent(members[0], self.params)
+            sent = self.flights.models[version] if self.flights else self.warden.sent(members[0], self.params)
             trained = pool.train(self._at(members[0], sent), version + 1, members, changed).to(self.device)
-            models[index] = trained - (sent - self.params) if sent is not self.params else trained
+            if sent is not self.params:  # what is not measured is no change of a model
+                trained[:, self.adversary.columns] -= (sent - self.params)[self.adversary.columns]
+            models[index] = trained
         if alone:
             self.own |= {client: models[i, self.personal] for i, client in enumerate(chosen)}
             models[:, self.personal] = self.params[self.personal]
@@ -291,14 +295,6 @@ class Federation:
     def _lent(self, client: str) -> nn.Module:
         self.model.load_state_dict(self.engine.layout.unflatten(self._at(client, self.params)))
         return self.model
-
-    def _look_back(self, flights: Flights, cohort: Cohort, models: Tensor, record: RoundRecord) -> None:
-        """Keep what was let in of the replies, to compare later ones with."""
-        refused = {rejection.client_id for rejection in record.rejected}
-        sent = zip(cohort.client_ids, models - self.params, cohort.num_examples.tolist(), strict=True)
-        flights.window = flights.window.after(
-            [Earlier(c, row, count, flights.began[c]) for c, row, count in sent if c not in refused]
-        )
 
     def _ask_jurors(self, chosen: Sequence[str]) -> Reported:
         """What the jurors among these clients report of the model that they receive, from the second one on."""
@@ -335,24 +331,12 @@ class Federation:
         return folded.cohort, folded
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
-        counts, began = self._counts(t, chosen).tolist(), [t - 1] * len(chosen)
-        earlier: tuple[Earlier, ...] = ()
-        if self.flights:
-            began, earlier = [self.flights.began[c] for c in chosen], self.flights.window.beside(chosen)
-            told = {**told, STALENESS: {c: float(t - 1 - v) for c, v in zip(chosen, began, strict=True)}}
-            models = torch.cat([*((e.row + self.params)[None] for e in earlier), models])
-        return Cohort(
-            t,
-            [*(e.client_id for e in earlier), *chosen],
-            Updates.of(models, self.params, self.measured),
-            [*(e.count for e in earlier), *counts],
-            self.params,
-            reported=told,
-            output=self.output,
-            layers=self.layers,
-            context=[True] * len(earlier) + [False] * len(chosen),
-            ages=[t - 1 - v for v in (*(e.version for e in earlier), *began)],
+        counts = self._counts(t, chosen)
+        updates = Updates.of(models, self.params, self.measured) if chosen else Updates.empty(len(self.params))
+        cohort = Cohort(
+            t, tuple(chosen), updates, counts, self.params, reported=told, output=self.output, layers=self.layers
         )
+        return self.flights.window.beside(cohort, self.flights.began) if self.flights else cohort
 
     def _counts(self, t: int, chosen: Sequence[str]) -> Counts:
         claims = self.adversary.claims(t)
