@@ -1,4 +1,4 @@
-"""Mods of a ClientApp: the auditor, adapters of a rank, jurors, a red team that is off until a node switches it on, and noise.
+"""Mods of a ClientApp: the auditor, adapters of a rank, jurors, noise, and a red team that a node switches on.
 
 Names are imported when they are first used: a client without a red team loads no attack.
 """
