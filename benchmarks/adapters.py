@@ -1,4 +1,4 @@
-"""Seconds to fold, combine and unfold low-rank adapters, beside a plain mean of the factors and Flower's FedAvg.
+"""Seconds of one core to fold, combine and unfold low-rank adapters, beside a plain mean of the factors and Flower's FedAvg.
 
 python benchmarks/adapters.py
 """
@@ -25,12 +25,12 @@ class Sent:
 
 
 def best(run: Callable[[], object], times: int = 7) -> float:
-    """The least seconds of several runs."""
+    """The least seconds of a core of several runs: other programs on the machine count for nothing."""
     taken = []
     for _ in range(times):
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        taken.append(time.perf_counter() - start)
+        taken.append(time.process_time() - start)
     return min(taken)
 
 
