@@ -1,4 +1,4 @@
-"""Seconds of one core to fold, combine and unfold low-rank adapters, beside a plain mean of the factors and Flower's FedAvg.
+"""Seconds of one core to fold, combine and unfold low-rank adapters, a plain mean of the factors, and FedAvg.
 
 python benchmarks/adapters.py
 """
