@@ -18,7 +18,7 @@ from fedwarden.store.ledger import Ledger
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TOOLS = Path(sys.executable).parent
-APPS = {"flower-quickstart": "quickstart", "flower-audit": "participant"}
+APPS = {"flower-quickstart": "quickstart", "flower-audit": "participant", "flower-lora": "lora"}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import eigh
+from scipy.linalg import eigh, solve_triangular
 from torch import Tensor
 
 Numbers = NDArray[np.float64]
@@ -39,21 +39,23 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The factors of one layer in one round, as R products of a unit column and a unit row.
+    """The factors of one layer in one round, as R products of a column and a row.
 
-        M = sum_k m_k sizes_k b_k a_k^T,   <M, M'> = (m sizes)^T [(A A^T) o (B^T B)] (m' sizes)
+        M = sum_k m_k s_k b_k a_k^T,   <M, M'> = (m l)^T [cos(a, a) o cos(b, b)] (m' l),   l_k = s_k |a_k| |b_k|
 
-    ``rows`` (R, d_in) has the a_k and ``columns`` (R, d_out) the b_k, the global model's first, with the inner
-    products ``row_products`` and ``column_products`` among them. Row i of ``updates`` (n, R) has the coefficients m of
-    client i's update. Because rows and columns have length 1, factors that are multiplied and divided by the same
-    number are the same layer to the last digits.
+    ``rows`` (R, d_in) has the a_k and ``columns`` (d_out, R) the b_k, the global model's first, and ``scales`` the s_k.
+    ``lengths`` are the l_k, ``widths`` the |b_k|, ``along`` and ``across`` the cosines between rows and between
+    columns. Row i of ``updates`` (n, R) has the coefficients m of client i's update. Cosines make factors that are
+    multiplied and divided by the same number the same layer to the last digits.
     """
 
     rows: Tensor
     columns: Tensor
-    row_products: Tensor
-    column_products: Tensor
-    sizes: Numbers
+    scales: Numbers
+    lengths: Numbers
+    widths: Numbers
+    along: Numbers
+    across: Numbers
     updates: Numbers
     rank: int
 
@@ -66,33 +68,34 @@ class Layer:
         """
         everyone = [model, *clients]
         rows = torch.cat([torch.from_numpy(np.ascontiguousarray(f.a)) for f in everyone]).double()
-        columns = torch.cat([torch.from_numpy(np.ascontiguousarray(f.b.T)) for f in everyone]).double()
-        along, across = (torch.linalg.vector_norm(x, dim=1) for x in (rows, columns))
-        rows /= torch.where(along > 0, along, 1.0)[:, None]
-        columns /= torch.where(across > 0, across, 1.0)[:, None]
+        columns = torch.cat([torch.from_numpy(np.ascontiguousarray(f.b)) for f in everyone], dim=1).double()
+        along, lengths = _cosines(rows @ rows.T)
+        across, widths = _cosines(columns.T @ columns)
         ranks = [f.rank for f in everyone]
-        sizes = (along * across).numpy() * np.repeat([scale, *scales], ranks)
-        stops = np.cumsum(ranks)
+        each, stops = np.repeat([scale, *scales], ranks), np.cumsum(ranks)
         updates = np.zeros((len(clients), stops[-1]))
         for update, stop, rank in zip(updates, stops[1:], ranks[1:], strict=True):
             update[: min(rank, ranks[0])] = -1.0
             update[stop - rank : stop] = 1.0
-        return cls(rows, columns, rows @ rows.T, columns @ columns.T, sizes, updates, ranks[0])
-
-    @property
-    def model(self) -> Numbers:
-        """The coefficients of the global model."""
-        return np.asarray(np.arange(len(self.sizes)) < self.rank, np.float64)
+        return cls(rows, columns, each, each * lengths * widths, widths, along, across, updates, ranks[0])
 
     def products(self) -> tuple[Numbers, Numbers]:
         """The inner products of all updates (n, n), and what rounding may make of each squared length (n,)."""
-        pairs = (self.row_products * self.column_products).numpy() * np.outer(self.sizes, self.sizes)
+        pairs = self.along * self.across * np.outer(self.lengths, self.lengths)
         parts = np.abs(self.updates)
         return self.updates @ pairs @ self.updates.T, ROUNDING * ((parts @ np.abs(pairs)) * parts).sum(axis=1)
 
     def combined(self, coefficients: Numbers) -> Numbers:
         """The coefficients of the global model with a combination of the updates on top."""
-        return self.model + coefficients @ self.updates
+        return (np.arange(len(self.scales)) < self.rank) + coefficients @ self.updates
+
+
+def _cosines(products: Tensor) -> tuple[Numbers, Numbers]:
+    """The cosines of vectors, 0 for those without a length, and their lengths, from their inner products."""
+    found = products.numpy()
+    lengths = np.sqrt(np.diag(found))
+    inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return found * np.outer(inverse, inverse), lengths
 
 
 def coordinates(products: Numbers, rounding: Numbers) -> tuple[Numbers, Numbers]:
@@ -106,8 +109,8 @@ def coordinates(products: Numbers, rounding: Numbers) -> tuple[Numbers, Numbers]
     >>> x, back = coordinates(np.array([[4.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1e-20]]), np.full(3, 1e-15))
     >>> (x @ x.T).round(9).tolist()
     [[4.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    >>> (((x[0] + x[1]) @ back) @ x - x[0] - x[1]).round(9).tolist()
-    [0.0, 0.0, 0.0]
+    >>> ((x[0] + x[1]) @ back).round(9).tolist()  # rows 0 and 1, each once
+    [1.0, 1.0, 0.0]
     """
     squares = np.diag(products)
     lengths = np.sqrt(np.where(squares > rounding, squares, 0.0))
@@ -128,23 +131,22 @@ def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) ->
     sqrt(S), the step of a client would be the shortest of all that lead to the same product. A direction that nobody
     has learned yet keeps its row of the model, or gets one that is drawn, with zeros in B, so that it can be learned.
     """
-    m = torch.from_numpy(coefficients * layer.sizes)
-    some = m != 0
-    m, rows, columns = m[some], layer.rows[some], layer.columns[some]
-    down, across = layer.row_products[some][:, some], layer.column_products[some][:, some]
+    m = coefficients * layer.lengths
+    some = np.flatnonzero(m)
+    m, along, across = m[some], layer.along[np.ix_(some, some)], layer.across[np.ix_(some, some)]
     length = float(np.sqrt(np.square(model.a, dtype=np.float64).sum() / max(model.rank, 1))) or 1.0
     a, b = np.random.default_rng(0).standard_normal((rank, model.a.shape[1])), np.zeros((len(model.b), rank))
     a *= length / np.linalg.norm(a, axis=1, keepdims=True)
     a[: model.rank] = model.a[:rank]
-    total, k = float(m @ (down * across) @ m), min(rank, *rows.shape, *columns.shape)
+    total, k = float(m @ (along * across) @ m), min(rank, len(m), layer.rows.shape[1], len(layer.columns))
     if not k or total <= 0:
         return Factors(a, b), 0.0, max(total, 0.0)
-    factor = torch.linalg.cholesky(across + RIDGE * len(m) * torch.eye(len(m), dtype=m.dtype))
-    core = (factor.T * m) @ down @ (m[:, None] * factor)
-    _, vectors = eigh(core.numpy(), subset_by_index=[len(m) - k, len(m) - 1])
-    spanned = torch.linalg.solve_triangular(factor.T, torch.from_numpy(vectors[:, ::-1].copy()), upper=True)
-    left = torch.linalg.qr(columns.T @ spanned).Q
-    right = ((left.T @ columns.T) * m) @ rows
+    factor = np.linalg.cholesky(across + RIDGE * len(m) * np.eye(len(m)))
+    _, vectors = eigh((factor.T * m) @ along @ (m[:, None] * factor), subset_by_index=[len(m) - k, len(m) - 1])
+    spanned = np.zeros((len(layer.scales), k))  # in units of the columns as they are
+    spanned[some] = solve_triangular(factor.T, vectors[:, ::-1]) / layer.widths[some, None]
+    left = torch.linalg.qr(layer.columns @ torch.from_numpy(spanned)).Q
+    right = ((left.T @ layer.columns) * torch.from_numpy(coefficients * layer.scales)) @ layer.rows
     singular = torch.linalg.vector_norm(right, dim=1)
     alive = np.flatnonzero((singular > DEAD * singular.max()).numpy())
     a[alive] = (length * right[alive] / singular[alive, None]).numpy()
@@ -161,4 +163,4 @@ def approximated(factors: Factors, rank: int) -> Factors:
     [[0.0, 0.0], [0.0, 3.0]]
     """
     layer = Layer.of(factors, (), 1.0, ())
-    return truncated(layer, layer.model, rank, factors)[0]
+    return truncated(layer, layer.combined(np.zeros(0)), rank, factors)[0]
